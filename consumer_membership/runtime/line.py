@@ -1,24 +1,19 @@
 """All that crosses between a consumer's application threads and its membership thread.
 
-There is one `Line` for each consumer. What crosses is immutable or copied, so that neither side needs a lock of the
-other's, and neither side imports the other.
+Each consumer has one `Line`. Everything that crosses it is immutable or copied, so neither side needs a lock of the
+other side, and neither side imports the other.
 
-| what | given by | with | guarantee |
+| what | sent by | method | guarantee |
 |---|---|---|---|
-| events | application | `post`, `send` | taken in their order; they wait until the thread is started |
-| credentials | application | `set_credentials` | likewise; good for each authentication after them |
-| a question | application | `ask_committed`, `ask_ends` | likewise; answered, failed, or cancelled at the end |
-| progress | application | `progress` | two growing counts that the network reads when it likes, without a lock |
-| the end of a calm | application | `rouse` | the network, which reads those seldom while `is_calm`, reads them soon |
-| orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
-| the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
-| metrics | application | `measure` | made when the network pushes them, on its thread; waits for nothing |
-| figures | network | `figures` | copied for statistics when the application asks |
-| what happened | network | `happened` | shown to whoever watches, after each event of the member, in their order |
-| a recording | network | `dump` | written by the thread that asks; the member's goes on |
-| the wake-up | either side | `wake_up.set` | the next `poll` looks at all of this before it hands out a record |
+| events | application | `post`, `send` | received in order; they wait until the thread is started |
+| a question | application | `ask` | received in order with the events; answered, failed, or canceled by the end |
+| effects | network | `order`, `show` | received in order; the application sees all effects of one call or none |
+| the view | network | `show` | numbered; after an effect, the application sees its view or a later one |
+| the wake-up | both | `wake_up.set` | the next `poll` looks at all of this before it returns a record |
 
-Nothing blocks: a post rings the thread (`MembershipThread.ring`), an order rings whoever waits for one (`listen`).
+No method blocks: a post rings the thread (`Receiver.ring`), an effect rings the application (`listen`). Everything else
+that the application wants of the thread (figures, recordings, its end) is for the thread's handle
+(`membership_thread.MembershipThread`).
 """
 
 from __future__ import annotations
@@ -29,42 +24,33 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from consumer_membership.errors import GroupError, TransportError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
-from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import CommittedOffsets, TopicPartition
 
-if TYPE_CHECKING:  # it imports more than a consumer needs
-    from os import PathLike
-    from pathlib import Path
-
-    from consumer_membership.runtime.membership_thread import MemberFigures, MembershipThread
-    from consumer_membership.wire.otlp import Point
-
-# ---- what the application gives -------------------------------------------------------------------------------------
+# ---- from the application -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffsetsQuestion:
-    """A question in which the core has no part: what the group has committed of these partitions.
+    """Ask for the group's committed offsets of these partitions; the core has no part in it.
 
-    `answer` fails with `RefusedError` or `UnansweredError`, the latter after `timeout_s`; to cancel it ends the
-    question.
+    `answer` fails with `RefusedError`, or with `UnansweredError` after `timeout_s`. Cancel it to end the question.
     """
 
     partitions: frozenset[TopicPartition]
     timeout_s: float
-    answer: Future[CommittedOffsets]
+    answer: Future[CommittedOffsets] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOffsets:
-    """Where partitions end, as far as their leaders said: all of the log, and what readers of committed records get."""
+    """The ends of partitions, as far as their leaders answered: of the log, and for readers of committed records."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     stable: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -72,21 +58,14 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOffsetsQuestion:
-    """Another question beside the core: where these partitions end; fails with a `MembershipError`."""
+    """Ask the leaders of these partitions for the end offsets; `answer` fails with a `MembershipError`."""
 
     partitions: frozenset[TopicPartition]
-    answer: Future[EndOffsets]
+    answer: Future[EndOffsets] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CredentialsChanged:
-    """Later authentications are to say this; connections that stand are left as they are."""
-
-    username: str
-    password: str = field(repr=False)
-
-
-Post: TypeAlias = Event | CommittedOffsetsQuestion | EndOffsetsQuestion | CredentialsChanged
+Question: TypeAlias = CommittedOffsetsQuestion | EndOffsetsQuestion
+Post: TypeAlias = Event | Question
 
 
 class RefusedError(GroupError):
@@ -94,14 +73,14 @@ class RefusedError(GroupError):
 
 
 class UnansweredError(TransportError):
-    """Nobody answered what the application asked within its time; the text says why, as far as that is known."""
+    """No broker answered the application's question in time; the text has the cause, as far as it is known."""
 
 
-# ---- what the network gives -----------------------------------------------------------------------------------------
+# ---- from the network -----------------------------------------------------------------------------------------------
 
 
 class Snapshot(NamedTuple):
-    """The member's latest view, and how many there were before it."""
+    """The member's latest view, and the number of views before it."""
 
     version: int
     view: MembershipView
@@ -109,8 +88,15 @@ class Snapshot(NamedTuple):
 
 # ---- the two ends ---------------------------------------------------------------------------------------------------
 
-#: Is shown what the member ordered, and how it is then, on the membership thread: quick, and raises nothing.
-Watcher: TypeAlias = Callable[[tuple[GroupEffect, ...], MembershipView], None]
+
+class Receiver(Protocol):
+    """The network's end of the line; each method may be called from any thread and returns at once."""
+
+    def start(self) -> None:
+        """Start the thread if it does not run; nothing connects before a post needs it."""
+
+    def ring(self) -> None:
+        """If the thread runs, make it take the posts."""
 
 
 class WakeUp:
@@ -164,46 +150,29 @@ class WakeUp:
 
 
 class Line:
-    """The line of one consumer.
+    """The line of one consumer."""
 
-    `progress` is called on the membership thread: signs that the application polls, and records handed to it.
-    """
-
-    def __init__(self, progress: Callable[[], tuple[int, int]]) -> None:
-        self.progress = progress
+    def __init__(self) -> None:
         self.wake_up = WakeUp()
-        #: The latest view; the network shows one before anybody reads it.
+        #: The member's latest view; `connect` shows the first one.
         self.snapshot: Snapshot
-        #: Whether the application sent something that is worth connecting for.
+        #: Whether the application sent an event that is worth a connection.
         self.has_sent = False
-        #: Whether the network reads `progress` seldom, since nothing has come for a while: a plain attribute, its own.
-        self.is_calm = False
-        self._thread: MembershipThread
+        self._receiver: Receiver
         # Re-entrant: a signal handler may interrupt its own thread in here.
         self._lock = threading.RLock()
         self._posts: deque[Post] = deque()
-        self._is_hung_up = False
+        self._is_closed = False
         self._versions = itertools.count()
         self._orders: deque[ApplicationEffect] = deque()
         self.wake_up.add_reason(lambda: self.has_orders)
         self._on_order: Callable[[], None] = lambda: None
-        self._watcher: Watcher | None = None
-        #: What is counted of the consumer, for brokers (KIP-714); the application puts its own here.
-        self.measure: Callable[[], tuple[Point, ...]] = tuple
 
     # ---- the application's end ----
 
-    def connect(self, thread: MembershipThread) -> None:
-        """Have this thread at the other end, for the line's whole life."""
-        self._thread = thread
-
     def listen(self, on_order: Callable[[], None]) -> None:
-        """Have this called after each order, on the membership thread."""
+        """Call this after each effect, on the membership thread."""
         self._on_order = on_order
-
-    def watch(self, watcher: Watcher) -> None:
-        """Have this shown what happens from now on, before it is ordered of the application."""
-        self._watcher = watcher
 
     @property
     def view(self) -> MembershipView:
@@ -215,41 +184,23 @@ class Line:
         self._post(events)
 
     def send(self, *events: Event) -> None:
-        """Give the member these events, which are worth connecting for: the thread is started."""
+        """Give the member these events, which are worth a connection: the thread is started."""
         if not self.has_sent:
-            self._thread.start()
+            self._receiver.start()
             self.has_sent = True
         self._post(events)
 
-    def ask_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
-        """Ask what the group has committed of these partitions; starts the thread (`CommittedOffsetsQuestion`).
+    def ask(self, question: Question) -> None:
+        """Send this question, and start the thread.
 
-        The answer is cancelled where the thread ends first, or has ended.
+        The thread's end cancels the answer, whether the thread ends later or has ended already.
         """
-        asked = CommittedOffsetsQuestion(partitions=partitions, timeout_s=timeout_s, answer=Future())
-        self._thread.start()
-        if not self._post((asked,)):
-            asked.answer.cancel()
-        return asked.answer
-
-    def ask_ends(self, partitions: frozenset[TopicPartition]) -> Future[EndOffsets]:
-        """Ask the leaders of these partitions where they end; likewise."""
-        asked = EndOffsetsQuestion(partitions=partitions, answer=Future())
-        self._thread.start()
-        if not self._post((asked,)):
-            asked.answer.cancel()
-        return asked.answer
-
-    def set_credentials(self, username: str, password: str) -> None:
-        """Have later authentications say this."""
-        self._post((CredentialsChanged(username=username, password=password),))
-
-    def rouse(self) -> None:
-        """Have the network look at `progress` soon: records come again."""
-        self._thread.ring()
+        self._receiver.start()
+        if not self._post((question,)):
+            question.answer.cancel()
 
     def move_orders(self, target: deque[ApplicationEffect]) -> None:
-        """Move everything that is ordered of the application there, in order; the wake-up stays set.
+        """Move all effects for the application there, in order; the wake-up stays set.
 
         One C call moves them, so that an interrupt loses none.
         """
@@ -261,31 +212,20 @@ class Line:
         """Whether `move_orders` has something to move."""
         return bool(self._orders)
 
-    def figures(self) -> MemberFigures:
-        """What statistics tell beside the view, as it is now."""
-        return self._thread.figures()
-
-    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a file with what is recorded of the member, in whichever thread this is called."""
-        return self._thread.dump(cause, path)
-
-    def dump_by_itself(self, kind: str, cause: str) -> None:
-        """Have one written where something is the matter, if that is wanted."""
-        self._thread.dump_by_itself(kind, cause)
-
-    def stop(self, timeout_s: float) -> None:
-        """End the thread; what the member had not said yet stays unsaid."""
-        self._thread.stop(timeout_s)
-
     def _post(self, posts: tuple[Post, ...]) -> bool:
         with self._lock:
-            if self._is_hung_up:
+            if self._is_closed:
                 return False
             self._posts.extend(posts)
-        self._thread.ring()
+        self._receiver.ring()
         return True
 
     # ---- the network's end ----
+
+    def connect(self, receiver: Receiver, view: MembershipView) -> None:
+        """Connect the network's end, for the line's whole life, and show the member's first view."""
+        self._receiver = receiver
+        self.show(view)
 
     def take_posts(self) -> tuple[Post, ...]:
         """Everything that the application posted, in order."""
@@ -295,16 +235,16 @@ class Line:
         return posts
 
     def order(self, *orders: ApplicationEffect) -> None:
-        """Order this of the application."""
+        """Send these effects to the application."""
         with self._lock:
             self._orders.extend(orders)
             self.wake_up.set()
         self._on_order()
 
     def show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
-        """Show the member as it is now, and order with it what the application must not learn without this view.
+        """Show the member's new view, with the effects that the application must not see before or after it.
 
-        Whoever sees the view and looks for orders then finds these; whoever has them sees the view.
+        A thread that sees the view and then looks for effects finds these; a thread that has them sees the view.
         """
         with self._lock:
             self._orders.extend(orders)
@@ -314,15 +254,10 @@ class Line:
         if orders:
             self._on_order()
 
-    def happened(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """Show whoever watches what an event of the member led to."""
-        if self._watcher is not None:
-            self._watcher(effects, view)
-
-    def hang_up(self) -> None:
-        """Take no post any more: the thread ends; whoever waits for an answer learns so."""
+    def close(self) -> None:
+        """Take no more posts, because the thread ends; cancel the questions that wait for an answer."""
         with self._lock:
-            self._is_hung_up = True
+            self._is_closed = True
         for post in self.take_posts():
             if isinstance(post, CommittedOffsetsQuestion | EndOffsetsQuestion):
                 post.answer.cancel()

@@ -1,7 +1,7 @@
-"""The handle of a member's thread, and what the thread is made from.
+"""The handle of a member's thread: what the application may ask of the thread beside what crosses the line.
 
-The thread owns the state machine and the sockets (`network.thread`). The application gets it from a `ThreadFactory`, so
-that it does not import the network's side.
+The thread owns the state machine and the sockets (`network.thread`). The application gets it from a `ThreadFactory` and
+so does not import the network's side.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.recorder.dumps import RecorderSettings
-from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.line import Line, Receiver
 from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.traffic import TrafficSnapshot
@@ -25,9 +27,11 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
+    from consumer_membership.wire.otlp import Point
+
 
 class KnownCommit(NamedTuple):
-    """What the coordinator said is committed of a partition (None: nothing), and when (monotonic clock)."""
+    """The committed offset of a partition in the coordinator's last answer (None: none), and when (monotonic clock)."""
 
     offset: OffsetAndMetadata | None
     at: float
@@ -35,7 +39,7 @@ class KnownCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTraffic:
-    """What went over the connections for one purpose to one broker; `is_of_group`: to it as the coordinator."""
+    """The traffic of the connections for one purpose to one broker; `is_of_group`: to it as the coordinator."""
 
     is_of_group: bool
     host: str
@@ -45,12 +49,12 @@ class BrokerTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFigures:
-    """What statistics tell of a member beside its view.
+    """What statistics report of a member beside its view.
 
     Attributes:
         coordinator_since: When the present coordinator was found, or the former one lost (monotonic clock).
-        committed: What the member has heard of each partition: when it was assigned, and since then by its commits.
-        traffic: What went over its connections.
+        committed: The member's knowledge of each partition: from its assignment, and from its commits since then.
+        traffic: The traffic of its connections.
     """
 
     coordinator_since: float | None = None
@@ -58,45 +62,62 @@ class MemberFigures:
     traffic: tuple[BrokerTraffic, ...] = ()
 
 
-class MembershipThread(Protocol):
-    """The thread at the network's end, as the line knows it; each method may be called from any thread."""
-
-    def start(self) -> None:
-        """Start it if it does not run; nothing connects before a post needs it."""
-
-    def ring(self) -> None:
-        """Have it take what is posted, if it runs; returns at once."""
-
-    def figures(self) -> MemberFigures:
-        """What statistics tell beside the view, as it is now."""
-
-    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a file with what is recorded of the member (`recorder.dumps.Dumps.write`)."""
-
-    def dump_by_itself(self, kind: str, cause: str) -> None:
-        """The same where nobody asked, if that is wanted, and not too often (`Dumps.write_by_itself`)."""
-
-    def stop(self, timeout_s: float) -> None:
-        """End it and its connections; wait so long for it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
     """What a member's thread is made from.
 
-    `lines` gets what it logs, beside Python's loggers; `ledger` counts what it does. `pushes_metrics`: to brokers that
-    want them.
+    Attributes:
+        progress: Returns two growing counts: signs that the application polls, and records handed to it. The thread
+            calls it whenever it wants, without a lock.
+        lines: Gets the thread's log lines, beside Python's loggers.
+        measure: Returns what is counted of the consumer, for brokers that collect metrics (KIP-714); None: nothing is
+            pushed. Called on the thread; must not wait.
+        ledger: Counts the member's events.
     """
 
     member: MemberSettings
     protocols: ProtocolSettings
     connection: ConnectionSettings
     start: StartSettings
+    progress: Callable[[], tuple[int, int]]
     lines: ConsumerLines | None = None
     recorder: RecorderSettings = RecorderSettings()
-    pushes_metrics: bool = False
+    measure: Callable[[], tuple[Point, ...]] | None = None
     ledger: MembershipLedger = field(default_factory=MembershipLedger)
 
 
-#: Makes a member's thread at the end of this line, with the first view shown, and does not start it.
+#: Receives the effects of one event and the view after it, on the membership thread; must be quick and must not raise.
+Watcher: TypeAlias = Callable[[tuple[GroupEffect, ...], MembershipView], None]
+
+
+class MembershipThread(Receiver, Protocol):
+    """The thread of one member; each method may be called from any thread."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the thread samples `progress` seldom, because no record has come for a while."""
+
+    def sample_soon(self) -> None:
+        """End the calm, because records come again: sample `progress` at the usual pace."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call this with each event's outcome from now on, in order, before the application gets the effects."""
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Use these for each later authentication; open connections stay as they are."""
+
+    def figures(self) -> MemberFigures:
+        """What statistics report beside the view, as it is now."""
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a recording of the member in the calling thread (`recorder.dumps.Dumps.write`)."""
+
+    def dump_automatically(self, kind: str, cause: str) -> None:
+        """Write a recording if the settings want one and the last one is not too recent (`Dumps.write_by_itself`)."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread and its connections, and wait for the end no longer than this; unsent requests stay unsent."""
+
+
+#: Makes a member's thread, connects it to this line, and does not start it.
 ThreadFactory: TypeAlias = Callable[[Line, ThreadSettings], MembershipThread]

@@ -30,8 +30,8 @@ from consumer_membership.membership.events import CommitRequested, Event, LeaveR
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.line import CommittedOffsetsQuestion, CredentialsChanged, Line, Post
-from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line, Post
+from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.types import (
     BrokerError,
     OffsetAndMetadata,
@@ -54,7 +54,8 @@ class ScriptedMember:
         self.protocols = settings.protocols
         self.connection = settings.connection
         self.start_settings = settings.start
-        self.progress = line.progress
+        self.progress = settings.progress
+        self.is_calm = False
         self.events: list[Event] = []
         self.is_started = False
         self.is_stopped = False
@@ -72,8 +73,8 @@ class ScriptedMember:
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
-        #: How many times the thread was rung.
-        self.rings = 0
+        #: How many times the application ended the calm.
+        self.samples = 0
         #: Why recordings were asked for.
         self.dumps: list[str] = []
         self._line = line
@@ -81,7 +82,8 @@ class ScriptedMember:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         view = view_of(MemberState.UNSUBSCRIBED, group_id=self.settings.group_id, member_id=MEMBER_ID)
-        line.show(replace(view, instance_id=self.settings.instance_id))
+        self._watcher: Watcher | None = None
+        line.connect(self, replace(view, instance_id=self.settings.instance_id))
 
     @property
     def view(self) -> MembershipView:
@@ -94,7 +96,7 @@ class ScriptedMember:
 
     def calm_down(self) -> None:
         """Look at the application's progress seldom."""
-        self._line.is_calm = True
+        self.is_calm = True
 
     # ---- the thread ----
 
@@ -107,10 +109,9 @@ class ScriptedMember:
 
     def ring(self) -> None:
         with self._lock:
-            self.rings += 1
             posts = self._line.take_posts()
             self.events += [
-                post for post in posts if not isinstance(post, CommittedOffsetsQuestion | CredentialsChanged)
+                post for post in posts if not isinstance(post, CommittedOffsetsQuestion | EndOffsetsQuestion)
             ]
             self._changed.notify_all()
         for post in posts:
@@ -124,8 +125,6 @@ class ScriptedMember:
                 if post.at_once:
                     self.in_state(MemberState.UNSUBSCRIBED)
                 self.order(*self.farewell, LeaveCompleted())
-            case CredentialsChanged():
-                self.credentials = (post.username, post.password)
             case CommittedOffsetsQuestion():
                 self.questions.append(post)
                 if self.answers_questions:
@@ -138,7 +137,17 @@ class ScriptedMember:
         self.dumps.append(cause)
         return Path(path or "nowhere")
 
-    def dump_by_itself(self, kind: str, cause: str) -> None:
+    def sample_soon(self) -> None:
+        self.is_calm = False
+        self.samples += 1
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def set_credentials(self, username: str, password: str) -> None:
+        self.credentials = (username, password)
+
+    def dump_automatically(self, kind: str, cause: str) -> None:
         assert kind
         assert cause
 
@@ -185,7 +194,8 @@ class ScriptedMember:
     def happens(self, *effects: GroupEffect, **changes: object) -> None:
         """Show another view as what an event led to."""
         self.view = replace(self.view, **changes)  # type: ignore[arg-type]  # of the view
-        self._line.happened(effects, self.view)
+        if self._watcher is not None:
+            self._watcher(effects, self.view)
 
     def in_state(self, state: MemberState) -> None:
         """Show another state."""

@@ -71,14 +71,14 @@ def test_record_that_ends_a_calm_is_told(
     topic: str,
     is_calm: bool,  # noqa: FBT001
 ) -> None:
-    """The member's thread looks seldom then; so it is rung when there is something to see, and only then."""
+    """A record that ends a calm makes the membership thread sample the progress soon; other records do not."""
     consumer = idling(consumers, topic)
     consumer.seek(PartitionOffset(topic, 0, RECORDS - 1))
     if is_calm:
         consumer.member.calm_down()
-    rings = consumer.member.rings
+    samples = consumer.member.samples
     assert record(consumer).offset() == RECORDS - 1
-    assert consumer.member.rings - rings == is_calm
+    assert consumer.member.samples - samples == is_calm
 
 
 def test_record_that_was_waited_for_says_how_heavy_a_batch_may_get(

@@ -33,7 +33,8 @@ def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -
     host, _, port = broker.bootstrap_servers.split(",")[0].rpartition(":")
     pool = tuple(f"orders-{number}" for number in range(CLAIMS))
     arrival = threading.Event()
-    members = [_member(group, (host, int(port)), pool, arrival) for _ in range(CLAIMS)]
+    made = [_member(group, (host, int(port)), pool, arrival) for _ in range(CLAIMS)]
+    members = [line for line, _ in made]
     try:
         for member in members:
             member.send(Subscribed(subscription=Subscription(topics=frozenset({topic}))), Polled())
@@ -47,19 +48,21 @@ def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -
     finally:
         for member in members:
             member.post(LeaveRequested(option=LeaveOption.LEAVE))
-        for member in members:
-            member.stop(PATIENCE_S)
+        for _, thread in made:
+            thread.stop(PATIENCE_S)
 
 
-def _member(group: str, server: tuple[str, int], pool: tuple[str, ...], arrival: threading.Event) -> Line:
+def _member(
+    group: str, server: tuple[str, int], pool: tuple[str, ...], arrival: threading.Event
+) -> tuple[Line, NetworkThread]:
     """A member without an application: it joins, and takes no partition over."""
-    line = Line(lambda: (0, 0))
+    line = Line()
     line.listen(arrival.set)
     settings = ThreadSettings(
         member=MemberSettings(group_id=group, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT),
         protocols=CONSUMER_ONLY,
         connection=ConnectionSettings(bootstrap_servers=(server,)),
         start=StartSettings(reset=OffsetReset.EARLIEST),
+        progress=lambda: (0, 0),
     )
-    line.connect(NetworkThread(line, settings, observer=LogObserver()))
-    return line
+    return line, NetworkThread(line, settings, observer=LogObserver())

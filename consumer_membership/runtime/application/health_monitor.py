@@ -27,7 +27,8 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
-from consumer_membership.runtime.line import EndOffsets, Line
+from consumer_membership.runtime.line import EndOffsets, EndOffsetsQuestion, Line
+from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
 
 _log = partial(logging.getLogger, "consumer_membership.session")
@@ -45,6 +46,7 @@ class HealthMonitor:
         self,
         fetcher: Fetcher,
         line: Line,
+        member: MembershipThread,
         life: Lifetime,
         view: Callable[[], MembershipView],
         subscribed_at: Callable[[], float | None],
@@ -55,6 +57,7 @@ class HealthMonitor:
     ) -> None:
         self._fetcher = fetcher
         self._line = line
+        self._member = member
         self._life = life
         self._view = view
         self._subscribed_at = subscribed_at
@@ -114,7 +117,7 @@ class HealthMonitor:
 
     def _note_polls(self, now: float) -> float | None:
         """When the application was last seen polling: as exact as it is looked for."""
-        polls, _ = self._line.progress()
+        polls, _ = self._fetcher.buffer.progress()
         if polls != self._polls:
             self._polls, self._polled_at = polls, now
         return self._polled_at
@@ -125,7 +128,7 @@ class HealthMonitor:
         """Look at the partitions; what stands still is asked for, what is stuck is recorded."""
         now = monotonic()
         polled_at = self._note_polls(now)
-        self._ledger.look(*self._line.progress(), now)
+        self._ledger.look(*self._fetcher.buffer.progress(), now)
         with self._fetcher.lock:
             if self._life.is_closed:
                 return
@@ -136,7 +139,7 @@ class HealthMonitor:
         if self._watcher is not None:
             self._watcher(health, self._log.latest)
         if health.verdict is HealthVerdict.STUCK:
-            self._line.dump_by_itself("stuck", f"stuck: {health.why}")
+            self._member.dump_automatically("stuck", f"stuck: {health.why}")
 
     def _seen(self, now: float) -> Look:
         fetcher = self._fetcher
@@ -168,7 +171,9 @@ class HealthMonitor:
         if self._asked is None and now - self._asked_at >= self._stuck_after_s / 4:
             suspects = self._log.suspects(now)
             if suspects:
-                self._asked, self._asked_at = self._line.ask_ends(suspects), now
+                question = EndOffsetsQuestion(partitions=suspects)
+                self._line.ask(question)
+                self._asked, self._asked_at = question.answer, now
 
 
 def _answer_of(asked: Future[EndOffsets]) -> EndOffsets:

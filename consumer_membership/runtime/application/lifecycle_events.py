@@ -28,6 +28,7 @@ from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.failures import is_told
 from consumer_membership.runtime.line import Line
 from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.membership_thread import MembershipThread
 
 _LOG = RoomLog("consumer_membership.session", "EVENT")
 
@@ -96,9 +97,9 @@ class EventQueue:
         #: Whether nothing comes behind what waits.
         self.is_ended = False
 
-    def begin(self, line: Line, monitor: HealthMonitor) -> None:
+    def begin(self, line: Line, thread: MembershipThread, monitor: HealthMonitor) -> None:
         """Take the member as it is now for the beginning, and what happens from now on."""
-        line.watch(self.happened)
+        thread.watch(self.notify)
         with self._lock:
             self._lifecycle = Lifecycle(line.view)
         monitor.watch(self.looked)
@@ -109,8 +110,8 @@ class EventQueue:
         with self._lock:
             return self._put
 
-    def happened(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The member took an event in (`line.Watcher`)."""
+    def notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        """The member took an event in (`membership_thread.Watcher`)."""
         with self._lock:
             if self._lifecycle is None:
                 return

@@ -20,7 +20,7 @@ from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSou
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from consumer_membership.runtime.application.statistics import fetched
-from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
 
 
@@ -29,7 +29,7 @@ class MetricsMeter:
 
     def __init__(
         self,
-        line: Line,
+        thread: MembershipThread,
         life: Lifetime,
         buffer: PrefetchBuffer,
         membership: MembershipLedger,
@@ -40,7 +40,7 @@ class MetricsMeter:
         health: Callable[[], Health],
         sources: MetricsSources = THIS_PROCESS_SOURCES,
     ) -> None:
-        self._line = line
+        self._thread = thread
         self._life = life
         self._buffer = buffer
         self._membership = membership
@@ -61,7 +61,7 @@ class MetricsMeter:
     def metrics(self) -> Metrics:
         """What is counted, as it is now; never waits."""
         now, health = monotonic(), self._health()
-        heard = self._line.figures().committed
+        heard = self._thread.figures().committed
         committed = {p: one.offset.offset for p in health.partitions if (one := heard.get(p)) and one.offset}
         return Metrics(
             at=now,

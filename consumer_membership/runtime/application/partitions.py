@@ -29,7 +29,7 @@ from consumer_membership.runtime.application.session_errors import (
     UNKNOWN_PARTITION_CODE,
     StateError,
 )
-from consumer_membership.runtime.line import Line, UnansweredError
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, Line, UnansweredError
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
 
 T = TypeVar("T")
@@ -279,7 +279,9 @@ class Partitions:
         """
         self._life.check()
         limit_s = inf if timeout_s < 0 else timeout_s
-        answer = self._line.ask_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
+        question = CommittedOffsetsQuestion(partitions=frozenset(map(key_of, partitions)), timeout_s=limit_s)
+        self._line.ask(question)
+        answer = question.answer
         began_at = monotonic()
         deadline = began_at + limit_s + ANSWER_GRACE_S
         try:

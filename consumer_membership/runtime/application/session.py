@@ -104,7 +104,7 @@ class Session:
         self._has_servers = bool(connection.bootstrap_servers)
         self._read_committed = start.read_committed
         self.buffer = PrefetchBuffer()
-        self.line = Line(self.buffer.progress)
+        self.line = Line()
         self._handles = Handles(
             config.fetcher_config, callbacks, self._rewrite, self._note_statistics, self.line.wake_up
         )
@@ -116,11 +116,12 @@ class Session:
             protocols=protocols,
             connection=connection,
             start=start,
+            progress=self.buffer.progress,
             lines=self._lines,
             recorder=recorder,
-            pushes_metrics=config.enable_metrics_push,
+            measure=self._measure if config.enable_metrics_push else None,
         )
-        self.line.connect(make_thread(self.line, thread_settings))
+        self._thread = make_thread(self.line, thread_settings)
         self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, start.reset)
         self._handle_lock = self._fetcher.lock
         self.life = Lifetime(self._fetcher, self.line.wake_up, registry)
@@ -146,6 +147,7 @@ class Session:
         self._health = HealthMonitor(
             self._fetcher,
             self.line,
+            self._thread,
             self.life,
             lambda: self.view,
             lambda: self.partitions.subscribed_at,
@@ -154,7 +156,7 @@ class Session:
             max_poll_interval_s=self._settings.max_poll_interval_s,
         )
         self._meter = MetricsMeter(
-            self.line,
+            self._thread,
             self.life,
             self.buffer,
             thread_settings.ledger,
@@ -163,7 +165,6 @@ class Session:
             view=lambda: self.view,
             health=self._health.health,
         )
-        self.line.measure = self._measure
         self._records_stalls = recorder.is_on and recorder.directory is not None
         #: The version of the view in which the member was last told that the application polls.
         self._announced_at: int | None = None
@@ -215,7 +216,7 @@ class Session:
     def set_credentials(self, username: str, password: str) -> None:
         """Have the connections to come, librdkafka's and the member's, say this."""
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
-        self.line.set_credentials(username, password)
+        self._thread.set_credentials(username, password)
 
     def health(self) -> Health:
         """How the consumer is: why nothing is consumed, if nothing is; never waits."""
@@ -253,7 +254,7 @@ class Session:
 
                 made = LifecycleEvents()
                 self._lifecycle_events, self._events = ref(made), made.queue
-                made.queue.begin(self.line, self._health)
+                made.queue.begin(self.line, self._thread, self._health)
         if self.life.is_closed:  # by another thread, just now
             made.queue.close()
         return made
@@ -267,7 +268,7 @@ class Session:
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""
         self.life.check_process()
-        return self.line.dump(cause, path)
+        return self._thread.dump(cause, path)
 
     def _dump_on_signal(self) -> None:
         from consumer_membership.runtime.application.dump_signal import have_dumped  # noqa: PLC0415 - few ask for it
@@ -442,6 +443,7 @@ class Session:
         fetcher, buffer, life, line = self._fetcher, self.buffer, self.life, self.line
         if self._orders.slice_s < SLICE_S or not fetcher.can_deliver:
             return
+        thread = self._thread
         snapshot, wake_up, reports, lock = line.snapshot, line.wake_up, self._handles.reports.waiting, self._handle_lock
         until = min(deadline, fetcher.look_at)
         while not (wake_up.is_set or reports or life.is_ending or line.snapshot is not snapshot):
@@ -452,15 +454,15 @@ class Session:
             with lock:
                 if life.is_closed or buffer.ready:
                     return
-                slice_s, whole_s = _WHOLE_SLICES_S[line.is_calm]
+                slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm]
                 if fetcher.wait(whole_s if left > slice_s else whole_ms(left)):
                     self._look_after_handle(is_alive=True)
                     return
 
     def _look_after_handle(self, *, is_alive: bool) -> None:
         """After a slice: have a handle that has lost its brokers made anew, with what it fetches."""
-        if is_alive and self.line.is_calm:
-            self.line.rouse()
+        if is_alive and self._thread.is_calm:
+            self._thread.sample_soon()
         if self._fetcher.look_after_handle(is_alive=is_alive):
             self._log.warning(
                 "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
@@ -635,7 +637,7 @@ class Session:
         self.life.close()
         self._health.stop()
         self._meter.stop()
-        self.line.stop(STOP_S)
+        self._thread.stop(STOP_S)
         with self._handle_lock:
             self.buffer.ready.clear()
             self._fetcher.handle.close()
@@ -676,13 +678,13 @@ class Session:
             if self._events is not None:
                 self._events.end()
             self._meter.stop()
-            self.line.stop(0)
+            self._thread.stop(0)
             if self._probes is not None:
                 self._probes.ring()
 
     def _rewrite(self, statistics: str) -> str:
         return rewritten(
-            statistics, self.line.view, self.line.figures(), self._progress(), read_committed=self._read_committed
+            statistics, self.line.view, self._thread.figures(), self._progress(), read_committed=self._read_committed
         )
 
     def _note_statistics(self, statistics: str) -> None:

@@ -35,9 +35,9 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
-from consumer_membership.runtime.line import CommittedOffsetsQuestion, CredentialsChanged, EndOffsetsQuestion, Line
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line
 from consumer_membership.runtime.log_lines import RoomLog
-from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings
+from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.lease_watch import LEASES
@@ -91,17 +91,18 @@ class NetworkThread:
             is_on=settings.recorder.is_on,
         )
         self._dumps = Dumps(recorder, settings.recorder)
+        self._watcher: Watcher | None = None
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: MemberLoop | None = None
-        line.show(recorder.member.view())
+        line.connect(self, recorder.member.view())
 
     def start(self) -> None:
         """Start it if it does not run: by one of several callers."""
         with self._starting:
             if self._loop is not None:
                 return
-            loop = MemberLoop(self._line, self._dumps, self._settings, self._observer, self._security)
+            loop = MemberLoop(self._line, self._dumps, self._settings, self._observer, self._security, self._notify)
             name = f"membership {self._settings.member.group_id}"
             self._thread = threading.Thread(target=loop.run, name=name, daemon=True)
             self._loop = loop
@@ -112,17 +113,39 @@ class NetworkThread:
         if self._loop is not None:
             self._loop.call(self._loop.take_posts)
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether the thread samples the application's progress seldom."""
+        return self._loop is not None and self._loop.is_calm
+
+    def sample_soon(self) -> None:
+        """End the calm: sample the application's progress at the usual pace."""
+        if self._loop is not None:
+            self._loop.call(self._loop.sample_soon)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call this with each event's outcome from now on."""
+        self._watcher = watcher
+
+    def _notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        if self._watcher is not None:
+            self._watcher(effects, view)
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Use these for each later authentication."""
+        self._security.set_credentials(username, password)
+
     def figures(self) -> MemberFigures:
-        """What statistics tell beside the view, as it is now."""
+        """What statistics report beside the view, as it is now."""
         return MemberFigures() if self._loop is None else self._loop.figures()
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded (`Dumps.write`)."""
         return self._dumps.write(cause, path)
 
-    def dump_by_itself(self, kind: str, cause: str) -> None:
-        """Write one where something is the matter, if that is wanted (`Dumps.write_by_itself`)."""
-        _write_by_itself(self._dumps, kind, cause)
+    def dump_automatically(self, kind: str, cause: str) -> None:
+        """Write a recording if the settings want one (`Dumps.write_by_itself`)."""
+        _dump_automatically(self._dumps, kind, cause)
 
     def stop(self, timeout_s: float) -> None:
         """End it and close its connections; what the member had not said yet stays unsaid."""
@@ -147,15 +170,17 @@ class MemberLoop:
         settings: ThreadSettings,
         observer: Observer,
         security: ConnectionSecurity,
+        notify: Watcher,
     ) -> None:
         self._line = line
+        self._progress = settings.progress
+        self._notify = notify
         self._dumps = dumps
         self._recorder = dumps.recorder
         self._member = member = dumps.recorder.member
         self._lines = settings.lines
         self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
-        self._security = security
         self._loop = asyncio.new_event_loop()
         self._client = Cluster(settings.connection, security, self._coordinator_lost, self._broker_silent)
         self._client.pace(lambda: member.longest_pause_s(self._loop.time()))
@@ -167,9 +192,11 @@ class MemberLoop:
         self._ended_lease: float | None = None
         self._watched_lease: float | None = None
         self._sample_timer: asyncio.TimerHandle | None = None
+        #: Whether `progress` is sampled seldom, since no record has come for a while; the application reads it.
+        self.is_calm = False
         self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pushes_metrics = settings.pushes_metrics
+        self._measure = settings.measure
         self._rack_id = settings.member.rack_id
         self._telemetry: Telemetry | None = None
         #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
@@ -211,7 +238,7 @@ class MemberLoop:
         finally:
             self._is_over = True
             LEASES.watch(self._line.wake_up, None)
-            self._line.hang_up()
+            self._line.close()
             loop.run_until_complete(self._wind_up())
             loop.close()
 
@@ -224,11 +251,11 @@ class MemberLoop:
     def _report_fault(self, error: Exception) -> None:
         """A bug of ours must reach the application, not end in a silent thread."""
         _LOG.error("The membership thread failed", exc_info=error)
-        _write_by_itself(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
+        _dump_automatically(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
         before, view = self._line.view, ended(self._line.view, fault, monotonic())
-        self._line.happened((StateChanged(old=before.state, new=view.state, reason=str(fault)),), view)
+        self._notify((StateChanged(old=before.state, new=view.state, reason=str(fault)),), view)
         self._show(
             view,
             RaiseToApplication(problem=Problem.FATAL, error=fault),
@@ -251,11 +278,9 @@ class MemberLoop:
 
     def take_posts(self) -> None:
         """Take what the application posted."""
-        self._look_soon()
+        self.sample_soon()
         for post in self._line.take_posts():
             match post:
-                case CredentialsChanged():
-                    self._security.set_credentials(post.username, post.password)
                 case CommittedOffsetsQuestion():
                     self._ask(post.answer, self._requests.committed(post.partitions, post.timeout_s))
                 case EndOffsetsQuestion():
@@ -279,7 +304,7 @@ class MemberLoop:
     def _look(self) -> None:
         """Tell the core of polls and records that it has not heard of."""
         now = self._loop.time()
-        polls, records = self._line.progress()
+        polls, records = self._progress()
         if records != self._seen[1]:
             self._delivered_at = now
         has_polled = polls != self._seen[0]
@@ -287,16 +312,16 @@ class MemberLoop:
         if has_polled:
             self._feed(Polled(delivered=now - self._delivered_at < ACTIVE_S))
 
-    def _look_soon(self) -> None:
-        """Something happened: a poll is to be noticed quickly again."""
-        if self._line.is_calm:
+    def sample_soon(self) -> None:
+        """End the calm: a poll is noticed quickly again."""
+        if self.is_calm:
             self._sample_in(SAMPLE_S)
 
     def _sample_in(self, delay_s: float) -> None:
         if self._sample_timer is not None:
             self._sample_timer.cancel()
         self._sample_timer = self._loop.call_later(delay_s, self._sample)
-        self._line.is_calm = delay_s > SAMPLE_S
+        self.is_calm = delay_s > SAMPLE_S
 
     # ---- the core ----
 
@@ -319,7 +344,7 @@ class MemberLoop:
             self._recorder.saw(view)
             self._show(view, *problems)
             self._observer.observed(event, effects, self._line.view)
-            self._line.happened(effects, self._line.view)
+            self._notify(effects, self._line.view)
         self._perform(effects)
         self._record_end(effects)
         self._set_clock()
@@ -331,11 +356,11 @@ class MemberLoop:
             if not isinstance(effect, RaiseToApplication):
                 continue
             if effect.problem is Problem.FATAL:
-                _write_by_itself(self._dumps, "fatal", f"fatal: {effect.error}")
+                _dump_automatically(self._dumps, "fatal", f"fatal: {effect.error}")
             elif effect.problem is Problem.POLL_TIMEOUT:
                 # On a thread of its own: the leave is on its way, and the member may be back with the next poll.
                 cause = f"poll timeout: {effect.error}"
-                name, write = "membership recording", partial(_write_by_itself, self._dumps, "poll timeout", cause)
+                name, write = "membership recording", partial(_dump_automatically, self._dumps, "poll timeout", cause)
                 threading.Thread(target=write, name=name, daemon=True).start()
 
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
@@ -343,19 +368,19 @@ class MemberLoop:
             self._coordinator_since = monotonic()
             self._begin_telemetry()
         if view.waits_for is not None:
-            self._look_soon()
+            self.sample_soon()
         self._line.show(view, *orders)
 
     def _begin_telemetry(self) -> None:
         """Push metrics from now on, if a broker wants any: few do, so it is imported here."""
-        if not self._pushes_metrics or self._telemetry is not None:
+        if self._measure is None or self._telemetry is not None:
             return
         if not self._client.offers(Api.GET_TELEMETRY_SUBSCRIPTIONS):
             return
         from consumer_membership.runtime.network.telemetry import Telemetry  # noqa: PLC0415
 
         line = self._line
-        self._telemetry = Telemetry(self._client, line.measure, lambda: _resource(line.view, self._rack_id))
+        self._telemetry = Telemetry(self._client, self._measure, lambda: _resource(line.view, self._rack_id))
         task = self._loop.create_task(self._telemetry.run())
         self._tasks.add(task)
         task.add_done_callback(self._telemetry_ended)
@@ -467,7 +492,7 @@ def _resource(view: MembershipView, rack_id: str | None) -> Mapping[str, str]:
     return {key: value for key, value in words.items() if value}
 
 
-def _write_by_itself(dumps: Dumps, kind: str, cause: str) -> None:
+def _dump_automatically(dumps: Dumps, kind: str, cause: str) -> None:
     words = dumps.write_by_itself(kind, cause)
     if words is not None:
         _LOG.warning("%s", words)

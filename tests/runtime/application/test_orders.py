@@ -28,7 +28,7 @@ def commit(number: int) -> CommitCompleted:
 @pytest.fixture
 def line() -> Line:
     """The line that they come over."""
-    return Line(lambda: (0, 0))
+    return Line()
 
 
 def performed(orders: OrderQueue) -> ApplicationEffect | None:

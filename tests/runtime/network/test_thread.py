@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.config import ConnectionSettings, OffsetReset, SaslMechanism, SaslSettings, StartSettings
 from consumer_membership.membership.consumer import protocol as consumer_protocol
 from consumer_membership.membership.effects import (
     ApplicationEffect,
@@ -42,10 +42,11 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Difference, Replay
-from consumer_membership.runtime.line import Line, RefusedError, UnansweredError
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, Line, RefusedError, UnansweredError
 from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.runtime.network import thread as network_thread
 from consumer_membership.runtime.network import transport
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.text import speakable
@@ -88,6 +89,10 @@ class Application:
     commits: list[CommitCompleted] = field(default_factory=list)
     polls: int = 0
     is_gone: bool = False
+
+    def subscribe(self) -> None:
+        """Subscribe and poll, which starts the thread."""
+        self.line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
 
     def poll(self) -> None:
         """Perform what waits."""
@@ -169,9 +174,13 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
     made: list[Application] = []
 
     def member(
-        *, subscribes: bool = True, directory: Path | None = None, pushes_metrics: bool = False, **settings: object
+        *,
+        subscribes: bool = True,
+        directory: Path | None = None,
+        measure: Callable[[], tuple[Point, ...]] | None = None,
+        **settings: object,
     ) -> Application:
-        line = Line(lambda: (application.polls, 0))
+        line = Line()
         thread = NetworkThread(
             line,
             ThreadSettings(
@@ -179,22 +188,22 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
                 protocols=CONSUMER_ONLY,
                 connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
                 start=StartSettings(reset=OffsetReset.EARLIEST),
+                progress=lambda: (application.polls, 0),
                 recorder=RecorderSettings(directory=None if directory is None else str(directory)),
-                pushes_metrics=pushes_metrics,
+                measure=measure,
             ),
             observer=LogObserver(),
         )
-        line.connect(thread)
         application = Application(line, thread)
         line.listen(application.arrival.set)
         made.append(application)
         if subscribes:
-            line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+            application.subscribe()
         return application
 
     yield member
     for application in made:
-        application.line.stop(PATIENCE_S)
+        application.thread.stop(PATIENCE_S)
 
 
 def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
@@ -320,11 +329,15 @@ def test_metrics_are_pushed_beside_the_membership(
     receiver = Receiver()
     script.faults.append(receiver)
     broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
-    one = join(pushes_metrics=True, instance_id="a", rack_id="r")
-    one.line.measure = lambda: (Point(name="owned", value=float(len(one.line.view.owned))),)
+
+    def measure() -> tuple[Point, ...]:
+        return (Point(name="owned", value=float(len(one.line.view.owned))),)
+
+    one = join(subscribes=False, measure=measure, instance_id="a", rack_id="r")
+    one.subscribe()
     poll_until(lambda: one.owns(6) and len(receiver.pushes) >= 3, "three pushes of a settled member", one)
     view = one.line.view
-    one.line.stop(PATIENCE_S)
+    one.thread.stop(PATIENCE_S)
     assert [push.terminating for push in receiver.pushes[-2:]] == [False, True]
     (resource,) = MetricsData.FromString(receiver.pushes[-1].metrics).resource_metrics
     assert {one.key: one.value.string_value for one in resource.resource.attributes} == {
@@ -346,12 +359,11 @@ def test_fault_in_the_push_is_not_the_end_of_the_membership(
     receiver = Receiver()
     script.faults.append(receiver)
     broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
-    one = join(pushes_metrics=True)
 
     def fail() -> tuple[Point, ...]:
         raise LookupError("a bug")
 
-    one.line.measure = fail
+    one = join(measure=fail)
     poll_until(
         lambda: one.owns(6) and "The push of metrics failed; this is a bug" in caplog.text,
         "the fault in the log of a settled member",
@@ -373,10 +385,27 @@ def test_nothing_is_pushed_that_is_not_wanted(
     script.faults.append(Receiver())
     if is_offered:
         broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
-    one = join(pushes_metrics=not is_offered)
+    one = join(measure=None if is_offered else tuple)
     poll_until(lambda: one.owns(6), "six partitions", one)
-    one.line.stop(PATIENCE_S)
+    one.thread.stop(PATIENCE_S)
     assert broker.requests(SUBSCRIPTIONS) == broker.requests(PUSH) == []
+
+
+def test_set_credentials_reaches_the_connections_before_the_thread_starts() -> None:
+    """Credentials that are set before the first connection are the first ones that a broker gets."""
+    username, password, former = "new name", "new secret", "former"
+    sasl = SaslSettings(mechanism=SaslMechanism.PLAIN, username=former, password=former)
+    connection = ConnectionSettings(bootstrap_servers=(("127.0.0.1", 9),), sasl=sasl)
+    security = ConnectionSecurity(connection)
+    settings = ThreadSettings(
+        member=MemberSettings(group_id="group"),
+        protocols=CONSUMER_ONLY,
+        connection=connection,
+        start=StartSettings(),
+        progress=lambda: (0, 0),
+    )
+    NetworkThread(Line(), settings, observer=LogObserver(), security=security).set_credentials(username, password)
+    assert security.sasl == replace(sasl, username=username, password=password)
 
 
 def replayed(path: Path) -> tuple[Recording, Difference | None]:
@@ -389,7 +418,7 @@ def test_recording_of_a_living_member_replays(join: Callable[..., Application], 
     """Asked for by any thread, while the member's goes on."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
-    recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
+    recording, difference = replayed(one.thread.dump("a test", tmp_path / "a"))
     assert (recording.cause, recording.state, difference) == ("a test", None, None)
     assert len(recording.entries) >= 5
 
@@ -400,7 +429,7 @@ def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application],
     recorder = one.thread._dumps.recorder
     recorder._full_at = recorder._segment_weight = 20
     poll_until(lambda: recorder.held().state is not None, "a recording that begins with a state", one)
-    recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
+    recording, difference = replayed(one.thread.dump("a test", tmp_path / "a"))
     assert (recording.first > 0, difference) == (True, None)
 
 
@@ -572,7 +601,9 @@ def test_commit_without_an_answer_is_sent_again(
 def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
     """What the application is told that the group has committed of the first two partitions."""
     asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
-    return application.line.ask_committed(asked, timeout_s).result(2 * PATIENCE_S)
+    question = CommittedOffsetsQuestion(partitions=asked, timeout_s=timeout_s)
+    application.line.ask(question)
+    return question.answer.result(2 * PATIENCE_S)
 
 
 def committed_5(application: Application) -> None:
@@ -675,9 +706,10 @@ def test_question_that_is_given_up_is_asked_no_more(
     """A Ctrl-C in a call that would wait for ever."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DISCONNECT if request.api_key == OFFSET_FETCH else None)
-    answer = one.line.ask_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    question = CommittedOffsetsQuestion(partitions=frozenset({TopicPartition(TOPIC, 0)}), timeout_s=float("inf"))
+    one.line.ask(question)
     broker.wait_for(OFFSET_FETCH)
-    assert answer.cancel()
+    assert question.answer.cancel()
     wait_until(lambda: not one.thread._loop._tasks, "the end of the question's task")
 
 
@@ -687,10 +719,11 @@ def test_end_of_the_thread_is_the_end_of_its_questions(
     """Those that are under way, and those that come later."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
-    answer = one.line.ask_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    question = CommittedOffsetsQuestion(partitions=frozenset({TopicPartition(TOPIC, 0)}), timeout_s=float("inf"))
+    one.line.ask(question)
     broker.wait_for(OFFSET_FETCH)
-    one.line.stop(PATIENCE_S)
-    assert answer.cancelled()
+    one.thread.stop(PATIENCE_S)
+    assert question.answer.cancelled()
     with pytest.raises(CancelledError):
         committed(one)
 
@@ -822,10 +855,10 @@ def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
     """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
     monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
     one = join()
-    poll_until(lambda: one.owns(6) and one.line.is_calm, "a calm member", one)
+    poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
     monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
-    one.line.rouse()
-    poll_until(lambda: not one.line.is_calm, "the end of the calm", one)
+    one.thread.sample_soon()
+    poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
 
 
 def test_member_that_waits_for_something_is_not_calm(
@@ -834,29 +867,30 @@ def test_member_that_waits_for_something_is_not_calm(
     """A poll may be what its reconciliation waits for."""
     monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
     one = join()
-    poll_until(lambda: one.owns(6) and one.line.is_calm, "a calm member", one)
+    poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
     monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
     script.forget_group("group")
-    poll_until(lambda: one.line.view.waits_for is not None and not one.line.is_calm, "the end of the calm", one)
+    poll_until(lambda: one.line.view.waits_for is not None and not one.thread.is_calm, "the end of the calm", one)
 
 
 def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the view's last error, while the attempt to connect goes on."""
     monkeypatch.setattr(transport, "SILENCE_S", 0.01)
     with listening() as server:
-        line = Line(lambda: (0, 0))
+        line = Line()
         settings = ThreadSettings(
             member=MemberSettings(group_id="group"),
             protocols=CONSUMER_ONLY,
             connection=ConnectionSettings(bootstrap_servers=(("127.0.0.1", server),)),
             start=StartSettings(),
+            progress=lambda: (0, 0),
         )
-        line.connect(NetworkThread(line, settings, observer=LogObserver()))
+        thread = NetworkThread(line, settings, observer=LogObserver())
         line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
         wait_until(lambda: line.view.last_error is not None, "the silent port in the view")
         error = line.view.last_error
-        line.stop(PATIENCE_S)
+        thread.stop(PATIENCE_S)
     assert error is not None
     assert (error.name, error.message) == (
         "_TRANSPORT",
