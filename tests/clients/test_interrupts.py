@@ -20,6 +20,7 @@ from tests.clients.conftest import PARTITIONS, ConsumerFactory, filled
 from tests.clients.interrupts import RECORDS, Application, is_cut_short, read_in_storm
 from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.mock_cluster import MockCluster
+from tests.support.seeds import seed_for
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
@@ -261,7 +262,8 @@ def test_no_record_is_lost_in_a_storm_of_interrupts(consumers: ConsumerFactory, 
     consumer.member.assign({TopicPartition(long_topic, number): 0 for number in range(PARTITIONS)})
     interrupts: list[None] = []
     next_: dict[int, int] = {}
-    for seed in range(100):
+    first = seed_for("storm of interrupts")
+    for seed in range(first, first + 100):
         wanted = len(interrupts) + 5
         found = read_in_storm(consumer, interrupts, lambda wanted=wanted: len(interrupts) >= wanted, seed)  # type: ignore[misc]
         for number, offsets in found.items():

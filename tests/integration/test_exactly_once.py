@@ -23,6 +23,7 @@ from tests.support.brokers import RunBrokers
 from tests.support.kafka import appended, create_topic, produce, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, Proxy
+from tests.support.seeds import seed_for
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -168,9 +169,7 @@ def test_workers_killed_at_random_write_each_result_once(
     broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int, membership: str
 ) -> None:
     """Whatever a worker was doing: with an instance id its successor goes on, else the others do."""
-    seed = random.randrange(2**32)  # noqa: S311 - which worker is killed when
-    print(f"seed {seed}")
-    chance = random.Random(seed)  # noqa: S311 - likewise
+    chance = random.Random(seed_for("kills"))  # noqa: S311 - which worker is killed when
     crew = Crew(broker, tmp_path, records, held)
     instances = [f"worker-{number}" if membership == "static" else None for number in range(WORKERS)]
     workers = [crew.worker(instance) for instance in instances]

@@ -10,6 +10,7 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.clients.interrupts import read_in_storm
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.seeds import seed_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -29,7 +30,7 @@ def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broke
     )
     consumer.subscribe([topic])
     interrupts: list[None] = []
-    found = read_in_storm(consumer, interrupts, lambda: len(interrupts) >= INTERRUPTS, seed=1)
+    found = read_in_storm(consumer, interrupts, lambda: len(interrupts) >= INTERRUPTS, seed_for("storm"))
     consumer.close()
     assert sum(map(len, found.values())) < sum(written.values()), "the storm is longer than the topic"
     next_ = {number: len(offsets) for number, offsets in found.items()}

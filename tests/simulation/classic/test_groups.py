@@ -11,6 +11,7 @@ from tests.simulation.classic.groups import start, world_of
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
 from tests.simulation.world import World
+from tests.support.seeds import seed_for
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
@@ -145,7 +146,8 @@ def test_patterns_expand_and_shrink() -> None:
 @pytest.mark.parametrize("block", range(4))
 def test_invariants_hold_on_a_lossy_network(assignor: str, block: int) -> None:
     """Requests and answers are lost, members come, go and die: one owner throughout, and it settles afterwards."""
-    for seed in range(block * 15, block * 15 + 15):
+    first = seed_for("lossy classic groups") + block * 15
+    for seed in range(first, first + 15):
         world = world_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))
         is_static = seed % 2 == 0
         seats = [start(world, "a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)]
