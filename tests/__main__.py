@@ -1,23 +1,30 @@
-"""The test command: lint, types, import contracts, all five floors, examples and the wheel.
+"""The test command: lint, types, import contracts, all five levels of tests, examples and the wheel.
 
-    python -m tests                 the gate: ten minutes on two cores
-    python -m tests --full          everything: what the gate leaves to it is counted at its end
-    python -m tests --no-broker     without floor 5 (real broker); says so
-    python -m tests --no-docker     without the tests that need a Docker engine; says so
-    python -m tests --no-hosts      without the tests that need network namespaces; says so
+    python -m tests                 the gate, for each change
+    python -m tests --full          everything, with fresh seeds and a coverage report
+    python -m tests --no-broker     without level 5 (the real broker)
+    python -m tests --no-docker     without the tests that need a Docker engine
+    python -m tests --no-hosts      without the tests that need network namespaces
     python -m tests --only lint,units
     python -m tests --only hosts    a stage of the full run, as the full run has it
+    python -m tests --seed 7        the random choices of an earlier full run
+    python -m tests units:tests/test_text.py    these tests of a stage
 
-Two lanes of stages run beside each other: floor 5, which waits for sessions and rebalances most of the time, and, with
-less of a claim to the cores, all others one after the other. A stage's output is shown when it is over. The command
-fails if a stage fails, and also if a stage cannot run: only what was left out by a flag, or what this machine has no
-engine for, is left out, and the last lines name it.
+The checks (lint, contracts, types) run first; the command ends at the first one that fails. Then two lanes of stages
+run side by side: the stages on real brokers, which wait for sessions and rebalances most of the time, and all others
+with lower priority. A line every 15 seconds shows the progress of the running stages, and names tests that failed. The
+output of a stage is shown when it ends.
+
+The command fails if a stage fails or cannot run. Only a flag, or a machine without a Docker engine, leaves stages out.
+The last lines name the stages that were left out, every skipped test with its reason, and the one command that repeats
+what failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,33 +33,39 @@ import tempfile
 import threading
 import time
 import venv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from tests.support import coverage_report, seeds
 from tests.support.costs import Costs
 from tests.support.newest_pyspark import newest_pyspark
+from tests.support.outcomes import Outcomes, skip_lines
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Floors 1 to 4 need no broker.
+#: Levels 1 to 4 need no broker.
 UNITS = "not integration and not docker"
-FLOOR_5 = "integration and not docker and not hosts"
-#: Of floor 5 in processes: its tests wait more than they compute.
+LEVEL_5 = "integration and not docker and not hosts"
+#: Processes of level 5: its tests wait more than they compute.
 WORKERS = 6
-#: Lower than floor 5's, whose tests have members that must answer in time.
+#: The niceness of the other lane: members in level 5 must answer in time.
 NICE = 5
-#: Those that have a session.
+PROGRESS_S = 15.0
+#: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
+DURATION = {False: "10 minutes at most", True: "about an hour"}
+#: Tests with a Spark session.
 SPARK_TESTS = (
     "tests/spark/test_runs.py",
     "tests/spark/test_group_read.py",
     "tests/spark/test_doctor.py",
     "tests/spark/source/test_data_source.py",
 )
-#: Those that are the same with a session of Spark Connect.
+#: Tests that also run with a session of Spark Connect.
 CONNECT_TESTS = (*SPARK_TESTS, "tests/spark/sinks/test_in_spark.py", "tests/spark/sinks/test_kafka_in_drain.py")
-#: What the installed package is asked.
+#: Runs in the environment of the installed wheel.
 HAS_DOCUMENTS = """
 from importlib.resources import files
 assert (files("consumer_membership") / "docs" / "troubleshooting.md").is_file()
@@ -61,20 +74,36 @@ assert (files("consumer_membership") / "docs" / "troubleshooting.md").is_file()
 
 @dataclass(slots=True)
 class Plan:
-    """What to run, and what was left out and why."""
+    """What to run, and what is left out.
+
+    Attributes:
+        full: Whether this is the full run.
+        broker: Whether stages on real brokers may run.
+        docker: Whether the stage that needs a Docker engine may run.
+        hosts: Whether the stage that needs network namespaces may run.
+        folder: Where stages leave their output, outcomes and costs.
+        seed: The seed of all random choices.
+        tests: The only tests of a stage that shall run; a stage that is missing here runs all its tests.
+        left_out: The stages that do not run, each with the reason.
+    """
 
     full: bool
     broker: bool
     docker: bool
     hosts: bool
-    #: For what the stages tell about their costs.
     folder: Path
+    seed: int = seeds.FIXED
+    tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+
+    def outcomes(self, stage: str) -> Outcomes:
+        """Return the outcomes of a stage's tests so far."""
+        return Outcomes.read(self.folder / f"{stage}.outcomes")
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A stage that is under way."""
+    """A stage that is running."""
 
     plan: Plan
     name: str
@@ -83,28 +112,34 @@ class Running:
 
     @property
     def is_full(self) -> bool:
-        """Whether it runs as in the full run, which a stage that only the full run has always does."""
+        """Whether it runs as in the full run; the stages that only the full run has always do."""
         return self.plan.full or STAGES[self.name].is_full
 
     def python(self, *words: str) -> int:
-        """Run this interpreter with these words, at the project's root; its exit code."""
+        """Run this interpreter with these arguments at the project's root; return its exit code."""
         return self.run([sys.executable, *words])
 
-    def pytest(self, name: str, *words: str, environment: Mapping[str, str] | None = None) -> int:
-        """Run tests; `name` is that of their costs."""
+    def pytest(self, *flags: str, files: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> int:
+        """Run the plan's tests of this stage, or else those in `files` (none: all files); return pytest's exit code."""
         of_gate = [] if self.is_full else ["--gate"]
-        costs = ["--costs", str(self.plan.folder / f"{name}.json")]
-        return self.run([sys.executable, "-m", "pytest", "-q", *of_gate, *costs, *words], environment=environment)
+        begun = str(self.plan.folder / self.name)
+        notes = ["--costs", f"{begun}.json", "--outcomes", f"{begun}.outcomes"]
+        covered = coverage_report.FLAGS if self.plan.full else ()
+        data = {coverage_report.VARIABLE: f"{begun}.coverage"}
+        chosen = self.plan.tests.get(self.name) or files
+        return self.run(
+            [sys.executable, "-m", "pytest", "-q", *of_gate, *notes, *covered, *flags, *chosen],
+            environment={**data, **(environment or {})},
+        )
 
     def run(self, words: Sequence[str], cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> int:
-        """Run a command, its output into the stage's; its exit code."""
-        print(
-            "$ " + " ".join(Path(words[0]).name if i == 0 else word for i, word in enumerate(words)), file=self.output
-        )
-        self.output.flush()
+        """Run a command, with its output in the stage's; return its exit code."""
+        shown = (Path(words[0]).name, *words[1:])
+        print("$ " + " ".join(shown), file=self.output, flush=True)
+        of_process = {**os.environ, **seeds.environment(self.plan.seed), **(environment or {})}
         to = self.output
         with subprocess.Popen(
-            words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, env=environment
+            words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, env=of_process
         ) as process:
             os.setpriority(os.PRIO_PROCESS, process.pid, self.nice)
             return process.wait()
@@ -115,35 +150,35 @@ def lint(stage: Running) -> int:
     return stage.python("-m", "ruff", "check", ".") or stage.python("-m", "ruff", "format", "--check", ".")
 
 
+def contracts(stage: Running) -> int:
+    """Which package may import which."""
+    script = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    return stage.python("-c", script)
+
+
 def types(stage: Running) -> int:
     """Mypy --strict over the package."""
     return stage.python("-m", "mypy", "-p", "consumer_membership")
 
 
-def contracts(stage: Running) -> int:
-    """Who may import whom."""
-    script = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
-    return stage.python("-c", script)
-
-
 def scenarios(stage: Running) -> int:
-    """Every scenario id is a named test or stands in the table."""
+    """Every scenario id is a named test or is listed in the table."""
     return stage.python("-m", "tests.scenarios")
 
 
 def units(stage: Running) -> int:
-    """Floors 1 to 4: units, properties, simulation, wire."""
-    return stage.pytest("units", "-n", "2", "--dist", "loadfile", "-m", UNITS, "--ignore", "tests/integration")
+    """Levels 1 to 4: units, properties, simulation, wire."""
+    return stage.pytest("-n", "2", "--dist", "loadfile", "-m", UNITS, "--ignore", "tests/integration")
 
 
 def exploration(stage: Running) -> int:
-    """Every interleaving of small worlds, as far as the time goes: 20 s, in full 10 minutes."""
+    """Every interleaving of small worlds, as far as the time allows: 20 s, in full 10 minutes."""
     return stage.python("-m", "tests.exploration", "--minutes", "10" if stage.is_full else "0.34")
 
 
 def simulation(stage: Running) -> int:
     """2,500 seeds of every profile of chaos."""
-    return stage.python("-m", "tests.simulation", "--seeds", "2500")
+    return stage.python("-m", "tests.simulation", "--seeds", "2500", "--start", str(stage.plan.seed))
 
 
 def wheel(stage: Running) -> int:
@@ -166,21 +201,21 @@ def wheel(stage: Running) -> int:
 
 
 def broker(stage: Running) -> int:
-    """Floor 5: the real broker, with examples, demo and command line."""
-    # Each process collects all that it is told of, which takes ten seconds for everything.
+    """Level 5: the real broker, with examples, demo and command line."""
+    # Each process collects every file that it gets, which takes ten seconds for all files.
     files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "integration" in path.read_text()]
-    words = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", FLOOR_5]
-    return stage.pytest("broker", *words, *files)
+    flags = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", LEVEL_5]
+    return stage.pytest(*flags, files=files)
 
 
 def docker(stage: Running) -> int:
-    """Floor 5's tests of containers: what looks at all of an engine's containers must be alone with it."""
-    return stage.pytest("docker", "-m", "docker")
+    """Level 5's tests of containers: a test that lists all containers of an engine must be alone with it."""
+    return stage.pytest("-m", "docker")
 
 
 def hosts(stage: Running) -> int:
-    """Spark over several hosts, whose networks are cut: alone, for each site is ten processes of Java."""
-    return stage.pytest("hosts", "-m", "hosts", "tests/spark/hosts")
+    """Spark over several hosts, whose networks are cut: alone, because each site is ten JVMs."""
+    return stage.pytest("-m", "hosts", files=["tests/spark/hosts"])
 
 
 def newest_spark(stage: Running) -> int:
@@ -188,16 +223,16 @@ def newest_spark(stage: Running) -> int:
     try:
         folder = newest_pyspark()
     except RuntimeError as failed:
-        print(failed)
+        print(failed, file=stage.output)
         return 1
     # Before the installed one, in the drivers and in their tasks.
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    return stage.pytest("newest-spark", *SPARK_TESTS, environment={**os.environ, "PYTHONPATH": path})
+    return stage.pytest(files=SPARK_TESTS, environment={"PYTHONPATH": path})
 
 
 def connect_spark(stage: Running) -> int:
     """Spark's tests once more, with a session of Spark Connect, whose server is a process of its own."""
-    return stage.pytest("connect-spark", "--connect", *CONNECT_TESTS)
+    return stage.pytest("--connect", files=CONNECT_TESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,43 +240,52 @@ class Stage:
     """One thing that is run.
 
     Attributes:
-        run: Its exit code.
+        run: Runs it and returns its exit code.
+        is_check: Whether it runs before the lanes, and its failure ends the command.
         is_full: Whether the gate leaves it to the full run.
-        waits: Whether it has the lane of those that wait for brokers.
+        waits: Whether it is in the lane of the stages that wait for brokers.
+        needs: What the machine must have beyond Python and the extra `test`.
     """
 
     run: Callable[[Running], int]
+    is_check: bool = False
     is_full: bool = False
     waits: bool = False
+    needs: str = ""
 
 
+_BROKER = "a Kafka broker: a Docker engine, or Java 17 with Maven, or KAFKA_BOOTSTRAP_SERVERS"
+_PIP = "a package index for pip"
+#: In the order in which they run, within a lane.
 STAGES: dict[str, Stage] = {
-    "lint": Stage(lint),
-    "types": Stage(types),
-    "contracts": Stage(contracts),
+    "lint": Stage(lint, is_check=True),
+    "contracts": Stage(contracts, is_check=True),
+    "types": Stage(types, is_check=True),
     "scenarios": Stage(scenarios),
     "units": Stage(units),
     "exploration": Stage(exploration),
     "simulation": Stage(simulation, is_full=True),
-    "wheel": Stage(wheel),
-    "broker": Stage(broker, waits=True),
-    "docker": Stage(docker, is_full=True, waits=True),
-    "hosts": Stage(hosts, is_full=True, waits=True),
-    "newest-spark": Stage(newest_spark, is_full=True, waits=True),
-    "connect-spark": Stage(connect_spark, is_full=True, waits=True),
+    "wheel": Stage(wheel, needs=_PIP),
+    "broker": Stage(broker, waits=True, needs=f"{_BROKER}; Java 17 for Spark; {_PIP}"),
+    "docker": Stage(docker, is_full=True, waits=True, needs="a Docker engine (left out where none answers)"),
+    "hosts": Stage(hosts, is_full=True, waits=True, needs="network namespaces: Linux, root and iproute2"),
+    "newest-spark": Stage(newest_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
+    "connect-spark": Stage(connect_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
 }
 
 
 def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
-    """The names of the stages to run; why the others are left out goes into the plan."""
+    """Return the names of the stages to run; the reasons why others are left out go into the plan."""
     names = []
+    if others := [name for name in STAGES if only and name not in only]:
+        plan.left_out.append(f"{', '.join(others)}: other stages were chosen")
     for name, stage in STAGES.items():
-        if only and name not in only:
-            plan.left_out.append(f"{name}, because of --only")
-        elif stage.is_full and not plan.full and not only:
+        if name in others:
+            continue
+        if stage.is_full and not plan.full and not only:
             plan.left_out.append(f"{name}, which is left to --full")
         elif stage.waits and not plan.broker:
-            plan.left_out.append(f"{name} (floor 5, the real broker), because of --no-broker")
+            plan.left_out.append(f"{name} (level 5, the real broker), because of --no-broker")
         elif name == "docker" and not plan.docker:
             plan.left_out.append("the tests that need Docker, because of --no-docker")
         elif name == "hosts" and not plan.hosts:
@@ -253,35 +297,118 @@ def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
     return names
 
 
-def run_lane(plan: Plan, names: Iterable[str], printing: threading.Lock, nice: int) -> list[str]:
-    """Run these stages one after the other; those that failed."""
-    failed = []
+class Progress:
+    """Prints a stage's output when it ends, and in between how far the running stages are."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._running: dict[str, float] = {}
+        self._named: set[str] = set()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Print a line every 15 seconds within the context."""
+        is_over = threading.Event()
+
+        def show() -> None:
+            while not is_over.wait(PROGRESS_S):
+                with self._lock:
+                    self._name_failures()
+                    print(self.line(), flush=True)
+
+        thread = threading.Thread(target=show, name="progress")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def line(self) -> str:
+        """Return how far each running stage is."""
+        now = time.monotonic()
+        running = [f"{name} {self._words(name)}{_clock(now - began)}" for name, began in self._running.items()]
+        return f"[{_clock(now - self._began)}] {' | '.join(running)}"
+
+    def begin(self, name: str) -> None:
+        """Count a stage as running."""
+        with self._lock:
+            self._running[name] = time.monotonic()
+
+    def end(self, name: str, output: str, *, has_failed: bool) -> None:
+        """Print the output of a stage that ended."""
+        with self._lock:
+            took = time.monotonic() - self._running.pop(name)
+            print(f"\n==== {name}: {STAGES[name].run.__doc__}\n{output}", end="")
+            print(f"==== {name}: {'FAILED' if has_failed else 'ok'} after {took:.0f} s", flush=True)
+
+    def _words(self, name: str) -> str:
+        found = self._plan.outcomes(name)
+        if not found.total:
+            return ""
+        failed = f", {len(found.failed)} failed" if found.failed else ""
+        return f"{found.done}/{found.total}{failed}, "
+
+    def _name_failures(self) -> None:
+        for name in self._running:
+            for test in self._plan.outcomes(name).failed:
+                if test not in self._named:
+                    self._named.add(test)
+                    print(f"FAILED in {name}: {test}")
+
+
+def _clock(seconds: float) -> str:
+    """Return minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def run_lane(plan: Plan, names: Iterable[str], progress: Progress, nice: int = 0) -> list[str]:
+    """Run these stages one after the other, up to a check that fails; return those that failed."""
+    failed: list[str] = []
     for name in names:
-        began = time.monotonic()
+        if failed and STAGES[failed[-1]].is_check:
+            plan.left_out.append(f"{name}, because {failed[-1]} failed")
+            continue
+        progress.begin(name)
         path = plan.folder / f"{name}.log"
         with path.open("w+") as output:
             if STAGES[name].run(Running(plan, name, output, nice)):
                 failed.append(name)
-        how = "FAILED" if name in failed else "ok"
-        with printing:
-            print(f"\n==== {name}: {STAGES[name].run.__doc__}\n{path.read_text(errors='replace')}", end="")
-            print(f"==== {name}: {how} after {time.monotonic() - began:.0f} s", flush=True)
+        progress.end(name, path.read_text(errors="replace"), has_failed=name in failed)
     return failed
 
 
 def run_all(plan: Plan, names: Sequence[str]) -> list[str]:
-    """Run both lanes beside each other; the stages that failed."""
-    printing = threading.Lock()
+    """Run the checks, then both lanes side by side; return the stages that failed."""
+    progress = Progress(plan)
+    checks = [name for name in names if STAGES[name].is_check]
     waiting = [name for name in names if STAGES[name].waits]
-    others = [name for name in names if not STAGES[name].waits]
-    with ThreadPoolExecutor(2) as lanes:
-        one = lanes.submit(run_lane, plan, waiting, printing, 0)
-        other = lanes.submit(run_lane, plan, others, printing, NICE if waiting else 0)
-        return one.result() + other.result()
+    others = [name for name in names if not STAGES[name].waits and not STAGES[name].is_check]
+    with progress.shown():
+        if failed := run_lane(plan, checks, progress):
+            plan.left_out.extend(f"{name}, because {failed[-1]} failed" for name in (*others, *waiting))
+            return failed
+        with ThreadPoolExecutor(2) as lanes:
+            one = lanes.submit(run_lane, plan, waiting, progress)
+            other = lanes.submit(run_lane, plan, others, progress, NICE if waiting else 0)
+            return one.result() + other.result()
+
+
+def repeating(plan: Plan, failed: Iterable[str]) -> str:
+    """Return the command that repeats what failed: tests with their seed, and stages that name no test as a whole."""
+    tests = {name: plan.outcomes(name).failed for name in failed}
+    whole = [name for name, found in tests.items() if not found]
+    words = [os.path.relpath(sys.executable), "-m", "tests"]
+    words += ["--full"] if plan.full else []
+    words += ["--seed", str(plan.seed)] if plan.seed != seeds.FIXED else []
+    words += ["--only", ",".join(whole)] if whole else []
+    return shlex.join([*words, *(f"{name}:{test}" for name, found in tests.items() for test in found)])
 
 
 def docker_answers() -> bool:
-    """Whether a Docker engine answers on this machine."""
+    """Return whether a Docker engine answers on this machine."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -291,30 +418,61 @@ def docker_answers() -> bool:
     return asked.returncode == 0
 
 
-_ONLY = f"some of: {', '.join(STAGES)}; one that the gate leaves to --full runs as in --full"
+_ONLY = f"some of: {', '.join(STAGES)}; a stage that the gate leaves to --full runs as in --full"
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What this command takes."""
+    """Return the parser of this command's arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests", description="Run all checks of this project.")
-    parser.add_argument("--full", action="store_true", help="everything, and not only what ten minutes suffice for")
-    parser.add_argument("--no-broker", action="store_true", help="leave floor 5 (the real broker) out")
+    parser.add_argument("tests", nargs="*", metavar="STAGE:TEST", help="only these tests of a stage, by pytest's ids")
+    parser.add_argument("--full", action="store_true", help=f"everything: {DURATION[True]} on two idle cores")
+    parser.add_argument("--no-broker", action="store_true", help="leave level 5 (the real broker) out")
     parser.add_argument("--no-docker", action="store_true", help="leave out the tests that need a Docker engine")
     parser.add_argument("--no-hosts", action="store_true", help="leave out the tests that need network namespaces")
     parser.add_argument("--only", default="", metavar="STAGE,...", help=_ONLY)
+    parser.add_argument("--seed", type=int, metavar="N", help="of all random choices; default: fixed, in --full fresh")
     return parser
 
 
+def opening(plan: Plan, names: Sequence[str]) -> Iterator[str]:
+    """Yield what the run takes and needs."""
+    yield f"running {', '.join(names)}"
+    if set(names) >= {"units", "broker"} and not plan.tests:
+        yield f"takes {DURATION[plan.full]} on two idle cores; the first run also fetches the brokers"
+    yield from (f"{name} needs {STAGES[name].needs}" for name in names if STAGES[name].needs)
+    yield f"seed {plan.seed}" + (" (the fixed one)" if plan.seed == seeds.FIXED else f"; --seed {plan.seed} repeats it")
+
+
+def closing(plan: Plan, names: Iterable[str], failed: Sequence[str]) -> Iterator[str]:
+    """Yield what the run cost, what did not run, and how to repeat what failed."""
+    yield from Costs.read(plan.folder.glob("*.json")).lines()
+    for name in names:
+        yield from skip_lines(plan.outcomes(name).skipped)
+    yield from (f"left out: {words}" for words in plan.left_out)
+    if failed:
+        yield from (f"FAILED in {name}: {test}" for name in failed for test in plan.outcomes(name).failed)
+        yield f"to repeat what failed:\n  {repeating(plan, failed)}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stages; 0 if there were some and all passed."""
+    """Run the stages; return 0 if there were some and all passed."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    only = frozenset(filter(None, options.only.split(",")))
+    tests: dict[str, list[str]] = {}
+    for word in options.tests:
+        stage, _, test = word.partition(":")
+        if not test:
+            parser.error(f"{word}: write STAGE:TEST, for example units:tests/test_text.py")
+        tests.setdefault(stage, []).append(test)
+    only = frozenset([*filter(None, options.only.split(",")), *tests])
     if unknown := only - STAGES.keys():
         parser.error(f"--only {','.join(sorted(unknown))}: there is no such stage; the stages are {', '.join(STAGES)}")
-    # A shell has what it starts in the background ignore Ctrl-C, and so would every program that a test interrupts.
+    if options.full and (lacking := coverage_report.lacking()):
+        print(lacking)
+        return 1
+    # A shell makes background processes ignore Ctrl-C, and so would every program that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Those whom this process starts end with it, however it ends.
+    # The processes that this one starts end with it, however it ends.
     os.environ["TESTS_OWNER"] = str(os.getpid())
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tests-") as folder:
@@ -324,18 +482,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             docker=not options.no_docker,
             hosts=not options.no_hosts,
             folder=Path(folder),
+            seed=_seed(options.seed, is_full=options.full),
+            tests=tests,
         )
         names = chosen(plan, only)
         if not names:
             print("\n".join(["there is nothing to run", *(f"left out: {words}" for words in plan.left_out)]))
             return 1
-        print(f"running {', '.join(names)}", flush=True)
+        print("\n".join(opening(plan, names)), flush=True)
         failed = run_all(plan, names)
-        costs = Costs.read(plan.folder.glob("*.json"))
-    print("\n" + "\n".join([*costs.lines(), *(f"left out: {words}" for words in plan.left_out)]))
+        print("\n" + "\n".join(closing(plan, names, failed)))
+        if plan.full:
+            print("\n".join(coverage_report.write(plan.folder.glob("*.coverage"))))
     took = time.monotonic() - began
-    print(f"{'failed: ' + ', '.join(failed) if failed else 'every stage that ran passed'}, after {took:.0f} s")
+    print(f"{'failed: ' + ', '.join(failed) if failed else 'every stage that ran passed'}, after {_clock(took)}")
     return 1 if failed else 0
+
+
+def _seed(given: int | None, *, is_full: bool) -> int:
+    """Return the seed that was given, or else the fixed one; the full run draws a fresh one."""
+    if given is not None:
+        return given
+    return seeds.fresh_seed() if is_full else seeds.FIXED
 
 
 if __name__ == "__main__":

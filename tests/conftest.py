@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import seeds
 from tests.support.costs import REPLAYED, Costs
 from tests.support.order import rank
+from tests.support.outcomes import OutcomeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,12 +76,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for flag, (marker, needs) in _FLAGS.items():
         parser.addoption(flag, action="store_true", help=f"leave out tests marked '{marker}', which need {needs}")
     parser.addoption("--costs", type=Path, metavar="FILE", help="write what tests and brokers' starts took there")
+    parser.addoption("--outcomes", type=Path, metavar="FILE", help="append the outcome of each test to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to count."""
     config.stash[_costs] = Costs()
     config.pluginmanager.register(Accountant(config), "costs")
+    if (path := config.getoption("--outcomes")) is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(OutcomeWriter(path), "outcomes")
     if (owner := os.environ.get("TESTS_OWNER")) is not None and hasattr(os, "pidfd_open"):
         threading.Thread(target=_end_with, args=(int(owner),), name="owner's end", daemon=True).start()
 
@@ -92,15 +97,12 @@ def _end_with(owner: int) -> None:
 
 
 def pytest_pycollect_makemodule(module_path: Path) -> None:
-    """No test is judged by its time, examples of hypothesis neither: a machine may be busy.
+    """Set Hypothesis up before a module makes settings of its own.
 
-    Before a module makes settings of its own; hypothesis is half the start of a run of one file.
+    Its import is half the start of a run of one file, so other modules do without.
     """
     if "hypothesis" in module_path.read_text():
-        from hypothesis import settings  # noqa: PLC0415 - as above
-
-        settings.register_profile("untimed", deadline=None)
-        settings.load_profile("untimed")
+        seeds.seed_hypothesis()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

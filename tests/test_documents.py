@@ -58,7 +58,7 @@ from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
 from tests.simulation import __main__ as simulation
-from tests.support import configuration_table, librdkafka_keys
+from tests.support import configuration_table, coverage_report, librdkafka_keys, seeds
 from tests.support.documents import (
     DOCS,
     MAP,
@@ -561,6 +561,7 @@ def test_methods_fields_and_parameters_exist() -> None:
 def test_codes_are_kafkas_or_librdkafkas() -> None:
     """Everything in capitals with an underscore, also outside backticks."""
     known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS | OF_METRICS
+    known.add(seeds.VARIABLE)
     found = set()
     for path in OF_USERS:
         text = re.sub(r"(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", "", prose(read(path)))
@@ -574,7 +575,7 @@ def test_files_exist() -> None:
     found = [words for _, words in named(r"\.?[\w-]+(/[\w.-]+)+|[\w-]+\.(py|md|yml)")]
     assert found
     # An image, what a run makes, and a choice of OpenTelemetry's conventions.
-    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS), "messaging/dup"}
+    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS), name_of(coverage_report.REPORT), "messaging/dup"}
     assert {name for name in found if not (ROOT / name).exists() and not (PACKAGE / name).exists()} <= elsewhere
 
 

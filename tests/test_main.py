@@ -1,17 +1,30 @@
-"""The test command's plan: which stages run, and how."""
+"""The test command: which stages it runs and how, what it shows, and what it prints at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import pytest
+from hypothesis import given, settings, strategies
 
-from tests.__main__ import STAGES, Plan, Running, chosen, main
+from tests.__main__ import DURATION, STAGES, Plan, Progress, Running, chosen, closing, main, opening, repeating, run_all
+from tests.support import coverage_report, seeds
+from tests.support.outcomes import Outcomes, skip_lines
 
+ROOT = Path(__file__).resolve().parent.parent
+CHECKS = [name for name, stage in STAGES.items() if stage.is_check]
 OF_FULL = [name for name, stage in STAGES.items() if stage.is_full]
 WITH_PYTEST = ["units", "broker", "docker", "hosts", "newest-spark", "connect-spark"]
+
+Run = Callable[[Running], int]
 
 
 @pytest.fixture
@@ -22,7 +35,7 @@ def output(tmp_path: Path) -> Iterator[IO[str]]:
 
 
 def plan(folder: Path, *, full: bool = False, broker: bool = True, hosts: bool = True) -> Plan:
-    """What flags and the machine say."""
+    """A plan by these flags, on a machine that has everything."""
     return Plan(full=full, broker=broker, docker=True, hosts=hosts, folder=folder)
 
 
@@ -35,6 +48,20 @@ def commands(planned: Plan, name: str, output: IO[str], monkeypatch: pytest.Monk
     return noted
 
 
+def with_outcomes(planned: Plan, stage: str, *lines: str) -> None:
+    """Leave what pytest would write for a stage."""
+    (planned.folder / f"{stage}.outcomes").write_text("".join(f"{line}\n" for line in lines))
+
+
+def of_stages(monkeypatch: pytest.MonkeyPatch, runs: Mapping[str, Run]) -> None:
+    """Have these stages run something else."""
+    for name, run in runs.items():
+        monkeypatch.setitem(STAGES, name, replace(STAGES[name], run=run))
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", WITH_PYTEST)
 @pytest.mark.parametrize("full", [False, True])
 def test_stage_of_the_full_run_leaves_no_test_to_the_full_run(
@@ -45,13 +72,24 @@ def test_stage_of_the_full_run_leaves_no_test_to_the_full_run(
     assert ("--gate" in words) == (not full and name not in OF_FULL)
 
 
+@pytest.mark.parametrize("name", WITH_PYTEST)
+@pytest.mark.parametrize("full", [False, True])
+def test_full_run_alone_measures_coverage(
+    tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str, *, full: bool
+) -> None:
+    """The gate is not slowed by it."""
+    (words,) = commands(plan(tmp_path, full=full), name, output, monkeypatch)
+    assert set(coverage_report.FLAGS) & set(words) == (set(coverage_report.FLAGS) if full else set())
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_only_chooses_the_named_stage_of_either_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A stage that is named runs without --full, too, and what else there is is left out with the reason."""
+    """A stage that is named also runs without --full, and every other stage is left out with the reason."""
     monkeypatch.setattr("tests.__main__.docker_answers", lambda: True)
     planned = plan(tmp_path)
     assert chosen(planned, frozenset({name})) == [name]
-    assert len(planned.left_out) == len(STAGES) - 1
+    others = ", ".join(other for other in STAGES if other != name)
+    assert planned.left_out == [f"{others}: other stages were chosen"]
 
 
 def test_gate_leaves_the_stages_of_the_full_run_out(tmp_path: Path) -> None:
@@ -65,3 +103,265 @@ def test_command_without_a_stage_to_run_fails(capsys: pytest.CaptureFixture[str]
     """Flags that leave nothing to run are a mistake, and not a success."""
     assert main(["--only", "hosts", "--no-hosts"]) == 1
     assert "left out: the tests that need network namespaces, because of --no-hosts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--only", "nothing"], "there is no such stage"),
+        (["nothing:tests/test_text.py"], "there is no such stage"),
+        (["tests/test_text.py"], "write STAGE:TEST"),
+    ],
+)
+def test_command_refuses_what_names_no_stage(
+    capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    """A stage that is misspelled would otherwise be left out silently."""
+    with pytest.raises(SystemExit):
+        main(words)
+    assert expected in capsys.readouterr().err
+
+
+def test_opening_names_duration_needs_and_seed(tmp_path: Path) -> None:
+    """You learn at the start what a run takes and what the machine must have."""
+    planned = plan(tmp_path)
+    lines = list(opening(planned, chosen(planned, frozenset())))
+    assert any(DURATION[False] in line for line in lines)
+    assert any(line.startswith("broker needs a Kafka broker: a Docker engine, or Java 17 with Maven") for line in lines)
+    assert lines[-1] == "seed 0 (the fixed one)"
+
+
+@pytest.mark.parametrize("path", ["README.md", "consumer_membership/docs/CONTRIBUTING.md"])
+def test_documents_name_the_commands_duration(path: str) -> None:
+    """Documents and command name one duration."""
+    assert DURATION[False] in " ".join((ROOT / path).read_text().split())
+
+
+# ---- checks and lanes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", CHECKS)
+def test_run_ends_at_the_first_check_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    """Nothing behind it runs, in neither lane, and each of those stages is named as left out."""
+    ran: list[str] = []
+    planned = plan(tmp_path)
+    names = chosen(planned, frozenset())
+
+    def run_of(name: str) -> Run:
+        return lambda _: ran.append(name) or int(name == broken)  # type: ignore[func-returns-value]  # None
+
+    of_stages(monkeypatch, {name: run_of(name) for name in names})
+    assert run_all(planned, names) == [broken]
+    assert ran == names[: names.index(broken) + 1]
+    reasons = [words for words in planned.left_out if words.endswith(f"because {broken} failed")]
+    assert sorted(words.partition(",")[0] for words in reasons) == sorted(set(names) - set(ran))
+    assert f"==== {broken}: FAILED" in capsys.readouterr().out
+
+
+def test_stage_that_fails_ends_no_other_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a check does: whoever waits for ten minutes learns of every failure."""
+    planned = plan(tmp_path)
+    names = chosen(planned, frozenset())
+    of_stages(monkeypatch, {name: lambda stage: int(not STAGES[stage.name].is_check) for name in names})
+    assert set(run_all(planned, names)) == set(names) - set(CHECKS)
+    assert capsys.readouterr().out.count("FAILED after") == len(names) - len(CHECKS)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_progress_shows_each_running_stage(tmp_path: Path) -> None:
+    """The tests that ended, of how many, those that failed, and the time; a stage without tests shows its time."""
+    planned = plan(tmp_path)
+    with_outcomes(planned, "units", '["total", 3, ""]', '["done", "a", ""]', '["failed", "b", ""]', '["done", "b", ""]')
+    progress = Progress(planned)
+    for name in ("units", "wheel"):
+        progress.begin(name)
+    assert re.fullmatch(r"\[0:\d\d\] units 2/3, 1 failed, 0:\d\d \| wheel 0:\d\d", progress.line())
+
+
+def test_outcomes_leave_out_a_line_that_is_being_written(tmp_path: Path) -> None:
+    """A stage may be read at any time."""
+    planned = plan(tmp_path)
+    (tmp_path / "units.outcomes").write_text('["total", 3, ""]\n["done", "a", ""]\n["fail')
+    assert planned.outcomes("units") == Outcomes(total=3, done=1)
+    assert planned.outcomes("broker") == Outcomes()
+
+
+TESTS = """
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError("in the teardown")
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_skipped(number):
+    pytest.skip("no such thing here")
+
+@pytest.mark.xfail(strict=True, reason="known")
+def test_expected():
+    assert False
+
+@pytest.mark.parametrize("word", ["a b", "it's"])
+def test_failed(word):
+    assert not word
+
+def test_torn_down(broken):
+    pass
+
+def test_passed():
+    pass
+"""
+FAILED = ["test_a.py::test_failed[a b]", "test_a.py::test_failed[it's]", "test_a.py::test_torn_down", "test_b.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["alone", "xdist"])
+def test_outcomes_are_those_of_pytest(tmp_path: Path, processes: list[str]) -> None:
+    """A failed phase fails its test, a file that cannot be collected fails, and an expected failure is no skip."""
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\n"
+        "from tests.support.outcomes import OutcomeWriter\n"
+        "def pytest_configure(config):\n"
+        "    if not hasattr(config, 'workerinput'):\n"
+        "        config.pluginmanager.register(OutcomeWriter(Path('outcomes')))\n"
+    )
+    (tmp_path / "test_a.py").write_text(TESTS)
+    (tmp_path / "test_b.py").write_text("import nothing_of_this_name")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, *processes], cwd=tmp_path, env=environment, check=False, capture_output=True, timeout=100)
+    found = Outcomes.read(tmp_path / "outcomes")
+    assert (found.total, found.done, sorted(found.failed)) == (7, 7, FAILED)
+    assert list(skip_lines(found.skipped)) == ["skipped: test_a.py::test_skipped (2 cases): no such thing here"]
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_repeating_names_failed_tests_with_their_stage_and_seed(tmp_path: Path) -> None:
+    """A stage without a failed test is repeated as a whole; the shell gives each id back as it is."""
+    planned = replace(plan(tmp_path, full=True), seed=7)
+    with_outcomes(planned, "units", '["failed", "t.py::test_a[it\'s b]", ""]', '["failed", "t.py::test_c", ""]')
+    words = shlex.split(repeating(planned, ["units", "wheel"]))
+    assert words[1:] == [
+        *["-m", "tests", "--full", "--seed", "7", "--only", "wheel"],
+        *["units:t.py::test_a[it's b]", "units:t.py::test_c"],
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_PYTEST)
+def test_stage_runs_exactly_the_tests_that_are_named(
+    tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its own files are left out then."""
+    planned = replace(plan(tmp_path), tests={name: ["t.py::test_a", "t.py::test_b"]})
+    (words,) = commands(planned, name, output, monkeypatch)
+    assert [word for word in words if ".py" in word] == ["t.py::test_a", "t.py::test_b"]
+
+
+def test_closing_lists_skips_failures_and_what_was_left_out(tmp_path: Path) -> None:
+    """Nothing that did not run is silent."""
+    planned = plan(tmp_path)
+    planned.left_out.append("hosts, which is left to --full")
+    with_outcomes(planned, "units", '["skipped", "t.py::test_a", "no IPv6"]', '["failed", "t.py::test_b", ""]')
+    lines = list(closing(planned, ["units"], ["units"]))
+    assert lines[:3] == [
+        "skipped: t.py::test_a: no IPv6",
+        "left out: hosts, which is left to --full",
+        "FAILED in units: t.py::test_b",
+    ]
+    assert lines[3].endswith("-m tests units:t.py::test_b")
+
+
+@pytest.mark.slow
+def test_command_runs_a_selection_with_its_seed(tmp_path: Path) -> None:
+    """The real command, with one test of one stage."""
+    test = "units:tests/test_main.py::test_seed_of_the_run_is_the_one_of_its_environment"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests", "--seed", "7", test],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 7; --seed 7 repeats it" in done.stdout
+    assert re.search(r"1 passed.*\n==== units: ok after \d+ s", done.stdout)
+    assert re.search(r"every stage that ran passed, after \d+:\d\d$", done.stdout.strip())
+
+
+# ---- seeds -----------------------------------------------------------------------------------------------------------
+
+
+def test_seed_of_the_run_is_the_one_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name has its own seed, always the same one; without the variable, and with the fixed seed, all are fixed."""
+    monkeypatch.setenv(seeds.VARIABLE, "7")
+    assert seeds.run_seed() == 7
+    assert seeds.seed_for("a") == seeds.seed_for("a") != seeds.seed_for("b")
+    monkeypatch.delenv(seeds.VARIABLE)
+    assert {seeds.run_seed(), seeds.seed_for("a"), seeds.seed_for("b")} == {seeds.FIXED}
+
+
+def test_full_run_draws_fresh_seeds_that_processes_get(tmp_path: Path, output: IO[str]) -> None:
+    """Every process of a stage has the run's seed, also for the order of its sets."""
+    assert len({seeds.fresh_seed() for _ in range(5)} - {seeds.FIXED}) == 5
+    planned = replace(plan(tmp_path), seed=7)
+    shown = "import os; print(os.environ['TESTS_SEED'], os.environ['PYTHONHASHSEED'])"
+    assert Running(planned, "units", output, 0).python("-c", shown) == 0
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "7 7"
+
+
+def examples() -> list[int]:
+    """What Hypothesis draws for one test."""
+    drawn: list[int] = []
+
+    @settings(max_examples=5)
+    @given(strategies.integers())
+    def draw(number: int) -> None:
+        drawn.append(number)
+
+    draw()
+    return drawn
+
+
+def test_hypothesis_draws_by_the_seed_of_the_run() -> None:
+    """The fixed seed and each other seed have examples of their own, the same ones each time."""
+
+    def drawn(seed: int) -> list[int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(seeds.VARIABLE, str(seed))
+            seeds.seed_hypothesis()
+            return examples()
+
+    try:
+        first, second = ([drawn(seed) for seed in (seeds.FIXED, 7, 8)] for _ in range(2))
+    finally:
+        seeds.seed_hypothesis()
+    assert first == second
+    assert len(set(map(tuple, first))) == 3
+
+
+# ---- coverage --------------------------------------------------------------------------------------------------------
+
+
+def test_coverage_totals_are_per_package() -> None:
+    """The share of all lines of a package, not the mean of its modules."""
+    figures = {
+        "/x/consumer_membership/wire/a.py": {"covered_lines": 9, "num_statements": 10},
+        "/x/consumer_membership/wire/b/c.py": {"covered_lines": 0, "num_statements": 20},
+        "/x/consumer_membership/text.py": {"covered_lines": 5, "num_statements": 10},
+    }
+    assert list(coverage_report.totals(figures))[1:] == [
+        "   50.0%  5/10  modules of the package itself",
+        "   30.0%  9/30  wire",
+        "   35.0%  14/40  together",
+    ]
