@@ -2,15 +2,18 @@
 
 `GroupMember.handle(event, now)` returns a tuple of these values. **The contract of their order:**
 
-1. Effects are performed in the order returned, and all of them before the next event is handled. Those for the
-   application's thread are put into its mailbox in that order; it performs them in that order.
+1. All effects of one event are handed over before the next event is handled, and everything that performs effects
+   gets its own in the order returned. The observer gets them first. Then the application's mailbox gets all of its
+   effects at once, together with the view: a thread that sees the view finds the effects, and a thread that has an
+   effect sees the view. The requests to the network begin last, so the application can see what an event means for it
+   before the first byte of a request is written.
 2. For one revocation the order is pause, commit, on_revoke, acknowledge. `CommitOffsets` follows the `StepFinished` of
    the pause, `RevokePartitions` the commit's end (good or bad), the acknowledging `SendHeartbeat` the `StepFinished`
    of the revocation.
 3. Revocations are finished before assignments begin.
 4. Every step carries the number of its attempt. Attempts only grow; before it performs a step the application's thread
    drains its mailbox and drops steps of an attempt older than the newest it saw. Callbacks never nest.
-5. An error for the application comes before the state change that it causes (so that nobody sees FATAL without it).
+5. An error for the application comes before the effects that follow from it.
 
 | effect | performed by | answered with |
 |---|---|---|

@@ -7,8 +7,8 @@ other side, and neither side imports the other.
 |---|---|---|---|
 | events | application | `post`, `send` | received in order; they wait until the thread is started |
 | a question | application | `ask` | received in order with the events; answered, failed, or canceled by the end |
-| effects | network | `order`, `show` | received in order; the application sees all effects of one call or none |
-| the view | network | `show` | numbered; after an effect, the application sees its view or a later one |
+| the view | network | `show` | numbered; an application that has an effect sees its view or a later one |
+| effects | network | `show`, with a view | received in order; the application sees all effects of one call or none |
 | the wake-up | both | `wake_up.set` | the next `poll` looks at all of this before it returns a record |
 
 No method blocks: a post rings the thread (`Receiver.ring`), an effect rings the application (`listen`). Everything else
@@ -107,7 +107,7 @@ class WakeUp:
 
     | reason (`add_reason`) | owner | set by |
     |---|---|---|
-    | an order is on the line | `Line` | `order`, `show` |
+    | an order is on the line | `Line` | `show` |
     | an order waits in the queue | `OrderQueue` | `add`; an order that was on the line keeps it set |
     | an error waits for `poll` | `Session` | the order that it came with keeps it set |
     | a report waits for its callback | `Session` | `Reports.note` |
@@ -234,15 +234,8 @@ class Line:
             self._posts.clear()
         return posts
 
-    def order(self, *orders: ApplicationEffect) -> None:
-        """Send these effects to the application."""
-        with self._lock:
-            self._orders.extend(orders)
-            self.wake_up.set()
-        self._on_order()
-
     def show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
-        """Show the member's new view, with the effects that the application must not see before or after it.
+        """Show the member's new view and order these effects of the application.
 
         A thread that sees the view and then looks for effects finds these; a thread that has them sees the view.
         """

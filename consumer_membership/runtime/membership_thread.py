@@ -100,8 +100,12 @@ class MembershipThread(Receiver, Protocol):
     def sample_soon(self) -> None:
         """End the calm, because records come again: sample `progress` at the usual pace."""
 
-    def watch(self, watcher: Watcher) -> None:
-        """Call this with each event's outcome from now on, in order, before the application gets the effects."""
+    def watch(self, watcher: Watcher) -> MembershipView:
+        """Call this with each event's outcome from now on, in order, before the application gets the effects.
+
+        Returns:
+            The view that the first of these events follows.
+        """
 
     def set_credentials(self, username: str, password: str) -> None:
         """Use these for each later authentication; open connections stay as they are."""

@@ -141,8 +141,9 @@ class ScriptedMember:
         self.is_calm = False
         self.samples += 1
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher) -> MembershipView:
         self._watcher = watcher
+        return self.view
 
     def set_credentials(self, username: str, password: str) -> None:
         self.credentials = (username, password)
@@ -155,7 +156,7 @@ class ScriptedMember:
 
     def order(self, *effects: ApplicationEffect) -> None:
         """Order this of the application."""
-        self._line.order(*effects)
+        self._line.show(self.view, *effects)
 
     def answer_commit(self, request: CommitRequested, error: BrokerError | None = None) -> None:
         """Say that this commit is over."""

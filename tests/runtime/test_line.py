@@ -108,7 +108,7 @@ def test_each_view_is_another_version(line: Line) -> None:
 
 def test_orders_of_one_call_come_at_once_and_leave_the_wake_up_set(line: Line) -> None:
     """Taking orders performs none of them: only a review clears the wake-up, and only once no order waits."""
-    line.order(LeaveCompleted(), LeaveCompleted())
+    line.show(line.view, LeaveCompleted(), LeaveCompleted())
     line.wake_up.review()
     assert line.wake_up.is_set
     taken: deque[ApplicationEffect] = deque()

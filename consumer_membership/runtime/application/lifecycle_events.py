@@ -26,7 +26,6 @@ from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.failures import is_told
-from consumer_membership.runtime.line import Line
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.membership_thread import MembershipThread
 
@@ -97,11 +96,10 @@ class EventQueue:
         #: Whether nothing comes behind what waits.
         self.is_ended = False
 
-    def begin(self, line: Line, thread: MembershipThread, monitor: HealthMonitor) -> None:
+    def begin(self, thread: MembershipThread, monitor: HealthMonitor) -> None:
         """Take the member as it is now for the beginning, and what happens from now on."""
-        thread.watch(self.notify)
         with self._lock:
-            self._lifecycle = Lifecycle(line.view)
+            self._lifecycle = Lifecycle(thread.watch(self.notify))
         monitor.watch(self.looked)
 
     @property

@@ -254,7 +254,7 @@ class Session:
 
                 made = LifecycleEvents()
                 self._lifecycle_events, self._events = ref(made), made.queue
-                made.queue.begin(self.line, self._thread, self._health)
+                made.queue.begin(self._thread, self._health)
         if self.life.is_closed:  # by another thread, just now
             made.queue.close()
         return made

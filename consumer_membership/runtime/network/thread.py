@@ -1,8 +1,9 @@
 """The membership thread: one daemon thread with a private asyncio loop that owns the state machine and the sockets.
 
-Events come from the application over the line, or from finished requests; each is handed to the core, and the effects
-are performed in their order: orders of the application go over the line, those of the network become requests. Nothing
-here decides anything about the membership, and nothing here touches the librdkafka handle.
+Events come from the application over the line, or from finished requests. Each is handed to the core, and its effects
+are handed over by the order contract of `membership.effects`: to the observers, over the line to the application, and
+as requests to the network. Nothing here decides anything about the membership, and nothing here touches the librdkafka
+handle.
 """
 
 from __future__ import annotations
@@ -92,10 +93,11 @@ class NetworkThread:
         )
         self._dumps = Dumps(recorder, settings.recorder)
         self._watcher: Watcher | None = None
+        self._latest = recorder.member.view()
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: MemberLoop | None = None
-        line.connect(self, recorder.member.view())
+        line.connect(self, self._latest)
 
     def start(self) -> None:
         """Start it if it does not run: by one of several callers."""
@@ -123,11 +125,14 @@ class NetworkThread:
         if self._loop is not None:
             self._loop.call(self._loop.sample_soon)
 
-    def watch(self, watcher: Watcher) -> None:
-        """Call this with each event's outcome from now on."""
+    def watch(self, watcher: Watcher) -> MembershipView:
+        """Call this with each event's outcome from now on; return the view that the first one follows."""
         self._watcher = watcher
+        return self._latest
 
     def _notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        # The view before the look at the watcher, and in `watch` the other way round: none misses this event.
+        self._latest = view
         if self._watcher is not None:
             self._watcher(effects, view)
 
@@ -326,7 +331,7 @@ class MemberLoop:
     # ---- the core ----
 
     def _feed(self, event: GroupEvent) -> None:
-        """Hand one event to the core, perform what it orders, and set the clock for what it waits for."""
+        """Hand one event to the core and its effects to those that perform them (rule 1 of `membership.effects`)."""
         if self._is_over:
             return
         now = self._loop.time()
@@ -337,15 +342,11 @@ class MemberLoop:
             self.end()
             return
         if effects or not isinstance(event, Polled | TimePassed):
-            # Nobody shall see a state in the view without the error that is its cause, nor be told of the error and
-            # still see the epoch that it ended, nor perform a step before the view shows the epoch that it belongs to.
-            problems = (effect for effect in effects if isinstance(effect, RaiseToApplication))
             view = self._member.view()
             self._recorder.saw(view)
-            self._show(view, *problems)
-            self._observer.observed(event, effects, self._line.view)
-            self._notify(effects, self._line.view)
-        self._perform(effects)
+            self._observer.observed(event, effects, view)
+            self._notify(effects, view)
+            self._perform(effects, view)
         self._record_end(effects)
         self._set_clock()
         self._watch_lease()
@@ -392,14 +393,22 @@ class MemberLoop:
         if error is not None:
             _LOG.error("The push of metrics failed; this is a bug, please report it", exc_info=error)
 
-    def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
+    def _perform(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        """Show the view with the application's effects, then begin the requests.
+
+        The application must not see a state without the error that caused it, nor an error or a step beside a view
+        that still has the former epoch.
+        """
+        orders: list[ApplicationEffect] = []
+        requests: list[NetworkOrder] = []
         for effect in effects:
-            if isinstance(effect, ObserverEffect | ProtocolChosen | RaiseToApplication):
-                continue  # the observer's, and what was told with the view
             if isinstance(effect, ApplicationEffect):
-                self._line.order(effect)
-            else:
-                self._begin(self._request(effect))
+                orders.append(effect)
+            elif not isinstance(effect, ObserverEffect | ProtocolChosen):
+                requests.append(effect)
+        self._show(view, *orders)
+        for request in requests:
+            self._begin(self._request(request))
 
     def _time_passed(self) -> None:
         """A deadline is here: a poll that no sample has seen yet counts, it may be the one that was to come by now."""

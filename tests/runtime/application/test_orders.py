@@ -14,9 +14,11 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     RevokePartitions,
 )
+from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application import orders as rooms
 from consumer_membership.runtime.application.orders import SHORTEST_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.line import Line
+from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S
 
 
@@ -28,7 +30,9 @@ def commit(number: int) -> CommitCompleted:
 @pytest.fixture
 def line() -> Line:
     """The line that they come over."""
-    return Line()
+    line = Line()
+    line.show(view_of(MemberState.STABLE))
+    return line
 
 
 def performed(orders: OrderQueue) -> ApplicationEffect | None:
@@ -41,7 +45,7 @@ def performed(orders: OrderQueue) -> ApplicationEffect | None:
 def test_order_comes_again_until_it_is_performed(line: Line) -> None:
     """An interrupt may end the call that took an order: the next one takes it again, and the wake-up stays set."""
     orders = OrderQueue(line)
-    line.order(LeaveCompleted(), commit(1))
+    line.show(line.view, LeaveCompleted(), commit(1))
     assert [orders.next(), orders.next()] == [LeaveCompleted(), LeaveCompleted()]
     assert (line.wake_up.is_set, orders.has_waiting) == (True, True)
     orders.done()
@@ -62,7 +66,7 @@ def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -
     orders = OrderQueue(line)
     orders.completed_commits_go_to(take)
     pause = PausePartitions(attempt=1, partitions=None)
-    line.order(commit(1), pause, commit(2), LeaveCompleted())
+    line.show(line.view, commit(1), pause, commit(2), LeaveCompleted())
     assert [performed(orders) for _ in range(4)] == [pause, commit(2), LeaveCompleted(), None]
     assert awaited == [1]
 
@@ -70,9 +74,9 @@ def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -
 def test_steps_of_an_older_attempt_are_dropped(line: Line) -> None:
     """Everything on the line is looked at before a step is performed."""
     orders = OrderQueue(line)
-    line.order(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
+    line.show(line.view, PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
     lose = LosePartitions(attempt=2)
-    line.order(lose)
+    line.show(line.view, lose)
     assert [performed(orders), performed(orders)] == [lose, None]
 
 
@@ -81,10 +85,10 @@ def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: 
     now = 1_000.0
     monkeypatch.setattr(rooms, "monotonic", lambda: now)
     orders = OrderQueue(line)
-    line.order(commit(1))
+    line.show(line.view, commit(1))
     orders.sort()
     assert orders.slice_s == SLICE_S
-    line.order(PausePartitions(attempt=1, partitions=None))
+    line.show(line.view, PausePartitions(attempt=1, partitions=None))
     orders.sort()
     assert orders.slice_s == SHORTEST_SLICE_S
     now += 0.1
@@ -99,7 +103,7 @@ def test_wake_up_is_set_until_the_last_order_was_taken(line: Line) -> None:
     The wake-up is what the hot path of poll reads.
     """
     orders = OrderQueue(line)
-    line.order(LeaveCompleted(), commit(2))
+    line.show(line.view, LeaveCompleted(), commit(2))
     assert not orders.wait(lambda: False, 0)
     assert (line.wake_up.is_set, line.has_orders, orders.has_waiting) == (True, False, True)
     assert performed(orders) == LeaveCompleted()
@@ -128,7 +132,7 @@ def test_everybody_who_waits_is_woken_by_what_one_of_them_took(line: Line) -> No
     for thread in threads:
         thread.start()
     for number in (3, 1, 2):
-        line.order(commit(number))
+        line.show(line.view, commit(number))
     for thread in threads:
         thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
