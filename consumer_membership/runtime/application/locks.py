@@ -1,25 +1,36 @@
-"""The two locks of the application's side, which Ctrl-C leaves unlocked wherever it comes.
+"""The locks of the application's side. Ctrl-C leaves none of them locked, wherever it interrupts.
 
-Ctrl-C may end a call between any two instructions, also between the one that locks and the `try` that unlocks. A
-consumer whose lock then stayed locked would never perform another step, nor close.
+A signal handler that raises can end a call between any two instructions, also between the instruction that locks and
+the `try` that unlocks. A consumer whose lock stayed locked would never perform another step, nor close. Two rules
+follow for everything here:
+
+1. Only the C code of a lock's own `__exit__` unlocks: CPython runs no signal handler between the end of a `with` block
+   and the end of that call. An `__exit__` or a `finally` in Python can be cut short before it unlocks.
+2. Who owns a lock is read from a C lock, never from a note that Python code has to take back.
+
+A `with` block of such a lock contains no `try` of its own, but calls a function that has it: CPython 3.11 leaves the
+line of an inner `try` without the handlers of the outer block. No signal handler runs on that line, but a tracer can
+raise there, as the tests of interrupts do.
 """
 
 from __future__ import annotations
 
 import _thread
-import sys
 import threading
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from threading import Lock
 
 
 class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: CPython marks it as a base
-    """A re-entrant lock that nobody who waits for it is kept from by one who keeps coming back.
+    """A re-entrant lock that lets a waiting thread in before a thread that keeps coming back.
 
     A thread that polls takes the lock again and again. With a plain lock it would win nearly every time, and a worker
-    that wants to commit would starve; so whoever waits for the lock holds the door first, and the polling thread has to
-    queue behind it. It is re-entrant because a signal handler may interrupt its own thread anywhere and call the
-    consumer. It is C's own lock, whose `__exit__` Ctrl-C cannot get into.
+    that wants to commit would starve. So a thread that waits for the lock holds the door first, and the polling thread
+    queues behind it. The lock is re-entrant because a signal handler may interrupt its own thread anywhere and call the
+    consumer.
+
+    Owner and count are those of C's own lock (`RLock`): `acquire` sets them, `__exit__` takes them back. After every
+    call, also an interrupted one, the count equals the number of `with` blocks that this thread is in. A count in
+    Python, beside C's, was tried: it needs an `__exit__` in Python, which breaks the module's first rule.
     """
 
     def __init__(self) -> None:
@@ -28,50 +39,65 @@ class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: 
 
     def is_mine(self) -> bool:
         """Whether this thread is inside."""
-        return self._is_owned()  # type: ignore[attr-defined,no-any-return]  # as threading.Condition asks it
+        return self._is_owned()  # type: ignore[attr-defined,no-any-return]  # as threading.Condition does
 
-    @property
-    def _depth(self) -> int:
-        """How many times this thread is inside, from the lock's text: 3.11.2 has no other way to ask."""
-        return int(repr(self).partition(" count=")[2].partition(" ")[0]) if self.is_mine() else 0
+    def __enter__(self) -> None:  # type: ignore[override]  # `with` passes nothing
+        """Wait for this thread's turn; a thread that is already inside enters again at once."""
+        if self._is_owned():  # type: ignore[attr-defined]  # as `is_mine`, a call less
+            self._enter_again()
+        else:
+            try:
+                with self._door:
+                    self.acquire()
+            except BaseException:
+                # A signal handler raised (Ctrl-C), perhaps after `acquire`. This thread was not inside before.
+                if self._is_owned():  # type: ignore[attr-defined]
+                    self.release()
+                raise
 
-    def __enter__(self) -> bool:  # type: ignore[override]  # `with` passes nothing
-        """Wait for the turn; who is inside already just goes deeper."""
-        depth = self._depth if self._is_owned() else 0  # type: ignore[attr-defined]  # as `is_mine`, a call less
+    def _enter_again(self) -> None:
+        """Count one more. The lock is owned before and after, so a list notes in the same C call that it was taken."""
+        taken: list[bool] = []
         try:
-            if depth:
-                return self.acquire()
-            with self._door:
-                return self.acquire()
+            taken.extend(map(self.acquire, (True,)))
         except BaseException:
-            # A signal handler that raises (Ctrl-C) right after the lock was taken: nobody would give it back.
-            while self._depth > depth:
+            if taken:
                 self.release()
             raise
 
 
 class CallLock:
-    """A lock that belongs to one call at a time; a call that ended without releasing it does not own it any more.
+    """A lock that one call at a time owns, without waiting; it is free again when that call ends, however it ends.
 
-    Who owns it is read off the threads' stacks: it is only believed as long as the call that acquired it still runs.
+    The call brings a lock of its own, which it holds in a `with` block for as long as it runs:
+
+        running = Lock()
+        with running:
+            if call_lock.acquire(running):
+                ...
+
+    `_owner` is the latest owner: its thread, and the lock that it holds while it runs. `acquire` sets it and `release`
+    clears it; both are called by the owning call, or after it ended. An interrupted call may leave it set. That does no
+    harm, because the owner counts only while its own lock is locked, and C code unlocks that. After every call of any
+    thread: `owner` is a thread whose call is inside its `with` block, or None.
     """
 
-    __slots__ = ("_lock", "_owner")
+    __slots__ = ("_acquiring", "_owner")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may acquire it while its thread is doing so
-        self._owner: tuple[int, FrameType] | None = None
+        self._acquiring = threading.RLock()  # a signal handler may acquire it while its thread is doing so
+        self._owner: tuple[int, Lock] | None = None
 
-    def acquire(self) -> bool:
-        """Have the calling function own it, at once; False: a call owns it, perhaps an outer one of this thread."""
-        with self._lock:
+    def acquire(self, running: Lock) -> bool:
+        """Let the call that holds `running` own this; False: a call owns it, perhaps an outer one of this thread."""
+        with self._acquiring:
             if self.owner is not None:
                 return False
-            self._owner = (threading.get_ident(), sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+            self._owner = (threading.get_ident(), running)
             return True
 
     def release(self) -> None:
-        """Let others acquire it."""
+        """Let other calls own it, before the owning call ends."""
         self._owner = None
 
     @property
@@ -80,27 +106,28 @@ class CallLock:
         owner = self._owner
         if owner is None:
             return None
-        thread, frame = owner
-        return thread if any(caller is frame for caller in _callers(_top_of(thread))) else None
+        thread, running = owner
+        return thread if running.locked() else None
 
 
-def is_running(owner: object, codes: frozenset[CodeType], outside: FrameType | None) -> bool:
-    """Whether this thread is in one of these methods of that object, in `outside` or in one of its callers."""
-    return any(frame.f_code in codes and frame.f_locals.get("self") is owner for frame in _callers(outside))
+class RunningCalls(threading.local):
+    """Whether this thread is inside a call, of all calls that hold the lock which `begin` gives them.
 
+        with calls.begin():
+            ...
 
-def caller(depth: int) -> FrameType | None:
-    """The frame so many calls above the calling function."""
-    return sys._getframe(1 + depth)  # noqa: SLF001
+    `_outermost` is locked while the outermost call of this thread runs. That call's `with` block locks and unlocks it,
+    so that it is unlocked when no such call runs, also after an interrupt. Each thread has its own.
+    """
 
+    def __init__(self) -> None:
+        self._outermost = Lock()
 
-def _top_of(thread: int) -> FrameType | None:
-    if thread == threading.get_ident():
-        return sys._getframe()  # noqa: SLF001
-    return sys._current_frames().get(thread)  # noqa: SLF001
+    def begin(self) -> Lock:
+        """The lock for a call that begins; one further in, which a callback or a signal handler makes, gets its own."""
+        return Lock() if self._outermost.locked() else self._outermost
 
-
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread is inside such a call."""
+        return self._outermost.locked()

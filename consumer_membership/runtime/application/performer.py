@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from threading import Lock
 from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias, assert_never
@@ -283,8 +284,12 @@ class Performer:
 
         Does nothing inside a callback, and nothing while another thread is at it.
         """
-        if not self.call_lock.acquire():
-            return
+        performing = Lock()
+        with performing:
+            if self.call_lock.acquire(performing):
+                self._perform_to_notice()
+
+    def _perform_to_notice(self) -> None:
         try:
             while not self.notices.messages and (order := self._orders.next()) is not None:
                 self._perform(order)

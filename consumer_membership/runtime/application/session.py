@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -38,7 +39,7 @@ from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
-from consumer_membership.runtime.application.locks import CallLock, caller, is_running
+from consumer_membership.runtime.application.locks import CallLock, RunningCalls
 from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
@@ -175,6 +176,8 @@ class Session:
         self._lifecycle_events: Callable[[], LifecycleEvents | None] = lambda: None
         self._making_events = threading.RLock()
         self._closing = CallLock()
+        #: The polls of each thread; a close inside a poll waits for its end.
+        self._polls = RunningCalls()
         #: Whether a close released everything: an interrupt may have ended it before.
         self._is_shut_down = False
         self._leave_option = LeaveOption.DEFAULT
@@ -335,10 +338,12 @@ class Session:
         began_at = monotonic()
         self._ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
-            source = self._prepare(limit, deadline, is_wanted, whole)
+            with self._polls.begin():
+                source = self._prepare(limit, deadline, is_wanted, whole)
         finally:
             self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
-            self._close_if_asked()
+            if self._closes_later is not None:
+                self._close_if_asked()
         return None if self.life.is_closed or not source else source
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
@@ -520,7 +525,7 @@ class Session:
 
     def _close_if_asked(self) -> None:
         """At the end of a call that polls: a close that was asked for inside it takes place now."""
-        if self._closes_later == threading.get_ident() and not is_running(self, POLLS, caller(2)):
+        if self._closes_later == threading.get_ident() and not self._polls.is_inside:
             self._closes_later = None
             self._close_once()
 
@@ -576,21 +581,20 @@ class Session:
         if self._closing.owner == threading.get_ident():
             return
         self._leave_option = option
-        if is_running(self, POLLS, caller(1)):
+        if self._polls.is_inside:
             self._close_later(threading.get_ident())
             return
         self._close_once()
 
     def _close_once(self) -> None:
-        if not self._closing.acquire():
-            self._orders.wait(lambda: self.life.is_closed, self._patience_s)
-            return
-        try:
-            self.life.end()
-            self._orders.notify()
-            self._close()
-        finally:
-            self._closing.release()
+        closing = Lock()
+        with closing:
+            if self._closing.acquire(closing):
+                self.life.end()
+                self._orders.notify()
+                self._close()
+                return
+        self._orders.wait(lambda: self.life.is_closed, self._patience_s)
 
     def _close_later(self, thread: int) -> None:
         self.life.end()
@@ -601,23 +605,29 @@ class Session:
         return self._settings.leave_timeout_s + ANSWER_GRACE_S
 
     def _close(self) -> None:
-        while not self._performer.call_lock.acquire():
-            busy = self._performer.call_lock.owner
-            if busy is not None and not self._orders.wait(
-                lambda: self._performer.call_lock.owner is None, self._patience_s
-            ):
-                # A callback runs in another thread, and may wait for this one: that thread closes when it comes back.
-                self._close_later(busy)
-                return
         errors: list[Exception] = []
-        try:
-            self._part(errors)
-        finally:
-            self._shut_down()
+        performing = Lock()
+        with performing:
+            while not self._performer.call_lock.acquire(performing):
+                busy = self._performer.call_lock.owner
+                if busy is not None and not self._orders.wait(
+                    lambda: self._performer.call_lock.owner is None, self._patience_s
+                ):
+                    # A callback runs in another thread and may wait for this thread: the other thread closes when the
+                    # callback returns.
+                    self._close_later(busy)
+                    return
+            self._part_and_shut_down(errors)
         if self._lines is not None:
             self._lines.tell()
         if errors:
             raise errors[0]
+
+    def _part_and_shut_down(self, errors: list[Exception]) -> None:
+        try:
+            self._part(errors)
+        finally:
+            self._shut_down()
 
     def _part(self, errors: list[Exception]) -> None:
         """Leave the group, in good order or, where a signal handler raises meanwhile, at once: never without a word."""
@@ -704,7 +714,3 @@ class Session:
                 rebalances=self._steps.rebalances,
                 rebalanced_at=self._steps.rebalanced_at,
             )
-
-
-#: The call inside which a close has to wait for its end.
-POLLS = frozenset({Session.prepare.__code__})

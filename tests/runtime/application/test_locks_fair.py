@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from types import FrameType
 
 import pytest
 
 from consumer_membership.runtime.application.locks import FairLock
+from tests.clients.interrupts import Interrupt, is_cut_short, storm
 from tests.support.waiting import PATIENCE_S
 
 
@@ -138,13 +141,73 @@ def test_interrupted_wait_leaves_nothing_locked() -> None:
     assert not other.is_alive()
 
 
-def test_depth_counts_the_ways_in_and_an_interrupt_goes_back_to_where_it_was() -> None:
-    """Read on every release of Python that the package runs on: early ones of 3.11 have no count but in the text."""
+class Other:
+    """A thread that enters the lock and leaves it, as often as the test asks."""
+
+    def __init__(self, fair_lock: FairLock) -> None:
+        self._fair_lock = fair_lock
+
+    def gets_in(self) -> bool:
+        """Whether the lock is free for another thread."""
+        found: list[bool] = []
+
+        def enter() -> None:
+            if self._fair_lock.acquire(blocking=False):
+                found.append(True)
+                self._fair_lock.release()
+
+        run(enter).join(PATIENCE_S)
+        return bool(found)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_fair_lock_that_is_interrupted_at_any_line_is_held_once_for_each_block(depth: int) -> None:
+    """An interrupted entry adds nothing to the count; a completed entry adds one, which the end of its block takes."""
     fair_lock = FairLock()
-    assert fair_lock._depth == 0
-    with fair_lock:
-        assert fair_lock._depth == 1
+    other = Other(fair_lock)
+
+    def enter_and_leave() -> None:
         with fair_lock:
-            assert fair_lock._depth == 2
-        assert fair_lock._depth == 1
-    assert fair_lock._depth == 0
+            assert fair_lock.is_mine()
+
+    for line in count(1):
+        for _ in range(depth):
+            fair_lock.__enter__()
+        was_cut_short = is_cut_short(enter_and_leave, line)
+        for _ in range(depth):
+            assert fair_lock.is_mine()
+            assert not other.gets_in()
+            fair_lock.release()
+        assert not fair_lock.is_mine()
+        assert other.gets_in()
+        assert fair_lock._door.acquire(blocking=False)
+        fair_lock._door.release()
+        if not was_cut_short:
+            break
+    assert line > 4
+
+
+@pytest.mark.slow
+def test_fair_lock_in_a_storm_of_signals_is_held_once_for_each_block() -> None:
+    """Signals between any two instructions, also right after C took the lock: nothing stays locked or is lost."""
+    fair_lock = FairLock()
+    other = Other(fair_lock)
+    interrupts: list[None] = []
+    calls: list[None] = []
+    inside: list[int] = []
+
+    def nest() -> None:
+        with fair_lock:
+            inside.append(1)
+            with fair_lock:
+                inside.append(2)
+            assert fair_lock.is_mine()
+            calls.append(None)
+
+    with storm(interrupts, calls, seed=0):
+        while len(interrupts) < 50:
+            with suppress(Interrupt):
+                nest()
+            assert not fair_lock._is_owned()  # C's own answer: a signal cannot interrupt it
+    assert not fair_lock.is_mine()
+    assert other.gets_in()

@@ -1,80 +1,148 @@
-"""Who is doing something: believed only as long as the call that said so runs."""
+"""Locks that calls own: a call owns one, or a thread is inside one, for exactly as long as the call runs."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import count
+from threading import Lock
 
 import pytest
 
-from consumer_membership.runtime.application.locks import CallLock, caller, is_running
+from consumer_membership.runtime.application.locks import CallLock, RunningCalls
+from tests.clients.interrupts import is_cut_short
 from tests.support.waiting import PATIENCE_S
 
 
-def test_one_call_at_a_time_has_the_lock() -> None:
-    """Not even a call further in on the same thread gets it; given back it is free."""
-    lock = CallLock()
+def outcome(call: Callable[[], object]) -> object:
+    """What a call returns on another thread."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return found[0]
 
-    def further_in() -> bool:
-        return lock.acquire()
 
-    assert lock.acquire()
-    assert lock.owner == threading.get_ident()
-    assert not further_in()
-    lock.release()
+def owns(lock: CallLock) -> bool:
+    """Whether a call that begins now gets the lock; it owns it until it returns."""
+    running = Lock()
+    with running:
+        return lock.acquire(running)
+
+
+def test_call_lock_is_owned_by_one_call_at_a_time() -> None:
+    """Neither a call further in on the same thread nor another thread gets the lock while a call owns it."""
+    lock, running = CallLock(), Lock()
+    with running:
+        assert lock.acquire(running)
+        assert lock.owner == threading.get_ident()
+        assert not owns(lock)
+        assert not outcome(lambda: owns(lock))
+        assert lock.owner == threading.get_ident()
     assert lock.owner is None
-    assert further_in()
+    assert owns(lock)
+    assert outcome(lambda: owns(lock))
 
 
-def test_lock_of_a_call_that_was_interrupted_is_free() -> None:
-    """Ctrl-C between taking it and the `try` that gives it back: the call is gone, and with it its lock."""
-    lock = CallLock()
+def test_call_lock_that_is_released_is_free_before_its_call_ends() -> None:
+    """The owning call lets another call own the lock, and its own end changes nothing for the new owner."""
+    lock, running, later = CallLock(), Lock(), Lock()
+    with later:
+        with running:
+            assert lock.acquire(running)
+            lock.release()
+            assert lock.owner is None
+            assert lock.acquire(later)
+        assert lock.owner == threading.get_ident()
+
+
+def test_call_lock_of_an_interrupted_call_is_free() -> None:
+    """The end of the call frees the lock, although the call never released it."""
+    lock, running = CallLock(), Lock()
 
     def interrupted() -> None:
-        assert lock.acquire()
-        raise KeyboardInterrupt
+        with running:
+            assert lock.acquire(running)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert lock.owner is None
-    assert lock.acquire()
+    assert owns(lock)
 
 
-def test_another_threads_lock_is_seen() -> None:
-    """As long as its call runs."""
+def test_call_lock_that_is_interrupted_at_any_line_has_no_owner_after_its_call() -> None:
+    """An interrupt at each line of `acquire` and `release`: the lock is free afterwards, for each thread."""
+    lock = CallLock()
+
+    def call() -> None:
+        running = Lock()
+        with running:
+            assert lock.acquire(running)
+            lock.release()
+
+    for line in count(1):
+        was_cut_short = is_cut_short(call, line)
+        assert lock.owner is None
+        assert owns(lock)
+        assert outcome(lambda: owns(lock))
+        if not was_cut_short:
+            break
+    assert line > 4
+
+
+def test_call_lock_shows_the_owner_to_other_threads() -> None:
+    """Another thread's call is the owner for as long as it runs."""
     lock = CallLock()
     taken, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        assert lock.acquire()
-        taken.set()
-        assert end.wait(PATIENCE_S)
+        running = Lock()
+        with running:
+            assert lock.acquire(running)
+            taken.set()
+            assert end.wait(PATIENCE_S)
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     assert taken.wait(PATIENCE_S)
     assert lock.owner == thread.ident
-    assert not lock.acquire()
+    assert not owns(lock)
     end.set()
     thread.join(PATIENCE_S)
-    assert lock.acquire()
+    assert owns(lock)
 
 
-class Calls:
-    """An object whose methods call each other."""
+def test_running_calls_are_inside_until_the_outermost_one_ends() -> None:
+    """A call further in does not end the outer call, and another thread is not inside."""
+    calls = RunningCalls()
+    assert not calls.is_inside
+    with calls.begin():
+        assert calls.is_inside
+        with calls.begin():
+            assert calls.is_inside
+        assert calls.is_inside
+        assert not outcome(lambda: calls.is_inside)
+        with calls.begin():
+            assert calls.is_inside
+    assert not calls.is_inside
 
-    def outer(self, then: Callable[[], object]) -> object:
-        """Call something."""
-        return then()
 
-    def asks(self) -> bool:
-        """Whether this thread is inside `outer` of this object, above this call."""
-        return is_running(self, frozenset({Calls.outer.__code__}), caller(1))
+def test_running_calls_that_are_interrupted_at_any_line_leave_no_thread_inside() -> None:
+    """An interrupt at each line of a call's beginning, with and without an outer call."""
+    calls = RunningCalls()
 
+    def call() -> None:
+        with calls.begin():
+            assert calls.is_inside
 
-def test_a_call_knows_whether_it_is_inside_another_one_of_its_object() -> None:
-    """Of the same object, on the same thread."""
-    one, other = Calls(), Calls()
-    assert not one.asks()
-    assert one.outer(one.asks)
-    assert not other.outer(one.asks)
+    for line in count(1):
+        was_cut_short = is_cut_short(call, line)
+        assert not calls.is_inside
+        with calls.begin():
+            is_cut_short(call, line)
+            assert calls.is_inside
+        assert not calls.is_inside
+        if not was_cut_short:
+            break
+    assert line > 1
