@@ -1,0 +1,68 @@
+"""docs/architecture.md tells the truth: states, tests and modules that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.membership import states
+from consumer_membership.membership.classic import states as classic_states
+from consumer_membership.membership.consumer.instance import CLAIM_TRANSITIONS
+from consumer_membership.membership.states import MemberState, diagram
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "consumer_membership"
+MAP = PACKAGE / "docs" / "architecture.md"
+
+
+def text() -> str:
+    """The document."""
+    return MAP.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("states", states.VALID_TRANSITIONS),
+        ("classic states", classic_states.VALID_TRANSITIONS),
+        ("claim states", CLAIM_TRANSITIONS),
+    ],
+    ids=["states", "classic states", "claim states"],
+)
+def test_state_diagram_is_the_generated_one(name: str, table: Mapping[Enum, frozenset[Enum]]) -> None:
+    """To renew it: print(diagram(TABLE)) between the markers."""
+    shown = re.search(rf"<!-- {name}: begin -->\n```mermaid\n(.*?)\n```\n<!-- {name}: end -->", text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1] == diagram(table)
+
+
+def test_every_state_has_its_name_in_java() -> None:
+    """The table of names is complete."""
+    rows = re.findall(r"^\| ([A-Z]+) \| [A-Z]", text(), re.MULTILINE)
+    assert rows == [state.value for state in MemberState]
+
+
+def test_tests_that_the_map_names_exist() -> None:
+    """A rule whose test is gone is only a wish."""
+    named = re.findall(r"`([\w/]+)::(test_\w+)`", text())
+    assert len(named) > 20
+    missing = []
+    for module, name in named:
+        path = ROOT / "tests" / f"{module}.py"
+        defined = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+        if name not in defined:
+            missing.append(f"{module}::{name}")
+    assert missing == []
+
+
+def test_files_and_modules_that_the_map_names_exist() -> None:
+    """Also those outside the table: `membership/heartbeat`, `runtime/network/transport`, ..."""
+    rooms = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    named = set(re.findall(rf"`((?:{rooms})/\w+)`", text()))
+    assert named
+    assert [name for name in sorted(named) if not (PACKAGE / f"{name}.py").exists()] == []
