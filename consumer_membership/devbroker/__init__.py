@@ -7,14 +7,9 @@ Only the command line imports it.
 """
 
 from consumer_membership.devbroker.broker import Broker
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.listeners import Security
-from consumer_membership.devbroker.request import (
-    DEFAULT_VERSION,
-    SUPPORTED_VERSIONS,
-    BrokerUnavailableError,
-    Way,
-    WayMissingError,
-)
+from consumer_membership.devbroker.request import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
 from consumer_membership.devbroker.ways import start
 
 __all__ = [

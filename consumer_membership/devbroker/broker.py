@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Protocol, Self
 
+from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import await_ready
-from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way
+from consumer_membership.devbroker.request import BrokerRequest, Way
 from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
 
 READY_TIMEOUT_S = 60.0

@@ -20,8 +20,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.broker import Broker, start_nodes
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.properties import cluster_id, container_environment, controller_ids, node_properties
-from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
+from consumer_membership.devbroker.request import BrokerRequest, Way
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, node_ports
 from consumer_membership.installation import install_command
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from consumer_membership.devbroker.broker import Broker
-from consumer_membership.devbroker.request import BrokerUnavailableError, Way
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.request import Way
 from consumer_membership.devbroker.ways import start
 
 _LOOK_S = 1.0  # how soon a broker that died by itself is reported

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.devbroker.request import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 
 _logger = logging.getLogger(__name__)
 

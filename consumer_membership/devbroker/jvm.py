@@ -22,6 +22,7 @@ from pathlib import Path
 
 from consumer_membership.devbroker import watchdog
 from consumer_membership.devbroker.broker import Broker, start_nodes
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.java import Java, java_for
 from consumer_membership.devbroker.listeners import (
     SASL,
@@ -31,7 +32,7 @@ from consumer_membership.devbroker.listeners import (
     secured_host,
 )
 from consumer_membership.devbroker.properties import cluster_id, controller_ids, node_properties, properties_file
-from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
+from consumer_membership.devbroker.request import BrokerRequest, Way
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports, node_ports
 
 _STOP_TIMEOUT_S = 30  # a clean shutdown takes 0.4 s; without a quorum it would retry for minutes

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no _
     UserScramCredentialUpsertion,
 )
 
+from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import admin_client
-from consumer_membership.devbroker.request import BrokerUnavailableError
 
 TLS, MUTUAL, SASL, SASL_TLS = "TLS", "MUTUAL", "SASL", "SASL_TLS"
 

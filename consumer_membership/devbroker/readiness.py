@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from consumer_membership.devbroker.request import BrokerUnavailableError
+from consumer_membership.devbroker.errors import BrokerUnavailableError
 
 _Answer = TypeVar("_Answer")
 

@@ -1,11 +1,6 @@
-"""What a caller asks for (a version, a number of nodes, properties, secured listeners, a way), and how it is refused.
+"""What a caller asks for: a version, a number of nodes, properties, secured listeners, a way.
 
 Checked once, here, so that every way may trust it. Holds values only and starts nothing.
-
-The room's errors::
-
-    BrokerUnavailableError      no broker: which way was tried, with what, and what to do about it
-    +-- WayMissingError         this machine lacks a way's ingredients; the next way may still do
 """
 
 from __future__ import annotations
@@ -14,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from consumer_membership.devbroker.listeners import Security
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.listeners import Security
 
 SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1", "4.4.0")
 """The last patch of each minor line, oldest first."""
@@ -45,18 +39,6 @@ RESERVED_PROPERTIES = frozenset(
     }
 )
 """Properties that each way derives from the ports and the folders it picked; another value would cut the nodes off."""
-
-
-class BrokerUnavailableError(Exception):
-    """No broker came up, or one that is up cannot do what was asked; the text says what to change."""
-
-
-class WayMissingError(BrokerUnavailableError):
-    """One way to a broker does not exist on this machine: no engine, no image, no Java, no jars.
-
-    Apart from its base so that only an absent way leads to the next one. A broker that was started and failed is
-    never hidden by another one that happens to work.
-    """
 
 
 class Way(Enum):

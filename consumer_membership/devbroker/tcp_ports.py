@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from consumer_membership.devbroker.request import BrokerUnavailableError
+from consumer_membership.devbroker.errors import BrokerUnavailableError
 
 _Result = TypeVar("_Result")
 

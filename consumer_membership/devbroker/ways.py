@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.container import start_container
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.jvm import start_jvm
 from consumer_membership.devbroker.listeners import Security
 from consumer_membership.devbroker.readiness import count_brokers, minor_line
-from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
+from consumer_membership.devbroker.request import BrokerRequest, Way
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.request import BrokerRequest
 from consumer_membership.devbroker.ways import VARIABLE, start
 
 if TYPE_CHECKING:

@@ -11,22 +11,34 @@ import os
 import signal
 import threading
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakSet
 
 from consumer_membership.errors import MembershipError
-
-if TYPE_CHECKING:
-    from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.application.lifetime import Lifetime
 
 _log = partial(logging.getLogger, "consumer_membership.session")
-#: The sessions of this process that want it, and those of a parent, which know it.
-_SESSIONS: WeakSet[Session] = WeakSet()
+
+
+class Recorded(Protocol):
+    """A session as the signal needs it."""
+
+    @property
+    def life(self) -> Lifetime:
+        """Whether this process made it."""
+
+    def dump(self, cause: str) -> Path:
+        """Write a recording; the path of its file."""
+
+
+#: The sessions of this process that want it, and those of a parent, which know it. Process-wide because a signal is.
+_SESSIONS: WeakSet[Recorded] = WeakSet()
 CAUSE = "SIGUSR2"
 
 
-def have_dumped(session: Session) -> bool:
+def have_dumped(session: Recorded) -> bool:
     """Have this session write a recording at each SIGUSR2; False: this thread, or this system, cannot have that."""
     if not hasattr(signal, "SIGUSR2") or threading.current_thread() is not threading.main_thread():
         return False
