@@ -1,10 +1,10 @@
-"""What classes may be: two levels of inheritance at most, and in the core one writer of each attribute."""
+"""The architecture that code keeps: classes, writers of attributes, imports between files, and names."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "consumer_membership"
@@ -109,14 +109,128 @@ def test_functions_of_the_core_assign_no_attribute() -> None:
     assert found == []
 
 
+# ---- imports --------------------------------------------------------------------------------------------------------
+
+#: Circles that are still open; this list only shrinks.
+OPEN_CIRCLES: list[list[str]] = [["runtime.guardian.asking", "runtime.guardian.authentication"]]
+
+
+def modules() -> dict[str, Path]:
+    """The file of each module of the package, by its name without the package's own."""
+    names = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
+    return {".".join(parts).removesuffix("__init__").rstrip("."): path for path, parts in names.items()}
+
+
+def imported(name: str, path: Path, known: Collection[str]) -> set[str]:
+    """The modules of the package that one imports anywhere: in functions and for types only, too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        wanted: list[tuple[str, str]] = []
+        if isinstance(node, ast.Import):
+            wanted = [(one.name, "") for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            wanted = [(node.module, one.name) for one in node.names]
+        for module, member in wanted:
+            room, _, inner = module.partition(".")
+            if room == PACKAGE.name:
+                deeper = f"{inner}.{member}".strip(".")
+                found |= {deeper} if deeper in known else {inner} & set(known)
+    return found - {name}
+
+
+def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, directly or by others."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        ahead = [start]
+        while ahead:
+            new = imports[ahead.pop()] - found
+            found |= new
+            ahead += new
+        return found
+
+    below = {name: reached(name) for name in imports}
+    groups = {frozenset(other for other in below[name] if name in below[other]) for name in imports}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def test_circles_of_modules_are_found() -> None:
+    """A circle is found whatever its length, and modules that only import it are not part of it."""
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set(), "f": {"g"}, "g": {"f"}}
+    assert circles(imports) == [["a", "b", "c"], ["f", "g"]]
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    """No file imports, in a function or for types either, what imports that file."""
+    known = modules()
+    found = circles({name: imported(name, path, known) for name, path in known.items()})
+    assert [circle for circle in found if circle not in OPEN_CIRCLES] == []
+
+
 # ---- names ----------------------------------------------------------------------------------------------------------
 
+#: Names that are still defined in several modules; this set only shrinks.
+OPEN_NAMES = {
+    "AGAIN_S",
+    "ANSWER_S",
+    "Address",
+    "BATCH_BYTES",
+    "BATCH_RECORDS",
+    "DEFAULT_INTERVAL_S",
+    "DESCRIPTION",
+    "Ends",
+    "Event",
+    "GRACE_S",
+    "IN_GROUP",
+    "Json",
+    "KEY",
+    "LONGEST_PAUSE_S",
+    "LOOK_S",
+    "Offsets",
+    "Order",
+    "Outcome",
+    "PATIENCE_S",
+    "Performer",
+    "Question",
+    "RebalanceCallback",
+    "Runs",
+    "SAMPLE_S",
+    "SILENCE_S",
+    "SILENT",
+    "Share",
+    "THIS_PROCESS",
+    "VALID_TRANSITIONS",
+    "VERSION",
+    "_Finder",
+    "_Part",
+    "_Piece",
+    "_Reader",
+    "_Track",
+}
+#: A module's own: a type variable has no meaning outside.
+TYPE_VARIABLES = {"T", "AnswerT"}
 
-def test_class_has_a_name_of_its_own() -> None:
-    """One name, one thing: no two classes of the package that other modules may use are called alike."""
+
+def definitions(path: Path) -> Iterator[str]:
+    """The names of a module's classes, and of its constants and type aliases that other modules may use."""
+    for node in ast.parse(path.read_text()).body:
+        named: list[ast.expr] = []
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            named = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            named = [node.target]
+        for target in named:
+            one = target.elts if isinstance(target, ast.Tuple) else [target]
+            yield from (name.id for name in one if isinstance(name, ast.Name) and not name.id.startswith("_"))
+
+
+def test_class_or_public_constant_has_a_name_of_its_own() -> None:
+    """One name, one thing: each class name and each public constant is defined once in the package."""
     named: dict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                named[node.name].append(str(path.relative_to(PACKAGE)))
-    assert {name: paths for name, paths in named.items() if len(paths) > 1} == {}
+        for name in set(definitions(path)) - TYPE_VARIABLES:
+            named[name].append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in named.items() if len(paths) > 1 and name not in OPEN_NAMES} == {}
