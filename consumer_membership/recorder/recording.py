@@ -11,23 +11,23 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from consumer_membership.assignors.assignor import Assigned, Assignor, RebalanceProtocol
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.recorder.chance import Chance, Draw
+from consumer_membership.recorder.chance import Draw
 from consumer_membership.recorder.ring import Entry, RingContents
-from consumer_membership.recorder.snapshot import restored
-from consumer_membership.recorder.values import Decoder, Encoder, Json, RecordingError, encoded_state
+from consumer_membership.recorder.snapshot import line_of
+from consumer_membership.recorder.values import Json, RecordingError, decoded, encoded
 from consumer_membership.types import Instant, TopicPartition
 from consumer_membership.version import __version__
 
 FORMAT: Final = "consumer-membership recording"
 #: What a reader must know to read a file; it grows with each change that an older reader would misread.
-VERSION: Final = 1
-#: A ring keeps 2 MB, and the state of a member with 100,000 partitions is written in 40 MB: what unpacks to more would
+VERSION: Final = 2
+#: A ring keeps 2 MB, and the state of a member with 100,000 partitions is written in 30 MB: what unpacks to more would
 #: only fill the memory.
 MOST_BYTES: Final = 256 * 2**20
 #: What values of a wrong kind, or nested too deeply, raise where they are used.
@@ -97,43 +97,42 @@ class RecordedObserver(RecordedAssignor):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[Json]:
+def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[bytes]:
     """The lines of a file with what a ring holds; `clock` is the monotonic clock's present moment."""
-    encoder = Encoder(held.seal)
-    yield {
-        "format": FORMAT,
-        "version": VERSION,
-        "package": __version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "process": os.getpid(),
-        "cause": cause,
-        "written_at": time.time(),
-        "clock": clock,
-        "settings": encoder.encode(held.settings),
-        "protocols": _protocols_line(held.protocols, encoder),
-    }
-    state = None
-    if held.state is not None:
-        member = restored(held.state, held.settings, held.protocols, Chance(_undrawn, _undrawn))
-        state = encoded_state(member, held.settings, held.protocols, held.seal)
-    yield {"first": held.first, "draws": held.draws, "state": state}
+    yield _line(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "package": __version__,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "process": os.getpid(),
+            "cause": cause,
+            "written_at": time.time(),
+            "clock": clock,
+            "settings": encoded(held.settings, held.seal),
+            "protocols": _coded_protocols(held.protocols, held.seal),
+        }
+    )
+    yield _line({"first": held.first, "draws": held.draws})
+    yield _line(None) if held.state is None else line_of(held.state)
     for entry in held.entries:
-        yield _entry_line(entry, encoder)
+        yield _line(_coded_entry(entry, held.seal))
     after = held.view_after - held.first
     is_seen = 0 < after <= len(held.entries)
-    yield {
-        "end": len(held.entries),
-        "view_after": after if is_seen else 0,
-        "view": encoder.encode(held.view) if is_seen else None,
-    }
+    yield _line(
+        {
+            "end": len(held.entries),
+            "view_after": after if is_seen else 0,
+            "view": encoded(held.view, held.seal) if is_seen else None,
+        }
+    )
 
 
-def _undrawn() -> NoReturn:
-    """What a copy that is only written down never draws."""
-    raise NotImplementedError
+def _line(coded: Json) -> bytes:
+    return json.dumps(coded, separators=(",", ":")).encode()
 
 
-def _protocols_line(protocols: ProtocolSettings, encoder: Encoder) -> Json:
+def _coded_protocols(protocols: ProtocolSettings, seal: bytes) -> Json:
     """The settings of the protocols; of assignors, which are objects of anybody's, what the core asks them."""
     classic = protocols.classic
     assignors = [
@@ -145,15 +144,15 @@ def _protocols_line(protocols: ProtocolSettings, encoder: Encoder) -> Json:
         for one in classic.assignors
     ]
     bare = replace(protocols, classic=replace(classic, assignors=()))
-    return {"assignors": assignors, "settings": encoder.encode(bare)}
+    return {"assignors": assignors, "settings": encoded(bare, seal)}
 
 
-def _entry_line(entry: Entry, encoder: Encoder) -> Json:
-    line = {"at": entry.at, "event": encoder.encode(entry.event)}
+def _coded_entry(entry: Entry, seal: bytes) -> Json:
+    line = {"at": entry.at, "event": encoded(entry.event, seal)}
     if entry.draws:
         line["draws"] = entry.draws
     if entry.effects:
-        line["effects"] = [encoder.encode(effect) for effect in entry.effects]
+        line["effects"] = [encoded(effect, seal) for effect in entry.effects]
     if entry.error is not None:
         line["error"] = entry.error
     return line
@@ -175,7 +174,7 @@ def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
     try:
         with os.fdopen(descriptor, "wb") as raw, gzip.GzipFile("", "wb", 6, raw) as packed:
             for line in lines_of(held, cause, clock):
-                packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                packed.write(line + b"\n")
         unfinished.replace(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
@@ -238,16 +237,15 @@ def _lines(path: Path) -> Iterator[Json]:
 
 
 def _recording(head: Json, lines: Iterator[Json]) -> Recording:
-    decoder = Decoder()
-    base = next(lines)
+    base, state = next(lines), next(lines)
     entries: list[Entry] = []
     end: Json = None
     for line in lines:
         if "end" in line:
             end = line
             break
-        entries.append(_entry(line, decoder))
-    view = decoder.decode(end["view"]) if end is not None else None
+        entries.append(_entry(line))
+    view = decoded(end["view"]) if end is not None else None
     return Recording(
         cause=head["cause"],
         package=head["package"],
@@ -255,10 +253,10 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
         process=head["process"],
         written_at=head["written_at"],
         clock=head["clock"],
-        settings=decoder.decode(head["settings"]),
-        protocols=_protocols(head["protocols"], decoder),
+        settings=decoded(head["settings"]),
+        protocols=_protocols(head["protocols"]),
         first=base["first"],
-        state=base["state"],
+        state=state,
         draws=tuple(base["draws"]),
         entries=tuple(entries),
         view_after=end["view_after"] if end is not None else 0,
@@ -267,25 +265,25 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
     )
 
 
-def _protocols(told: Json, decoder: Decoder) -> ProtocolSettings:
-    settings: ProtocolSettings = decoder.decode(told["settings"])
+def _protocols(coded: Json) -> ProtocolSettings:
+    settings: ProtocolSettings = decoded(coded["settings"])
     #: What the assignors said of themselves in one join: one table for all of them, filled by the replay.
     words: dict[str, bytes | None] = {}
     assignors: list[Assignor] = [
         (RecordedObserver if one["observes"] else RecordedAssignor)(
             name=one["name"], protocols=frozenset(RebalanceProtocol[name] for name in one["protocols"]), told=words
         )
-        for one in told["assignors"]
+        for one in coded["assignors"]
     ]
     classic: ClassicSettings = replace(settings.classic, assignors=tuple(assignors))
     return replace(settings, classic=classic)
 
 
-def _entry(line: Json, decoder: Decoder) -> Entry:
+def _entry(line: Json) -> Entry:
     return Entry(
         at=line["at"],
-        event=decoder.decode(line["event"]),
+        event=decoded(line["event"]),
         draws=tuple(line.get("draws", ())),
-        effects=tuple(decoder.decode(one) for one in line.get("effects", ())),
+        effects=tuple(map(decoded, line.get("effects", ()))),
         error=line.get("error"),
     )

@@ -17,7 +17,8 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Draw
 from consumer_membership.recorder.recording import UNFIT, RecordedAssignor, Recording, damage_of
 from consumer_membership.recorder.ring import Entry
-from consumer_membership.recorder.values import RecordingError, decoded_state, externals_of
+from consumer_membership.recorder.snapshot import restored
+from consumer_membership.recorder.values import RecordingError
 
 #: An event takes about 1 s of CPU time with 100,000 partitions. A stranger's recording may hold a regular expression
 #: that would run for years.
@@ -120,10 +121,9 @@ class Replay:
             return GroupMember(
                 recording.settings, recording.protocols, new_member_id=chance.new_member_id, jitter=chance.jitter
             )
-        externals = externals_of(recording.settings, recording.protocols)
-        externals |= {"jitter": chance.jitter, "new_member_id": chance.new_member_id}
+        draws = {"jitter": chance.jitter, "new_member_id": chance.new_member_id}
         try:
-            return decoded_state(recording.state, externals)
+            return restored(recording.state, recording.settings, recording.protocols, draws)
         except UNFIT as error:
             raise RecordingError(f"its checkpoint: {damage_of(error)}") from error
 

@@ -174,7 +174,7 @@ class Recorder:
         from consumer_membership.recorder.snapshot import taken  # noqa: PLC0415 - most members end before that
 
         try:
-            state = taken(self.member, self.settings, self._protocols, self._chance)
+            state = taken(self.member, self.settings, self._protocols, self._chance, self._seal)
         except Exception as error:  # noqa: BLE001 - the member goes on, whatever is the matter with its recording
             self.trouble = f"{type(error).__name__}: {error}"
             self._keep_nothing_more()

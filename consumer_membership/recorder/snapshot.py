@@ -1,66 +1,70 @@
-"""A member's whole state as bytes in memory: what a checkpoint costs the membership's thread.
+"""A member's whole state as one line of a recording: the checkpoint from which a replay begins.
 
-Python's pickler copies a state five times as fast as `values` writes it: 0.08 s for 10,000 partitions and 0.8 s for
-100,000. It never leaves the process: a file gets what `values` makes of the copy, on the thread that asks for the file.
+It is written on the membership's thread, in 1 ms for a member that owns 100 partitions, 0.1 s for 10,000 and 1.5 s for
+100,000. A file gets the same line.
 """
 
 from __future__ import annotations
 
-import importlib
-import pickle
+import json
+import sys
 import zlib
 from collections.abc import Mapping
-from io import BytesIO
 from types import MappingProxyType
-from typing import Any
 
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.recorder.values import constants, externals_of
+from consumer_membership.recorder.values import PACKAGE, Json, RecordingError, decoded, encoded
 
-_PACKAGE = "consumer_membership."
-_CONSTANT = "constant "
-_CHANCE = "chance"
+_CORE = f"{PACKAGE}membership."
 
 
-def taken(member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, chance: object) -> bytes:
-    """The member as it is; what it shares with others (settings, assignors, chance, tables) is named, not copied."""
-    names = {id(one): name for name, one in {**externals_of(settings, protocols), _CHANCE: chance}.items()}
-    names |= {number: _CONSTANT + name for number, name in constants().items()}
-    out = BytesIO()
-    _Pickler(out, names).dump(member)
-    return zlib.compress(out.getvalue(), 1)
+def taken(
+    member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, chance: object, seal: bytes
+) -> bytes:
+    """The member's state, compressed; what it shares with others (settings, assignors, chance, tables) is named.
+
+    Raises:
+        RecordingError: it contains a value that cannot be recorded.
+    """
+    shared = {**_tables(), **_shared_objects(settings, protocols), "chance": chance}
+    state = encoded(member, seal, {id(one): name for name, one in shared.items()})
+    return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
 
 
-def restored(snapshot: bytes, settings: MemberSettings, protocols: ProtocolSettings, chance: object) -> GroupMember:
-    """A copy of the member of then, with this chance."""
-    named = {**externals_of(settings, protocols), _CHANCE: chance}
-    member: GroupMember = _Unpickler(BytesIO(zlib.decompress(snapshot)), named).load()
+def line_of(snapshot: bytes) -> bytes:
+    """The line of a file with this state."""
+    return zlib.decompress(snapshot)
+
+
+def restored(
+    state: Json, settings: MemberSettings, protocols: ProtocolSettings, chance: Mapping[str, object]
+) -> GroupMember:
+    """A member in this state; `chance` has the functions that draw for it, by the names that they have in `Chance`.
+
+    Raises:
+        RecordingError: this version of the package has no such state.
+    """
+    shared = _shared_objects(settings, protocols) | {f"chance.{name}": draw for name, draw in chance.items()}
+    member = decoded(state, shared)
+    if not isinstance(member, GroupMember):
+        raise RecordingError("the checkpoint is not the state of a member")
     return member
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, out: BytesIO, names: Mapping[int, str]) -> None:
-        super().__init__(out, pickle.HIGHEST_PROTOCOL)
-        self._names = names
-
-    def persistent_id(self, obj: object) -> str | None:
-        return self._names.get(id(obj))
-
-    def reducer_override(self, obj: object) -> Any:  # noqa: ANN401 - pickle's own
-        if type(obj) is MappingProxyType:
-            return MappingProxyType, (dict(obj),)
-        return NotImplemented
+def _shared_objects(settings: MemberSettings, protocols: ProtocolSettings) -> dict[str, object]:
+    """The objects that the state refers to and that the head of the file has."""
+    named: dict[str, object] = {"settings": settings, "protocols": protocols, "classic": protocols.classic}
+    return named | {f"assignor {one.name}": one for one in protocols.classic.assignors}
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, source: BytesIO, named: Mapping[str, object]) -> None:
-        super().__init__(source)
-        self._named = named
-
-    def persistent_load(self, pid: str) -> object:
-        if not pid.startswith(_CONSTANT):
-            return self._named[pid]
-        module, _, name = pid.removeprefix(_CONSTANT).rpartition(".")
-        return getattr(importlib.import_module(_PACKAGE + module), name)
+def _tables() -> dict[str, object]:
+    """The tables of the core's modules: each version of the package has its own, so a state refers to them by name."""
+    return {
+        f"{module_name.removeprefix(PACKAGE)}.{name}": value
+        for module_name, module in tuple(sys.modules.items())
+        if module_name.startswith(_CORE)
+        for name, value in vars(module).items()
+        if isinstance(value, MappingProxyType)
+    }

@@ -1,47 +1,50 @@
-"""Values of the core as JSON and back: events, effects, settings, views, and the core's whole state.
+"""Values of the core as JSON and back: events, effects, settings, views, and the objects of the core's state.
 
-A value that JSON has is itself; any other is an object whose key "!" says what it is. Classes go by their module under
-`consumer_membership` and their name ("membership.events.Polled"), and nothing else is ever made when a file is read:
-classes of the core, and a few of the standard library's. The state is a graph: an object that is met again is "^" with
-the number ("#") of the first place.
+A value that JSON has is written as it is. Any other value is an object whose key "!" names its kind: a kind of the
+standard library (`_ROWS`), or a class by its module under `consumer_membership` and its name
+("membership.events.Polled"). A reader makes objects of these kinds and of the core's classes, and of nothing else.
 
-What belongs to the application is not written: the metadata of commits, and the bytes of assignors. In their place
-stands a keyed hash, equal where they are equal; the key stays in the process.
+Objects that can change may be shared and may refer to each other. They are numbered in the order in which the writer
+reaches them, and the reader counts them in the same order; "^" refers to such a number. Objects that the reader already
+has are written as their name ("shared").
+
+Several records of one class, such as the partitions of an assignment, are written as columns, one for each field. The
+work on a column of texts or numbers runs in C, so that a checkpoint of a large state delays its member little.
+
+The application's own data is not written: the metadata of commits, and the bytes of assignors. In their place stands a
+keyed hash, equal for equal data; the key stays in the process.
+
+General serializers do not replace this: msgspec writes dataclasses without their class and copies a shared object for
+each reference, and its JSON refuses mappings whose keys are partitions.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import re
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
+from operator import attrgetter
 from types import FunctionType, MappingProxyType, MethodType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from consumer_membership.errors import MembershipError
-from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.recorder.chance import Chance
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.types import OffsetAndMetadata
 
 Json: TypeAlias = Any
+_T = TypeVar("_T")
 
-#: The names of classes that were written before.
-_NAMES: dict[type, str] = {}
-#: What JSON has itself.
+PACKAGE: Final = "consumer_membership."
+#: Kinds that JSON has itself.
 _PLAIN: Final = frozenset({type(None), str, int, bool})
-
-_PACKAGE: Final = "consumer_membership."
-_CORE: Final = f"{_PACKAGE}membership."
-#: Where classes may come from.
+#: The names of classes and tables that a recording may contain.
 _KNOWN = re.compile(r"(types|(assignors|membership)(\.[a-z_]+)+)\.[A-Za-z_]+", re.ASCII)
 
 
@@ -49,343 +52,319 @@ class RecordingError(MembershipError):
     """A file that is no recording, or one that this version of the package cannot read; the text says which."""
 
 
-def stand_in(secret: str | bytes, seal: bytes) -> str:
-    """What is written in the place of something that is the application's own."""
-    raw = secret.encode("utf-8", "surrogatepass") if isinstance(secret, str) else secret
-    return f"{len(secret)}:{hashlib.blake2b(raw, digest_size=8, key=seal).hexdigest()}"
+# ---- classes ---------------------------------------------------------------------------------------------------------
 
 
+def _once_for_each(function: Callable[[type], _T]) -> Callable[[type], _T]:
+    """`cache` with a type: for mypy a class is not hashable."""
+    return cache(function)
+
+
+@_once_for_each
 def _name_of(kind: type) -> str:
-    name = _NAMES.get(kind)
-    if name is None:
-        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix(_PACKAGE)
-        if not _KNOWN.fullmatch(name):
-            raise RecordingError(f"a {kind.__module__}.{kind.__qualname__} cannot be recorded")
-        _NAMES[kind] = name
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix(PACKAGE)
+    if not _KNOWN.fullmatch(name):
+        raise RecordingError(f"a {kind.__module__}.{kind.__qualname__} cannot be recorded")
     return name
 
 
 @cache
-def _class_of(name: str) -> type:
+def _of_the_core(name: str) -> type | Mapping[Any, Any]:
+    """The core's class or table with this name."""
+    module, _, plain = name.rpartition(".")
     if not _KNOWN.fullmatch(name):
         raise RecordingError(f"{name[:100]!r} is nothing that a recording may contain")
-    module, _, plain = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(_PACKAGE + module), plain)
+        found: object = getattr(importlib.import_module(PACKAGE + module), plain)
     except (ImportError, AttributeError):
         raise RecordingError(f"this version of the package has no {name}") from None
-    if not isinstance(found, type) or found.__module__ != _PACKAGE + module:
-        raise RecordingError(f"{name} is nothing that a recording may contain")
+    if isinstance(found, MappingProxyType) or (isinstance(found, type) and found.__module__ == PACKAGE + module):
+        return found
+    raise RecordingError(f"{name} is nothing that a recording may contain")
+
+
+def _class_of(name: str) -> type:
+    found = _of_the_core(name)
+    if not isinstance(found, type):
+        raise RecordingError(f"{name} is no class")
     return found
 
 
+@_once_for_each
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-    """The names of an object's slots; None: it has a dict."""
-    slots = kind.__dict__.get("__slots__")
-    return None if slots is None else tuple(slots)
+    """The fields of a record, which is made from them: a named tuple or a frozen dataclass. None: another class."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None)
+    if is_dataclass(kind) and kind.__hash__ is not None:
+        return tuple(one.name for one in fields(kind))
+    return None
 
 
-def _is_record(kind: type) -> bool:
-    """Whether objects of it are made by naming each field; a mutable one is a part of the state."""
-    return "__dataclass_fields__" in kind.__dict__ and kind.__hash__ is not None
+@_once_for_each
+def _slots_of(kind: type) -> tuple[str, ...] | None:
+    """The slots of an object that can change. None: it has a dict."""
+    if kind.__dictoffset__:
+        return None
+    return tuple(name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ()))
 
 
-@cache
-def constants() -> Mapping[int, str]:
-    """The tables of the core's modules, which the state refers to and does not own."""
-    found: dict[int, str] = {}
-    for module_name, module in tuple(sys.modules.items()):
-        if module_name.startswith(_CORE):
-            for name, value in vars(module).items():
-                if isinstance(value, MappingProxyType):
-                    found.setdefault(id(value), f"{module_name.removeprefix(_PACKAGE)}.{name}")
-    return found
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-class Encoder:
-    """Values into JSON. Objects with an identity are written as often as they are met."""
+def encoded(value: object, seal: bytes, shared: Mapping[int, str] = MappingProxyType({})) -> Json:
+    """This value as JSON has it.
 
-    def __init__(self, seal: bytes) -> None:
-        self._seal = seal
+    `seal` is the key of the hashes, and `shared` names the objects that the reader already has, by their `id`.
 
-    def encode(self, value: object) -> Json:
-        """This value as JSON has it."""
-        kind: type[Any] = type(value)
-        if kind in _PLAIN:
+    Raises:
+        RecordingError: it contains a value that cannot be recorded.
+    """
+    return _Encoder(seal, shared).encode(value)
+
+
+def stand_in(secret: str | bytes, seal: bytes) -> str:
+    """The text that is written in the place of the application's own data."""
+    raw = secret.encode("utf-8", "surrogatepass") if isinstance(secret, str) else secret
+    return f"{len(secret)}:{hashlib.blake2b(raw, digest_size=8, key=seal).hexdigest()}"
+
+
+class _Encoder:
+    """Writes one value."""
+
+    def __init__(self, seal: bytes, shared: Mapping[int, str]) -> None:
+        self.seal = seal
+        self._shared = shared
+        self._numbers: dict[int, int] = {}
+
+    def encode(self, value: Any) -> Json:  # noqa: ANN401 - of any kind
+        kind = type(value)
+        if kind in _PLAIN or (kind is float and isfinite(value)):
             return value
-        simple = _SIMPLE.get(kind)
-        if simple is not None:
-            return simple(self, value)
+        owner = value.__self__ if kind is MethodType else value
+        name = self._shared.get(id(owner))
+        if name is not None:
+            return {"!": "shared", "=": name if owner is value else f"{name}.{value.__name__}"}
+        if kind in _ROWS_BY_KIND:
+            return self._value_of_row(value, _ROWS_BY_KIND[kind])
         if isinstance(value, Enum):
             return {"!": _name_of(kind), "=": value.name}
-        if isinstance(value, str | int | float):  # of a class of the application's own
-            return self.encode(next(plain(value) for plain in (str, int, float) if isinstance(value, plain)))
-        if isinstance(value, tuple):  # a named one
-            return {"!": _name_of(kind), "=": [self.encode(one) for one in value]}
-        if _is_record(kind):
-            return self._record(value, kind)
-        return self._once(value, lambda: self._object(value, kind))
-
-    # ---- kinds of values ----
-
-    def _float(self, value: object) -> Json:
-        return value if isfinite(cast("float", value)) else {"!": "float", "=": str(value)}
-
-    def _unwritable(self, value: object) -> Json:
-        raise RecordingError(f"{value!r} cannot be recorded")
-
-    def _proxy(self, value: object) -> Json:
-        name = constants().get(id(value))
-        if name is not None:
-            return {"!": "constant", "=": name}
-        return self._pairs("map", cast("Mapping[object, object]", value))
-
-    def _items(self, values: Iterable[object]) -> list[Json]:
-        return [self.encode(one) for one in values]
-
-    def _tuple(self, value: object) -> Json:
-        return {"!": "tuple", "=": self._items(cast("tuple[object, ...]", value))}
-
-    def _frozenset(self, value: object) -> Json:
-        # The order of a set of texts is another one in each process.
-        return {"!": "frozenset", "=": sorted(self._items(cast("frozenset[object]", value)), key=json.dumps)}
-
-    def _set(self, value: object) -> Json:
-        items = sorted(self._items(cast("set[object]", value)), key=json.dumps)
-        return self._once(value, lambda: {"!": "set", "=": items})
-
-    def _list(self, value: object) -> Json:
-        return self._once(value, lambda: {"!": "list", "=": self._items(cast("list[object]", value))})
-
-    def _deque(self, value: object) -> Json:
-        held = cast("deque[object]", value)
-        return self._once(value, lambda: {"!": "deque", "most": held.maxlen, "=": self._items(held)})
-
-    def _dict(self, value: object) -> Json:
-        return self._once(value, lambda: self._pairs("dict", cast("dict[object, object]", value)))
-
-    def _pairs(self, tag: str, value: Mapping[Any, object]) -> Json:
-        return {"!": tag, "=": [[self.encode(key), self.encode(one)] for key, one in value.items()]}
-
-    def _uuid(self, value: object) -> Json:
-        return {"!": "uuid", "=": cast("UUID", value).hex}
-
-    def _bytes(self, value: object) -> Json:
-        return {"!": "bytes", "=": stand_in(cast("bytes", value), self._seal)}
-
-    def _regex(self, value: object) -> Json:
-        pattern = cast("re.Pattern[str]", value)
-        return {"!": "regex", "=": pattern.pattern, "flags": pattern.flags}
-
-    def _offset(self, value: object) -> Json:
-        one = cast("OffsetAndMetadata", value)
-        text = stand_in(one.metadata, self._seal) if one.metadata else ""
-        return {
-            "!": "types.OffsetAndMetadata",
-            "offset": one.offset,
-            "leader_epoch": one.leader_epoch,
-            "metadata": text,
-        }
-
-    def _record(self, value: object, kind: type) -> Json:
         names = _fields_of(kind)
-        return {"!": _name_of(kind), **{name: self.encode(getattr(value, name)) for name in names or ()}}
+        if names is not None:
+            record = self._without_secrets(value)
+            return {"!": _name_of(kind), **{name: self.encode(getattr(record, name)) for name in names}}
+        for plain in (str, int, float):  # of a class of the application's own
+            if isinstance(value, plain):
+                return self.encode(plain(value))
+        return self._once(value, self._object)
 
-    def _object(self, value: object, kind: type) -> Json:
-        known_as, slots = _name_of(kind), _fields_of(kind)
-        fields = vars(value) if slots is None else {name: getattr(value, name) for name in slots}
-        return {"!": known_as, **{name: self.encode(one) for name, one in fields.items()}}
+    def items(self, values: Collection[Any]) -> Json:
+        """A list; or columns, if all values are of one immutable kind."""
+        kinds = set(map(type, values))
+        if kinds <= _PLAIN:
+            return list(values)
+        if len(kinds) == 1 and len(values) > 1:
+            (kind,) = kinds
+            row, names = _ROWS_BY_KIND.get(kind), _fields_of(kind)
+            if row is not None and row.fill is None:
+                return {"!": row.tag, "=": [row.content(self, one) for one in values]}
+            if names:
+                records = list(map(self._without_secrets, values))
+                columns = {name: self.items(list(map(attrgetter(name), records))) for name in names}
+                return {"!": _name_of(kind), **columns}
+        return list(map(self.encode, values))
 
-    def _once(self, value: object, encode: Callable[[], dict[str, Json]]) -> Json:  # noqa: ARG002 - for states
-        """An object with an identity."""
-        return encode()
+    def pairs(self, mapping: Mapping[Any, object]) -> Json:
+        """The keys and the values of a mapping."""
+        return [self.items(mapping.keys()), self.items(mapping.values())]
 
+    def _value_of_row(self, value: object, row: _Row) -> Json:
+        def written(one: object) -> dict[str, Json]:
+            return {"!": row.tag, "=": row.content(self, one)}
 
-_SIMPLE: Mapping[type, Callable[[Encoder, object], Json]] = MappingProxyType(
-    {
-        tuple: Encoder._tuple,  # noqa: SLF001 - of this module, and so are the others
-        frozenset: Encoder._frozenset,  # noqa: SLF001
-        set: Encoder._set,  # noqa: SLF001
-        list: Encoder._list,  # noqa: SLF001
-        deque: Encoder._deque,  # noqa: SLF001
-        dict: Encoder._dict,  # noqa: SLF001
-        UUID: Encoder._uuid,  # noqa: SLF001
-        bytes: Encoder._bytes,  # noqa: SLF001
-        re.Pattern: Encoder._regex,  # noqa: SLF001
-        float: Encoder._float,  # noqa: SLF001
-        MappingProxyType: Encoder._proxy,  # noqa: SLF001
-        OffsetAndMetadata: Encoder._offset,  # noqa: SLF001
-        MethodType: Encoder._unwritable,  # noqa: SLF001
-        FunctionType: Encoder._unwritable,  # noqa: SLF001
-    }
-)
+        return written(value) if row.fill is None else self._once(value, written)
 
+    def _object(self, value: object) -> dict[str, Json]:
+        kind = type(value)
+        if kind in {FunctionType, MethodType}:
+            raise RecordingError(f"{value!r} cannot be recorded")
+        name, slots = _name_of(kind), _slots_of(kind)
+        state = vars(value) if slots is None else {slot: getattr(value, slot) for slot in slots}
+        return {"!": name, **{field: self.encode(one) for field, one in state.items()}}
 
-class Decoder:
-    """JSON into values; `externals` are what the encoder's were, by their names."""
-
-    def __init__(self, externals: Mapping[str, object] = MappingProxyType({})) -> None:
-        self._externals = externals
-        self._made: dict[int, object] = {}
-
-    def decode(self, told: Json) -> Any:  # noqa: ANN401 - the caller knows what it wrote
-        """The value.
-
-        Raises:
-            RecordingError: this version of the package has no such value.
-        """
-        if not isinstance(told, dict):
-            if isinstance(told, list):
-                raise RecordingError("a list stands where a value was expected")
-            return told
-        if "^" in told:
-            return self._made[told["^"]]
-        tag, number = told.get("!"), told.get("#")
-        if not isinstance(tag, str):
-            raise RecordingError("an object stands where a value was expected")
-        make = _MADE_OF.get(tag)
-        if make is not None:
-            return make(self, told, number)
-        return self._of_the_core(_class_of(tag), told, number)
-
-    def _of_the_core(self, kind: type, told: dict[str, Json], number: int | None) -> object:
-        if issubclass(kind, Enum):
-            if told["="] not in kind.__members__:
-                raise RecordingError(f"this version of the package has no {kind.__name__}.{told['=']}")
-            return kind[told["="]]
-        if issubclass(kind, tuple):
-            return kind(*map(self.decode, told["="]))
-        names = {name: one for name, one in told.items() if name not in {"!", "#"}}
-        if number is None:
-            try:
-                return kind(**{name: self.decode(one) for name, one in names.items()})
-            except TypeError as error:
-                raise RecordingError(
-                    f"{kind.__name__} has other fields in this version of the package: {error}"
-                ) from None
-        made = self._register(number, object.__new__(kind))
-        slots = _fields_of(kind)
-        if slots is not None and names.keys() != set(slots):
-            other = ", ".join(sorted(names.keys() ^ set(slots)))
-            raise RecordingError(f"the state of {kind.__name__} is another one in this version of the package: {other}")
-        for name, one in names.items():
-            object.__setattr__(made, name, self.decode(one))
-        return made
-
-    def _register(self, number: int | None, made: object) -> Any:  # noqa: ANN401 - as it was made
-        if number is not None:
-            self._made[number] = made
-        return made
-
-    # ---- kinds of values ----
-
-    def _items(self, told: dict[str, Json]) -> Iterable[object]:
-        return map(self.decode, told["="])
-
-    def _list(self, told: dict[str, Json], number: int | None) -> object:
-        made = self._register(number, [])
-        made.extend(self._items(told))
-        return made
-
-    def _set(self, told: dict[str, Json], number: int | None) -> object:
-        return self._register(number, set(self._items(told)))
-
-    def _deque(self, told: dict[str, Json], number: int | None) -> object:
-        made = self._register(number, deque(maxlen=told["most"]))
-        made.extend(self._items(told))
-        return made
-
-    def _dict(self, told: dict[str, Json], number: int | None) -> object:
-        made = self._register(number, {})
-        made.update((self.decode(key), self.decode(one)) for key, one in told["="])
-        return made
-
-    def _constant(self, told: dict[str, Json], _: int | None) -> object:
-        module, _, name = told["="].rpartition(".")
-        if not _KNOWN.fullmatch(told["="]):
-            raise RecordingError(f"{told['=']!r} is nothing that a recording may contain")
-        try:
-            found = getattr(importlib.import_module(_PACKAGE + module), name)
-        except (ImportError, AttributeError):
-            raise RecordingError(f"this version of the package has no {told['=']}") from None
-        if not isinstance(found, MappingProxyType):
-            raise RecordingError(f"{told['=']} is nothing that a recording may contain")
-        return found
-
-    def _external(self, told: dict[str, Json], _: int | None) -> object:
-        try:
-            return self._externals[told["="]]
-        except KeyError:
-            raise RecordingError(f"the recording refers to {told['=']!r}, which it does not have") from None
-
-
-_MADE_OF: Mapping[str, Callable[[Decoder, dict[str, Json], int | None], object]] = MappingProxyType(
-    {
-        "float": lambda _, told, __: float(told["="]),
-        "tuple": lambda decoder, told, _: tuple(map(decoder.decode, told["="])),
-        "frozenset": lambda decoder, told, _: frozenset(map(decoder.decode, told["="])),
-        "map": lambda decoder, told, _: MappingProxyType(
-            {decoder.decode(key): decoder.decode(one) for key, one in told["="]}
-        ),
-        "uuid": lambda _, told, __: UUID(told["="]),
-        "bytes": lambda _, told, __: told["="].encode(),
-        "regex": lambda _, told, __: re.compile(told["="], told["flags"]),
-        "list": Decoder._list,  # noqa: SLF001 - of this module, and so are the others
-        "set": Decoder._set,  # noqa: SLF001
-        "deque": Decoder._deque,  # noqa: SLF001
-        "dict": Decoder._dict,  # noqa: SLF001
-        "constant": Decoder._constant,  # noqa: SLF001
-        "external": Decoder._external,  # noqa: SLF001
-    }
-)
-
-
-# ---- the whole state ------------------------------------------------------------------------------------------------
-
-
-def externals_of(settings: MemberSettings, protocols: ProtocolSettings) -> dict[str, object]:
-    """What the state refers to by name; whoever replays makes these from the head of the file."""
-    named: dict[str, object] = {"settings": settings, "protocols": protocols, "classic": protocols.classic}
-    named |= {f"assignor {one.name}": one for one in protocols.classic.assignors}
-    return named
-
-
-class _StateEncoder(Encoder):
-    """A state: each object once, what its reader has already by name, and the two sources of chance."""
-
-    def __init__(self, seal: bytes, externals: Mapping[int, str]) -> None:
-        super().__init__(seal)
-        self._externals = externals
-        self._seen: dict[int, int] = {}
-        #: So that no other object gets the id of one that was seen.
-        self._kept: list[object] = []
-
-    def encode(self, value: object) -> Json:
-        external = self._externals.get(id(value))
-        if external is not None:
-            return {"!": "external", "=": external}
-        if isinstance(value, MethodType) and isinstance(value.__self__, Chance):
-            return {"!": "external", "=": value.__name__}
-        return super().encode(value)
-
-    def _once(self, value: object, encode: Callable[[], dict[str, Json]]) -> Json:
-        number = self._seen.get(id(value))
+    def _once(self, value: object, write: Callable[[object], dict[str, Json]]) -> Json:
+        number = self._numbers.get(id(value))
         if number is not None:
             return {"^": number}
-        number = self._seen[id(value)] = len(self._seen)
-        self._kept.append(value)
-        return {"#": number, **encode()}
+        self._numbers[id(value)] = len(self._numbers)
+        return write(value)
+
+    def _without_secrets(self, record: Any) -> Any:  # noqa: ANN401 - any record
+        if isinstance(record, OffsetAndMetadata) and record.metadata:
+            return replace(record, metadata=stand_in(record.metadata, self.seal))
+        return record
 
 
-def encoded_state(member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, seal: bytes) -> Json:
-    """The member's whole state: a replay can begin with it (`decoded_state`)."""
-    externals = {id(one): name for name, one in externals_of(settings, protocols).items()}
-    return _StateEncoder(seal, externals).encode(member)
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def decoded_state(told: Json, externals: Mapping[str, object]) -> GroupMember:
-    """A member in this state; `externals` has `jitter` and `new_member_id`, too."""
-    member = Decoder(externals).decode(told)
-    if not isinstance(member, GroupMember):
-        raise RecordingError("the checkpoint is not the state of a member")
-    return member
+def decoded(coded: Json, shared: Mapping[str, object] = MappingProxyType({})) -> Any:  # noqa: ANN401 - of any kind
+    """The value that was written; `shared` has the objects that `encoded` named.
+
+    Raises:
+        RecordingError: this version of the package has no such value.
+    """
+    return _Decoder(shared).decode(coded)
+
+
+class _Decoder:
+    """Reads one value."""
+
+    def __init__(self, shared: Mapping[str, object]) -> None:
+        self._shared = shared
+        self._numbered: list[object] = []
+
+    def decode(self, coded: Json) -> Any:  # noqa: ANN401 - of any kind
+        if isinstance(coded, list):
+            raise RecordingError("a list stands where a value was expected")
+        if not isinstance(coded, dict):
+            return coded
+        if "^" in coded:
+            return self._numbered[coded["^"]]
+        tag = coded.get("!")
+        if not isinstance(tag, str):
+            raise RecordingError("an object stands where a value was expected")
+        if tag == "shared":
+            return self._shared_object(coded["="])
+        if tag in _ROWS:
+            return self._value_of_row(_ROWS[tag], coded["="])
+        return self._value_of_class(_class_of(tag), coded)
+
+    def items(self, coded: Json) -> Iterable[Any]:
+        """The values of a list or of columns."""
+        if isinstance(coded, list):
+            return map(self.decode, coded)
+        tag = coded["!"]
+        if tag in _ROWS:
+            return [_ROWS[tag].make(self, one) for one in coded["="]]
+        kind, names = _class_of(tag), [name for name in coded if name != "!"]
+        columns = [self.items(coded[name]) for name in names]
+        return [_made(kind, dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+    def pairs(self, coded: Json) -> Iterable[tuple[Any, Any]]:
+        """The keys of a mapping with their values."""
+        keys, values = coded
+        # Keys first, as they were written: the numbers of objects depend on it.
+        return zip(list(self.items(keys)), list(self.items(values)), strict=True)
+
+    def _shared_object(self, name: str) -> object:
+        return self._shared[name] if name in self._shared else _of_the_core(name)
+
+    def _value_of_row(self, row: _Row, content: Json) -> object:
+        made = row.make(self, content)
+        if row.fill is not None:
+            self._numbered.append(made)
+            row.fill(self, made, content)
+        return made
+
+    def _value_of_class(self, kind: type, coded: dict[str, Json]) -> object:
+        if issubclass(kind, Enum):
+            if coded["="] not in kind.__members__:
+                raise RecordingError(f"this version of the package has no {kind.__name__}.{coded['=']}")
+            return kind[coded["="]]
+        names = [name for name in coded if name != "!"]
+        if _fields_of(kind) is not None:
+            return _made(kind, {name: self.decode(coded[name]) for name in names})
+        made = object.__new__(kind)
+        self._numbered.append(made)
+        other = set(names).symmetric_difference(_slots_of(kind) or names)
+        if other:
+            raise RecordingError(
+                f"the state of {kind.__name__} is another one in this version of the package: {sorted(other)}"
+            )
+        for name in names:
+            object.__setattr__(made, name, self.decode(coded[name]))
+        return made
+
+
+def _made(kind: type, values: Mapping[str, object]) -> object:
+    if _fields_of(kind) is None:
+        raise RecordingError(f"{kind.__name__} has no fields in this version of the package")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise RecordingError(f"{kind.__name__} has other fields in this version of the package: {error}") from None
+
+
+def _regex(_: _Decoder, content: Json) -> re.Pattern[str]:
+    text, flags = content
+    try:
+        return re.compile(text, flags)
+    except re.error as error:
+        raise RecordingError(f"{text[:100]!r} is no regular expression: {error}") from None
+
+
+# ---- kinds of the standard library -----------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """How values of one kind are written and made.
+
+    `fill` is given for kinds that can change: `make` gives an empty object, so that its content may refer to it.
+    """
+
+    tag: str
+    kind: type
+    content: Callable[[_Encoder, Any], Json]
+    make: Callable[[_Decoder, Json], Any]
+    fill: Callable[[_Decoder, Any, Json], None] | None = None
+
+
+_ROWS: Mapping[str, _Row] = MappingProxyType(
+    {
+        row.tag: row
+        for row in (
+            # JSON has no infinity.
+            _Row("float", float, lambda _, it: it if isfinite(it) else str(it), lambda _, content: float(content)),
+            _Row("uuid", UUID, lambda _, it: it.hex, lambda _, content: UUID(content)),
+            _Row("bytes", bytes, lambda encoder, it: stand_in(it, encoder.seal), lambda _, content: content.encode()),
+            _Row("regex", re.Pattern, lambda _, it: [it.pattern, it.flags], _regex),
+            _Row("tuple", tuple, _Encoder.items, lambda decoder, content: tuple(decoder.items(content))),
+            _Row("frozenset", frozenset, _Encoder.items, lambda decoder, content: frozenset(decoder.items(content))),
+            _Row(
+                "map",
+                MappingProxyType,
+                _Encoder.pairs,
+                lambda decoder, content: MappingProxyType(dict(decoder.pairs(content))),
+            ),
+            _Row(
+                "list",
+                list,
+                _Encoder.items,
+                lambda *_: [],
+                lambda decoder, made, content: made.extend(decoder.items(content)),
+            ),
+            _Row(
+                "set",
+                set,
+                _Encoder.items,
+                lambda *_: set(),
+                lambda decoder, made, content: made.update(decoder.items(content)),
+            ),
+            _Row(
+                "deque",
+                deque,
+                lambda encoder, it: [it.maxlen, encoder.items(it)],
+                lambda _, content: deque(maxlen=content[0]),
+                lambda decoder, made, content: made.extend(decoder.items(content[1])),
+            ),
+            _Row(
+                "dict",
+                dict,
+                _Encoder.pairs,
+                lambda *_: {},
+                lambda decoder, made, content: made.update(decoder.pairs(content)),
+            ),
+        )
+    }
+)
+_ROWS_BY_KIND: Mapping[type, _Row] = MappingProxyType({row.kind: row for row in _ROWS.values()})
