@@ -211,7 +211,7 @@ class Cluster:
             else:
                 answers[partition] = _refusal(leader)
         for leader in by_leader:
-            self._connections.vouch(leader)
+            self._connections.clear_backoff(leader)
         for of_leader in await asyncio.gather(
             *(self._ask_leader(leader, share, read_committed=read_committed) for leader, share in by_leader.items())
         ):
@@ -248,7 +248,7 @@ class Cluster:
         found = answers.find_coordinator(message, group_id)
         if isinstance(found, BrokerError):
             raise _refusal(found)
-        self._connections.vouch(found)
+        self._connections.clear_backoff(found)
         return found
 
     async def with_coordinator(

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from time import monotonic
 from typing import NamedTuple
-
-from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
-from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.runtime.failures import FailureLog, logger
 from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
@@ -48,16 +48,49 @@ class _Key(NamedTuple):
     port: int
 
 
-@dataclass(slots=True)
-class _Backoff:
-    """When a broker that could not be reached may be tried again."""
+class _BrokerBackoff:
+    """When one broker may be tried again, and why not sooner.
 
-    log: FailureLog
-    attempts: RetryCallState
-    retry_at: float = 0.0
-    reason: str = ""
-    #: What the attempts under way, or those before, met instead of an answer.
-    silence: str = ""
+    The pause doubles from reconnect.backoff.ms up to reconnect.backoff.max.ms with each failure in a row, and has up to
+    one reconnect.backoff.ms of jitter.
+    """
+
+    def __init__(self, broker: BrokerAddress, settings: ConnectionSettings, jitter: Jitter = random.random) -> None:
+        self._jitter = jitter
+        self._base_s, self._max_s = settings.reconnect_backoff_s, settings.reconnect_backoff_max_s
+        self._log = FailureLog(f"Connecting to {speakable(broker.host)}:{broker.port}")
+        # At the middle of its spread the delay has no jitter; `failed` adds its own.
+        self._delays = Backoff(self._base_s, self._max_s, jitter=lambda: 0.5)
+        self._retry_at = 0.0
+        #: Why the last attempt failed.
+        self.reason = ""
+        #: What the attempts under way, or those before, met instead of an answer.
+        self.silence = ""
+
+    @property
+    def wait_s(self) -> float:
+        """How long the broker is left alone from now on."""
+        return max(0.0, self._retry_at - monotonic())
+
+    def failed(self, error: TransportError, longest_s: float | None) -> None:
+        """Count a failure, and begin a pause of `longest_s` (None: no limit) or reconnect.backoff.ms at most."""
+        self._log.failed(error)
+        self.reason = str(error)
+        pause_s = min(self._delays.next_delay() + self._jitter() * self._base_s, self._max_s)
+        if longest_s is not None:
+            pause_s = min(pause_s, max(longest_s, self._base_s))
+        self._retry_at = monotonic() + pause_s
+
+    def succeeded(self) -> None:
+        """Forget the failures."""
+        self._log.succeeded()
+        self._delays.reset()
+        self._retry_at = 0.0
+        self.silence = ""
+
+    def clear(self) -> None:
+        """Permit an attempt now; the failures still count for the pause after it."""
+        self._retry_at = 0.0
 
 
 class Connections:
@@ -80,18 +113,11 @@ class Connections:
         self._on_silence = on_silence
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
-        self._backoffs: dict[tuple[str, int], _Backoff] = {}
+        self._backoffs: dict[tuple[str, int], _BrokerBackoff] = {}
         self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
         #: The longest pause between two attempts that may be made just now; None: what the settings say.
         self.longest_pause_s: Callable[[], float | None] = lambda: None
-        self._retrying = AsyncRetrying(
-            wait=wait_exponential_jitter(
-                multiplier=settings.reconnect_backoff_s,
-                max=settings.reconnect_backoff_max_s,
-                jitter=settings.reconnect_backoff_s,
-            )
-        )
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
         """What went over all connections so far, from any thread."""
@@ -121,7 +147,7 @@ class Connections:
         standing = self._open.get(_Key(purpose, broker.host, broker.port))
         if standing is not None:
             return standing
-        if self._wait_s(broker) > 0:
+        if self._backoff(broker).wait_s > 0:
             # In the words of then: who logs a failure once, and counts it when it is repeated, takes this for the same.
             raise TransportError(self._backoff(broker).reason)
         attempt = self._dial(purpose, broker)
@@ -137,15 +163,15 @@ class Connections:
 
     def prepare(self, purpose: Purpose, broker: BrokerAddress) -> None:
         """Begin to connect, for whoever asks with `get` soon, and hears then how it went."""
-        if _Key(purpose, broker.host, broker.port) not in self._open and self._wait_s(broker) <= 0:
+        if _Key(purpose, broker.host, broker.port) not in self._open and self._backoff(broker).wait_s <= 0:
             self._dial(purpose, broker)
 
-    def vouch(self, broker: BrokerAddress) -> None:
-        """Take it that a broker which is alive has just named this one: it may be tried at once.
+    def clear_backoff(self, broker: BrokerAddress) -> None:
+        """Permit an attempt now, because a living broker has just named this one.
 
-        Whoever asks has a pace of its own; each time it is named it gets one attempt.
+        The caller spaces its requests itself, so each of them may try the broker once.
         """
-        self._backoff(broker).retry_at = 0.0
+        self._backoff(broker).clear()
 
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
@@ -158,8 +184,8 @@ class Connections:
             AuthenticationError: each of them refuses this client, or is not believed.
             TransportError: none could be reached; the text has the reason for each.
         """
-        await asyncio.sleep(min(map(self._wait_s, brokers), default=0.0))
-        untried = [broker for broker in brokers if self._wait_s(broker) <= 0]
+        await asyncio.sleep(min((self._backoff(broker).wait_s for broker in brokers), default=0.0))
+        untried = [broker for broker in brokers if self._backoff(broker).wait_s <= 0]
         attempts: dict[asyncio.Task[BrokerConnection], BrokerAddress] = {}
         failures = [TransportError(self._backoff(broker).reason) for broker in brokers if broker not in untried]
         while untried or attempts:
@@ -226,14 +252,11 @@ class Connections:
                 on_silence=lambda words: self._note_silence(backoff, words),
             )
         except TransportError as error:
-            self._back_off(backoff, error)
+            backoff.failed(error, self.longest_pause_s())
             raise
         finally:
             self._dialing.pop(key, None)
-        backoff.log.succeeded()
-        backoff.silence = ""
-        backoff.attempts.attempt_number = 1
-        backoff.retry_at = 0.0
+        backoff.succeeded()
         self._open[key] = connection
         connection.on_closed = partial(self._closed, connection, key.purpose, broker)
         self._close_when_idle(connection)
@@ -251,7 +274,7 @@ class Connections:
             words = f"{connection.peer}: not used for {limit_s:g} s (connections.max.idle.ms)"
             self.drop(connection, TransportError(words))
 
-    def _note_silence(self, backoff: _Backoff, words: str) -> None:
+    def _note_silence(self, backoff: _BrokerBackoff, words: str) -> None:
         """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""
         logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", words)
         backoff.silence = words
@@ -276,27 +299,12 @@ class Connections:
     def _forget(self, connection: BrokerConnection) -> None:
         self._open = {key: other for key, other in self._open.items() if other is not connection}
 
-    # ---- backoff -----------------------------------------------------------------------------------------------------
-
-    def _backoff(self, broker: BrokerAddress) -> _Backoff:
+    def _backoff(self, broker: BrokerAddress) -> _BrokerBackoff:
         name = (broker.host, broker.port)
         backoff = self._backoffs.get(name)
         if backoff is None:
-            log = FailureLog(f"Connecting to {speakable(broker.host)}:{broker.port}")
-            backoff = self._backoffs[name] = _Backoff(log=log, attempts=RetryCallState(self._retrying, None, (), {}))
+            backoff = self._backoffs[name] = _BrokerBackoff(broker, self._settings)
         return backoff
-
-    def _back_off(self, backoff: _Backoff, error: TransportError) -> None:
-        backoff.log.failed(error)
-        backoff.reason = str(error)
-        pause_s, longest_s = self._retrying.wait(backoff.attempts), self.longest_pause_s()
-        if longest_s is not None:
-            pause_s = min(pause_s, max(longest_s, self._settings.reconnect_backoff_s))
-        backoff.retry_at = asyncio.get_running_loop().time() + pause_s
-        backoff.attempts.attempt_number += 1
-
-    def _wait_s(self, broker: BrokerAddress) -> float:
-        return max(0.0, self._backoff(broker).retry_at - asyncio.get_running_loop().time())
 
 
 def _closed(broker: BrokerAddress) -> TransportError:

@@ -161,14 +161,14 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
         for _ in range(5):
             with pytest.raises(TransportError):
                 await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
-            waits.append(pool._wait_s(node(broker)))
-            pool._backoff(node(broker)).retry_at = 0.0
+            waits.append(pool._backoff(node(broker)).wait_s)
+            pool.clear_backoff(node(broker))
         await asyncio.to_thread(broker.start_node, 1)
         await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
         await asyncio.to_thread(broker.stop_node, 1)
         with pytest.raises(TransportError):
             await pool.get(Purpose.CLUSTER, node(broker), PATIENCE_S)
-        return [*waits, pool._wait_s(node(broker))]
+        return [*waits, pool._backoff(node(broker)).wait_s]
 
     slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
     with ScriptedBroker() as broker:
@@ -181,7 +181,7 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
 
 
 def test_broker_that_was_just_named_is_tried_at_once() -> None:
-    """Its own backoff, of which others may know better, counts only where nobody vouches for it."""
+    """A broker's backoff ends when a living broker names it."""
 
     async def act(pool: Connections) -> bool:
         with pytest.raises(TransportError):
@@ -189,7 +189,7 @@ def test_broker_that_was_just_named_is_tried_at_once() -> None:
         await asyncio.to_thread(broker.start_node, 1)
         with pytest.raises(TransportError):
             await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
-        pool.vouch(node(broker))
+        pool.clear_backoff(node(broker))
         return (await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)).is_open
 
     slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
@@ -206,11 +206,11 @@ def test_pause_is_no_longer_than_the_owner_allows() -> None:
         waits = []
         for pause in pauses:
             pool.longest_pause_s = lambda: pause  # noqa: B023 - called before the next one
-            pool._backoff(somewhere(port)).attempts.attempt_number = 8
-            pool.vouch(somewhere(port))
+            pool._backoff(somewhere(port))._delays.failures = 7
+            pool.clear_backoff(somewhere(port))
             with pytest.raises(TransportError):
                 await pool.get(Purpose.GROUP, somewhere(port), PATIENCE_S)
-            waits.append(pool._wait_s(somewhere(port)))
+            waits.append(pool._backoff(somewhere(port)).wait_s)
         return waits
 
     patient = replace(settings(), reconnect_backoff_s=1.0, reconnect_backoff_max_s=900.0)
