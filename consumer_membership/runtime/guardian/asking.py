@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.errors import AuthenticationError, TransportError
-from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Frames, LeaveRequest
+from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Exchange, Frames, LeaveRequest
 from consumer_membership.wire.codec import Message, decode
-from consumer_membership.wire.versions import Api, VersionRange
+from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 
 if TYPE_CHECKING:
     from consumer_membership.config.settings import SaslSettings
@@ -27,9 +27,6 @@ _CONNECT_S, _ANSWER_S = 3.0, 5.0
 _LONGEST_ANSWER = 1 << 20
 _HIGHEST_PORT = 2**16 - 1
 
-#: What one broker offers, and how it is asked: a frame and its number become the answer.
-Offered: TypeAlias = Mapping[int, VersionRange]
-Exchange: TypeAlias = Callable[[bytes, int], bytes]
 #: How many seconds the leave still has.
 TimeLeft: TypeAlias = Callable[[], float]
 
@@ -75,28 +72,28 @@ def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames, left_s
         raise CredentialsRefusedError(f"{shown(broker)}: {error}") from error
 
 
-def newest(known: Iterable[int], offered: Offered, api: Api) -> int:
+def newest(known: Iterable[int], offered: BrokerVersions, api: Api) -> int:
     """The newest version that both sides know.
 
     Raises:
         TransportError: there is none.
     """
-    lowest, highest = offered.get(api, (0, -1))
+    lowest, highest = offered.ranges.get(api, (0, -1))
     common = [version for version in known if lowest <= version <= highest]
     if not common:
         raise TransportError(f"it offers no version of api {api.value} that this package speaks")
     return max(common)
 
 
-def _offered(answer: Message) -> Offered:
+def _offered(answer: Message) -> BrokerVersions:
     if answer.error_code != 0:
         raise TransportError(
             f"ApiVersions v0 was refused with error code {answer.error_code}; is the peer a Kafka broker?"
         )
-    return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
+    return BrokerVersions({one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys})
 
 
-def _authenticate(sasl: SaslSettings, client_id: str, offered: Offered, exchange: Exchange) -> None:
+def _authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, exchange: Exchange) -> None:
     from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
 
     try:

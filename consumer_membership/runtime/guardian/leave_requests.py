@@ -7,7 +7,7 @@ that was cut short by the application's death is no news: what was said before i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: One frame for each version in which the request may be sent.
 Frames: TypeAlias = Mapping[int, bytes]
 Address: TypeAlias = tuple[str, int]
+
+#: Sends a frame with this number to one broker and returns the answer.
+Exchange: TypeAlias = Callable[[bytes, int], bytes]
 
 #: The numbers of a connection's requests; those of SASL, which go between these two, come after them.
 HELLO, QUESTION = 0, 1

@@ -281,6 +281,7 @@ OF_SASL = [
     f"{OURS}.runtime.guardian.authentication",
     f"{OURS}.runtime.network",
     f"{OURS}.runtime.network.passwords",
+    f"{OURS}.wire.authentication",
     f"{OURS}.wire.sasl",
     "hashlib",
 ]
