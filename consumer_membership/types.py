@@ -86,13 +86,13 @@ class TopicPattern:
 class Subscription:
     """What the application asked for: topic names, patterns for topic names, or both.
 
-    Under the consumer protocol the broker matches the patterns, under the classic one the member itself. `kept_out` are
-    names that were asked for and that `topic.blacklist` keeps out: nobody is asked for them.
+    Under the consumer protocol the broker matches the patterns, under the classic protocol the member does.
+    `blacklisted` has the requested names that `topic.blacklist` excludes; they are not sent to the broker.
     """
 
     topics: frozenset[str] = frozenset()
     patterns: frozenset[TopicPattern] = frozenset()
-    kept_out: frozenset[str] = frozenset()
+    blacklisted: frozenset[str] = frozenset()
 
     @property
     def pattern(self) -> str | None:
@@ -105,7 +105,7 @@ class Subscription:
 
     def __bool__(self) -> bool:
         """Whether anything is subscribed at all."""
-        return bool(self.topics) or bool(self.patterns) or bool(self.kept_out)
+        return bool(self.topics) or bool(self.patterns) or bool(self.blacklisted)
 
 
 class LeaveOption(Enum):

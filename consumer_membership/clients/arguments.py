@@ -199,8 +199,8 @@ def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscript
         _check(names)
         patterns = frozenset(_pattern_of(name, settings) for name in names if name.startswith("^"))
         topics = frozenset(name for name in names if not name.startswith("^"))
-        kept_out = frozenset(filter(settings.keeps_out, topics))
-        subscription = Subscription(topics=topics - kept_out, patterns=patterns, kept_out=kept_out)
+        blacklisted = frozenset(filter(settings.keeps_out, topics))
+        subscription = Subscription(topics=topics - blacklisted, patterns=patterns, blacklisted=blacklisted)
         _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:
         words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"

@@ -60,7 +60,7 @@ def protocol_settings(
             blacklist=blacklist,
         ),
         alternative=alternative,
-        spares_classic=len(wanted) > 1,
+        refuse_conversion=len(wanted) > 1,
         notes={_CONSUMER: _in_vain_under_consumer(given, strategies), _CLASSIC: _in_vain_under_classic(given)},
     )
 

@@ -48,7 +48,7 @@ class ProtocolSettings:
 
     `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain under
     it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
-    `spares_classic`: a classic group that has members is not converted.
+    `refuse_conversion`: a classic group that has members is not converted.
     """
 
     classic: ClassicSettings
@@ -56,7 +56,7 @@ class ProtocolSettings:
     reason: str = "group.protocol=auto"
     notes: Mapping[GroupProtocol, tuple[str, ...]] = field(default_factory=dict)
     alternative: str = ""
-    spares_classic: bool = False
+    refuse_conversion: bool = False
 
 
 class ProtocolChoice:

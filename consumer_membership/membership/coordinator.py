@@ -8,20 +8,20 @@ from consumer_membership.types import WAIT_COORDINATOR_CODE, BrokerAddress, Brok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Absence:
+class Outage:
     """A search for the coordinator that fails: since when, why, and how long who needs the coordinator waits for it.
 
-    What begins during the absence is tried for `floor_s` at least, and until the absence has lasted `patience_s`.
+    What begins during the absence is tried for `min_wait_s` at least, and until the absence has lasted `max_wait_s`.
     """
 
     since: Instant
     cause: BrokerError
-    patience_s: float
-    floor_s: float
+    max_wait_s: float
+    min_wait_s: float
 
     def ends_for(self, begun_at: Instant) -> Instant:
         """When that which began then is given up."""
-        return max(begun_at + self.floor_s, self.since + self.patience_s)
+        return max(begun_at + self.min_wait_s, self.since + self.max_wait_s)
 
     def error(self, now: Instant) -> BrokerError:
         """What is said of that which was given up: librdkafka's code, and the cause."""
@@ -35,13 +35,13 @@ class Coordinator:
     The shell searches with backoff until it finds one, so that the core never repeats `FindCoordinator`.
     """
 
-    __slots__ = ("address", "searching_since", "trouble")
+    __slots__ = ("address", "last_error", "searching_since")
 
     def __init__(self) -> None:
         self.address: BrokerAddress | None = None
         self.searching_since: Instant | None = None
         #: Why the search under way has not found it yet; None: it does not search, or nobody knows why.
-        self.trouble: BrokerError | None = None
+        self.last_error: BrokerError | None = None
 
     @property
     def is_known(self) -> bool:
@@ -51,12 +51,12 @@ class Coordinator:
     def found(self, address: BrokerAddress) -> None:
         """Take the address that a search found."""
         self.address = address
-        self.searching_since = self.trouble = None
+        self.searching_since = self.last_error = None
 
-    def not_found(self, trouble: BrokerError) -> None:
+    def not_found(self, error: BrokerError) -> None:
         """Take it that an attempt of the search failed; the search goes on."""
         if self.searching_since is not None:
-            self.trouble = trouble
+            self.last_error = error
 
     def forget(self) -> None:
         """The connection broke while nobody needs the coordinator: look it up when somebody does."""
@@ -68,5 +68,5 @@ class Coordinator:
         if self.searching_since is not None:
             return []
         self.searching_since = now
-        self.trouble = None
+        self.last_error = None
         return [FindCoordinator(reason=reason)]

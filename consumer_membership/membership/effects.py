@@ -78,7 +78,7 @@ class Heartbeat:
 class SendHeartbeat:
     """Send this heartbeat to the coordinator, on the connection that all heartbeats use.
 
-    `spares_classic`: it is a join, which would convert a classic group; where one has members it is not sent, and
+    `refuse_conversion`: it is a join, which would convert a classic group; where one has members it is not sent, and
     rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
     instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does where
     the holder speaks the consumer protocol.
@@ -86,7 +86,7 @@ class SendHeartbeat:
 
     request_id: int
     heartbeat: Heartbeat
-    spares_classic: bool = False
+    refuse_conversion: bool = False
     may_take_over: bool = False
 
 

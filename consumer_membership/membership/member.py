@@ -20,7 +20,7 @@ from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolChoice, ProtocolSettings
 from consumer_membership.membership.classic.exchanges import JoinRejected
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
-from consumer_membership.membership.coordinator import Absence
+from consumer_membership.membership.coordinator import Outage
 from consumer_membership.membership.effects import LeaveCompleted, LookUpTopics, Problem, ProtocolChosen
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity
 from consumer_membership.membership.parts import SUBSCRIPTION_ERRORS, Parts
@@ -89,17 +89,17 @@ class GroupMember:
         self._new_member_id = new_member_id
         self.parts = Parts(settings, jitter)
         self._choice = ProtocolChoice(protocols)
-        self._protocol = self._speak()
+        self._protocol = self._new_protocol()
         self._polled_at: Instant = 0.0
         self._fatal: BrokerError | None = None
         #: Whether another subscription came since the member was refused.
         self._has_news = False
 
-    def _speak(self) -> MemberProtocol:
+    def _new_protocol(self) -> MemberProtocol:
         """The chosen protocol, at its beginning."""
         if self._choice.protocol is GroupProtocol.CONSUMER:
-            spares_classic = self._choice.settings.spares_classic
-            return ConsumerProtocol(self.parts, new_member_id=self._new_member_id, spares_classic=spares_classic)
+            refuse_conversion = self._choice.settings.refuse_conversion
+            return ConsumerProtocol(self.parts, new_member_id=self._new_member_id, refuse_conversion=refuse_conversion)
         from consumer_membership.membership.classic.protocol import ClassicProtocol  # noqa: PLC0415 - few need it
 
         return ClassicProtocol(self.parts, self._choice.settings.classic)
@@ -148,7 +148,7 @@ class GroupMember:
 
     @property
     def _shown(self) -> MemberState:
-        return self._protocol.shown
+        return self._protocol.public_state
 
     @property
     def _is_in_group(self) -> bool:
@@ -170,7 +170,7 @@ class GroupMember:
         return self._protocol.identity if self._protocol.may_commit else None
 
     @property
-    def _absence(self) -> Absence | None:
+    def _outage(self) -> Outage | None:
         """What keeps the coordinator from being found, and how long that is borne; None: nothing that is known.
 
         A commit waits for as long as the session lasts: afterwards its partitions are another member's (librdkafka
@@ -178,22 +178,22 @@ class GroupMember:
         was absent before: who closes a consumer whose broker is gone has waited enough.
         """
         coordinator = self.parts.coordinator
-        since, cause = coordinator.searching_since, coordinator.trouble
+        since, cause = coordinator.searching_since, coordinator.last_error
         if coordinator.is_known or since is None or cause is None:
             return None
         if self._shown is not _S.UNSUBSCRIBING:
             session_s = self._protocol.session_s
-            return Absence(since=since, cause=cause, patience_s=session_s, floor_s=session_s)
+            return Outage(since=since, cause=cause, max_wait_s=session_s, min_wait_s=session_s)
         limit_s = self.settings.leave_timeout_s
         # A broker that answers will know the coordinator soon: after a restart, or when the group's topic is made.
-        floor_s = min(limit_s, UNREACHABLE_S) if cause.code == TRANSPORT_CODE else limit_s
-        return Absence(since=since, cause=cause, patience_s=limit_s, floor_s=floor_s)
+        min_wait_s = min(limit_s, UNREACHABLE_S) if cause.code == TRANSPORT_CODE else limit_s
+        return Outage(since=since, cause=cause, max_wait_s=limit_s, min_wait_s=min_wait_s)
 
     @property
     def _gives_up_leaving_at(self) -> Instant:
         """Until when a leave that is not sent yet waits for the coordinator."""
-        leave, absence = self.parts.leave, self._absence
-        return leave.by if absence is None else min(leave.by, leave.since + absence.floor_s)
+        leave, absence = self.parts.leave, self._outage
+        return leave.by if absence is None else min(leave.by, leave.since + absence.min_wait_s)
 
     # ---- the funnel ----
 
@@ -224,9 +224,9 @@ class GroupMember:
 
     def _change_protocol(self) -> None:
         """Go on with the next protocol: the application's wishes stay, and it joins as the other one was about to."""
-        self._protocol = self._speak()
+        self._protocol = self._new_protocol()
         # What is answered in the other one's words is not heard any more.
-        self.parts.commits.repeat()
+        self.parts.commits.resend_in_flight()
         self._join("the application polls with a subscription")
 
     def _conclude(self, conclusion: Conclusion | None) -> None:
@@ -247,10 +247,10 @@ class GroupMember:
     def _on_subscribed(self, event: ev.Subscribed) -> None:
         self._has_news |= event.subscription != self.parts.subscription
         self.parts.subscribe(event.subscription, event.asked_at)
-        self.parts.tell_whole(is_eager=event.is_eager)
+        self.parts.set_eager_callbacks(is_eager=event.is_eager)
 
     def _on_assigned_incrementally(self, _: ev.AssignedIncrementally) -> None:
-        self.parts.tell_whole(is_eager=False)
+        self.parts.set_eager_callbacks(is_eager=False)
 
     def _on_polled(self, _: ev.Polled) -> None:
         """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
@@ -311,7 +311,7 @@ class GroupMember:
         if event.at_once and self._shown is _S.UNSUBSCRIBING and not parts.leave.is_sent:
             parts.reconciler.left(parts.now)
             parts.order(*parts.commits.abandon(ASSIGNMENT_LOST))
-            parts.leave.hurry(parts.now)
+            parts.leave.expire_now(parts.now)
 
     # ---- commits and offsets ----
 
@@ -320,9 +320,9 @@ class GroupMember:
 
     def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
         parts, identity = self.parts, self._protocol.identity
-        parts.pass_on(parts.commits.begin(commit_id, offsets, parts.now + timeout_s, parts.now), identity)
+        parts.order_commit_results(parts.commits.begin(commit_id, offsets, parts.now + timeout_s, parts.now), identity)
         if self._shown in _OVER:
-            parts.pass_on(parts.commits.abandon(self._fatal or ASSIGNMENT_LOST), identity)
+            parts.order_commit_results(parts.commits.abandon(self._fatal or ASSIGNMENT_LOST), identity)
 
     def _on_positions_reported(self, event: ev.PositionsReported) -> None:
         auto_commit = self.parts.auto_commit
@@ -345,7 +345,7 @@ class GroupMember:
             self._lose_coordinator(event.reason)
         error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
         over = parts.commits.unanswered(event.commit_id, parts.now, error=error, retriable=event.retriable)
-        parts.pass_on(over, self._protocol.identity)
+        parts.order_commit_results(over, self._protocol.identity)
 
     def _on_start_offsets_fetched(self, event: ev.StartOffsetsFetched) -> None:
         parts = self.parts
@@ -375,8 +375,8 @@ class GroupMember:
             parts.note_error(event.error)
             return
         parts.raise_to_application(Problem.REFUSED, event.error)
-        parts.pass_on(parts.commits.abandon(event.error), self._protocol.identity)
-        parts.leave.hurry(parts.now)
+        parts.order_commit_results(parts.commits.abandon(event.error), self._protocol.identity)
+        parts.leave.expire_now(parts.now)
 
     def _on_coordinator_lost(self, event: ev.CoordinatorLost) -> None:
         if self._needs_coordinator:
@@ -394,11 +394,11 @@ class GroupMember:
     def _on_topics_looked_up(self, event: ev.TopicsLookedUp) -> None:
         parts = self.parts
         if parts.watch.awaits(event.request_id):
-            parts.tell_seen(parts.watch.saw(event.names, event.refused, parts.now))
+            parts.report_topics(parts.watch.on_metadata(event.names, event.refused, parts.now))
 
     def _on_topics_not_looked_up(self, event: ev.TopicsNotLookedUp) -> None:
         if self.parts.watch.awaits(event.request_id):
-            self.parts.watch.not_seen(self.parts.now)
+            self.parts.watch.on_metadata_failed(self.parts.now)
 
     #: The events that mean the same under both protocols; their own ones the protocols have in tables like this.
     _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
@@ -482,7 +482,7 @@ class GroupMember:
         if parts.reconciler.phase is not Phase.LOSE:
             parts.reconciler.left(parts.now)
         parts.auto_commit.stop()
-        absence = self._absence
+        absence = self._outage
         parts.order(*parts.commits.abandon(ASSIGNMENT_LOST if absence is None else absence.error(parts.now)))
         self._protocol.enter(_S.UNSUBSCRIBED, reason)
         parts.order(LeaveCompleted())
@@ -499,7 +499,9 @@ class GroupMember:
             parts.lose_coordinator("the coordinator is not known yet")
         if self._is_in_group:
             parts.order(*parts.reconciler.advance(self._protocol.identity, parts.now))
-        parts.pass_on(parts.commits.pump(self._commit_identity, self._absence, parts.now), self._protocol.identity)
+        parts.order_commit_results(
+            parts.commits.send_due(self._commit_identity, self._outage, parts.now), self._protocol.identity
+        )
         if self._shown is _S.UNSUBSCRIBING:
             self._advance_leave()
         self._conclude(self._protocol.advance())
@@ -513,7 +515,7 @@ class GroupMember:
         """Whether the coordinator has confirmed a settled member since its last error.
 
         A member outside its group has no heartbeats; all it needs is that the coordinator is known. An error about a
-        topic is over when the topic is there (`Parts.tell_seen`).
+        topic is over when the topic is there (`Parts.report_topics`).
         """
         noted, coordinator = self.parts.last_error, self.parts.coordinator
         if noted is None or noted.topic is not None or not coordinator.is_known or not self.parts.reconciler.is_idle:
@@ -542,7 +544,7 @@ class GroupMember:
     def next_deadline(self) -> Instant | None:
         """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
         parts = self.parts
-        moments = [parts.auto_commit.due_at, parts.commits.next_deadline(self._commit_identity, self._absence)]
+        moments = [parts.auto_commit.due_at, parts.commits.next_deadline(self._commit_identity, self._outage)]
         if self._is_in_group:
             moments += [self._poll_deadline, parts.reconciler.next_deadline(), parts.watch.due_at]
         if self._shown is _S.UNSUBSCRIBING and parts.reconciler.is_idle:

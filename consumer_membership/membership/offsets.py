@@ -12,7 +12,7 @@ from dataclasses import field
 
 from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.backoff import Backoff, Jitter
-from consumer_membership.membership.coordinator import Absence
+from consumer_membership.membership.coordinator import Outage
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
 from consumer_membership.membership.events import CommitAnswered, CommitVerdict
 from consumer_membership.membership.settings import MemberSettings
@@ -102,7 +102,7 @@ class PendingCommits:
         return len(self._pending)
 
     def begin(self, commit_id: int, offsets: Offsets, deadline: Instant, now: Instant) -> list[CommitCompleted]:
-        """Take one more commit; the next `pump` sends it. An empty one is over at once.
+        """Take one more commit; the next `send_due` sends it. An empty one is over at once.
 
         A negative number marks an automatic commit.
         """
@@ -131,8 +131,8 @@ class PendingCommits:
         for commit in self._pending.values():
             commit.revoked |= revoked & commit.offsets.keys()
 
-    def pump(
-        self, identity: CommitIdentity | None, absence: Absence | None, now: Instant
+    def send_due(
+        self, identity: CommitIdentity | None, absence: Outage | None, now: Instant
     ) -> list[CommitOffsets | CommitCompleted]:
         """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
 
@@ -149,7 +149,7 @@ class PendingCommits:
         return effects
 
     @staticmethod
-    def _ends_at(commit: _Pending, absence: Absence | None) -> Instant:
+    def _ends_at(commit: _Pending, absence: Outage | None) -> Instant:
         """When a commit is given up. What is on its way may still be answered, by a coordinator that is silent."""
         if absence is None or commit.in_flight:
             return commit.deadline
@@ -204,7 +204,11 @@ class PendingCommits:
             commit.errors[partition] = error
             if error is None:
                 commit.offsets.pop(partition, None)
-        if answer.verdict is CommitVerdict.FINAL or not commit.offsets or self._is_tired(commit, answer.verdict):
+        if (
+            answer.verdict is CommitVerdict.FINAL
+            or not commit.offsets
+            or self._retries_exhausted(commit, answer.verdict)
+        ):
             return [self._finish(commit, UNCONFIRMED)]
         if answer.verdict is CommitVerdict.STALE_EPOCH:
             commit.stale_tries += 1
@@ -216,7 +220,7 @@ class PendingCommits:
         return []
 
     @staticmethod
-    def _is_tired(commit: _Pending, verdict: CommitVerdict) -> bool:
+    def _retries_exhausted(commit: _Pending, verdict: CommitVerdict) -> bool:
         if commit.is_last_try:
             return True
         if verdict is CommitVerdict.STALE_EPOCH:
@@ -236,7 +240,7 @@ class PendingCommits:
         commit.not_before = now + commit.backoff.next_delay()
         return [] if retriable and not commit.is_last_try else [self._finish(commit, error)]
 
-    def repeat(self) -> None:
+    def resend_in_flight(self) -> None:
         """Send anew what is on its way: its answer may come in words that nobody reads any more."""
         for commit in self._pending.values():
             commit.in_flight = False
@@ -268,8 +272,8 @@ class PendingCommits:
         commit = self._pending.get(commit_id)
         return None if commit is None or not commit.in_flight else commit.stale_epoch
 
-    def next_deadline(self, identity: CommitIdentity | None, absence: Absence | None = None) -> Instant | None:
-        """When `pump` has something to do again."""
+    def next_deadline(self, identity: CommitIdentity | None, absence: Outage | None = None) -> Instant | None:
+        """When `send_due` has something to do again."""
         moments = [self._ends_at(commit, absence) for commit in self._pending.values()]
         if identity is not None:
             waiting = (commit for commit in self._pending.values() if not commit.in_flight)

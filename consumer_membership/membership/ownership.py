@@ -12,7 +12,7 @@ class Ownership:
     """Owned partitions and target of one membership.
 
     `target` is None until the coordinator has assigned something, if only an empty set. `target_number` counts the
-    changes of the target and `reached` is the count that the last finished reconciliation began with. `statement`
+    changes of the target and `reached` is the count that the last finished reconciliation began with. `version`
     counts finished reconciliations: what the member says that it owns changes with it, also when the partitions are
     equal, so that an acknowledgement is never skipped (Java's local epoch).
     """
@@ -25,9 +25,9 @@ class Ownership:
         "names",
         "owned",
         "reached",
-        "statement",
         "target",
         "target_number",
+        "version",
         "withheld",
     )
 
@@ -41,7 +41,7 @@ class Ownership:
         self.target: Assignment | None = None
         self.target_number = 0
         self.reached = 0
-        self.statement = 0
+        self.version = 0
         #: Whether the next reconciliation is told to the application even if it brings nothing: a membership's first.
         self.is_first = True
         self._changed()
@@ -143,7 +143,7 @@ class Ownership:
         self.add(added, member_epoch)
         self.is_first = False
         self.reached = target_number
-        self.statement += 1
+        self.version += 1
         keep = {p.topic_id for p in self.owned} | {p.topic_id for p in self.target or ()}
         self.names = {topic_id: name for topic_id, name in self.names.items() if topic_id in keep}
         self._changed()

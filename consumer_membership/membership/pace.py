@@ -27,7 +27,7 @@ class Pace:
         self._beats = 0
         self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
 
-    def stir(self) -> None:
+    def speed_up(self) -> None:
         """Something changed: heartbeat quickly for a while."""
         self._beats = 0
 

@@ -27,7 +27,7 @@ from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.reconciler import Reconciler
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.membership.topics import Seen, TopicWatch
+from consumer_membership.membership.topics import TopicChanges, TopicWatch
 from consumer_membership.membership.view import LastError, Transition
 from consumer_membership.types import (
     INVALID_PATTERN_CODE,
@@ -79,7 +79,7 @@ class Leave:
         """Send it once more at this moment."""
         self.repeat_at = at
 
-    def hurry(self, now: Instant) -> None:
+    def expire_now(self, now: Instant) -> None:
         """Wait for nothing any more."""
         self.by = now
 
@@ -166,18 +166,18 @@ class Parts:
         )
         self.order(notice)
 
-    def tell_seen(self, seen: Seen) -> None:
+    def report_topics(self, changes: TopicChanges) -> None:
         """Tell the application which subscribed topics are not available, and the log which ones have come."""
-        for one in seen.unavailable:
+        for one in changes.unavailable:
             self.raise_to_application(Problem.REFUSED, one.error, one.topic)
-        if self.last_error is not None and self.last_error.topic in seen.appeared:
+        if self.last_error is not None and self.last_error.topic in changes.appeared:
             self.end_error()
-        if seen.appeared:
-            self.order(TopicsAppeared(topics=seen.appeared))
+        if changes.appeared:
+            self.order(TopicsAppeared(topics=changes.appeared))
 
     # ---- what is subscribed and held ----
 
-    def tell_whole(self, *, is_eager: bool) -> None:
+    def set_eager_callbacks(self, *, is_eager: bool) -> None:
         """Whether callbacks are told as under the eager protocol from now on."""
         self.is_eager = is_eager
 
@@ -194,7 +194,7 @@ class Parts:
     def note_holdings(self) -> None:
         """The assignment was taken over: the automatic commit's interval begins where something is held."""
         ownership = self.ownership
-        self.tell_seen(self.watch.holds(frozenset(one.topic for one in ownership.named_owned), self.now))
+        self.report_topics(self.watch.holds(frozenset(one.topic for one in ownership.named_owned), self.now))
         if ownership.owned:
             self.auto_commit.restart(self.now)
         else:
@@ -227,9 +227,9 @@ class Parts:
             return
         if answer.verdict is CommitVerdict.REDISCOVER:
             self.lose_coordinator("a commit was answered by a broker that is not the coordinator")
-        self.pass_on(self.commits.answered(answer, self.now), identity)
+        self.order_commit_results(self.commits.answered(answer, self.now), identity)
 
-    def pass_on(self, effects: Iterable[Effect], identity: CommitIdentity) -> None:
+    def order_commit_results(self, effects: Iterable[Effect], identity: CommitIdentity) -> None:
         """Order what became of commits; a reconciliation that waits for one of them goes on."""
         for effect in effects:
             self.order(effect)

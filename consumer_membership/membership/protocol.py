@@ -99,7 +99,7 @@ class MemberProtocol(Protocol):
         """The error with which the coordinator refuses this member's join; None: the event is no such refusal."""
 
     @property
-    def shown(self) -> MemberState:
+    def public_state(self) -> MemberState:
         """The state, as it is shown where both protocols are."""
 
     @property

@@ -33,7 +33,7 @@ class Unavailable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class TopicChanges:
     """What a look changed."""
 
     #: What the application is to be told.
@@ -81,7 +81,7 @@ class TopicWatch:
     @property
     def _wanted(self) -> frozenset[str]:
         """All that can be missing, by name or pattern."""
-        return self._subscription.topics | self._subscription.kept_out | self._compiled.keys()
+        return self._subscription.topics | self._subscription.blacklisted | self._compiled.keys()
 
     @property
     def due_at(self) -> Instant | None:
@@ -89,18 +89,18 @@ class TopicWatch:
         may_ask = self._lists_all or not self._subscription.patterns
         return self._look_at if self._request is None and may_ask else None
 
-    def words(self) -> str | None:
+    def describe(self) -> str | None:
         """What is not there, for people; None: everything is."""
-        found = [self._words_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
+        found = [self._subscription_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return "; ".join(found) if found else None
 
-    def refused_words(self) -> str | None:
+    def describe_refused(self) -> str | None:
         """What may not be described, for people: the coordinator lets nobody in who subscribes to it by name."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
-        return "; ".join(self._words_for(name, self.unavailable[name]) for name in sorted(refused)) or None
+        return "; ".join(self._subscription_for(name, self.unavailable[name]) for name in sorted(refused)) or None
 
-    def _words_for(self, name: str, error: BrokerError) -> str:
-        if name in self._subscription.kept_out:
+    def _subscription_for(self, name: str, error: BrokerError) -> str:
+        if name in self._subscription.blacklisted:
             return f"topic '{name}', which is in topic.blacklist"
         if error.code != UNKNOWN_TOPIC_CODE:
             return f"topic '{name}', which may not be described ({error.name})"
@@ -127,14 +127,14 @@ class TopicWatch:
         self._pace.reset()
         self._look_at = now if subscription and self._refresh_s is not None else None
 
-    def holds(self, topics: frozenset[str], now: Instant) -> Seen:
+    def holds(self, topics: frozenset[str], now: Instant) -> TopicChanges:
         """The member has partitions of these topics now: they are there, and one that it had may be gone."""
         if self._look_at is not None:
             before, self._held = self._held, topics
             if before - topics:
                 self._look_at = now
         if self.unavailable.keys().isdisjoint(topics):
-            return Seen()
+            return TopicChanges()
         return self._now_without({name: error for name, error in self.unavailable.items() if name not in topics})
 
     def looks_for_refused(self, now: Instant) -> bool:
@@ -158,10 +158,10 @@ class TopicWatch:
         """Whether this is the number of the question that is under way."""
         return request_id == self._request
 
-    def saw(self, names: Collection[str], refused: Mapping[str, BrokerError], now: Instant) -> Seen:
+    def on_metadata(self, names: Collection[str], refused: Mapping[str, BrokerError], now: Instant) -> TopicChanges:
         """These topics are there, and of those nothing may be told; all other ones are missing."""
         self._request = None
-        absent = self._subscription.kept_out | self._subscription.topics - frozenset(names)
+        absent = self._subscription.blacklisted | self._subscription.topics - frozenset(names)
         unavailable = {name: _not_available(name, refused.get(name)) for name in absent}
         matches = {text: frozenset(filter(one.fullmatch, names)) for text, one in self._compiled.items()}
         self.matched = frozenset().union(*matches.values())
@@ -174,12 +174,12 @@ class TopicWatch:
             self._look_at = min(now + self._refresh_s, self.again_at or inf)
         return seen
 
-    def not_seen(self, now: Instant) -> None:
+    def on_metadata_failed(self, now: Instant) -> None:
         """The question got no answer: what is known stays, and it is asked again."""
         self._request = None
         self._look_at = now + self._pace.next_delay()
 
-    def _now_without(self, unavailable: Mapping[str, BrokerError]) -> Seen:
+    def _now_without(self, unavailable: Mapping[str, BrokerError]) -> TopicChanges:
         self.unavailable = unavailable
         news = sorted(name for name, error in unavailable.items() if self._told.get(name) != error.code)
         wanted = self._wanted
@@ -187,7 +187,7 @@ class TopicWatch:
         for name in appeared:
             del self._told[name]
         self._told |= {name: unavailable[name].code for name in news}
-        return Seen(
+        return TopicChanges(
             unavailable=tuple(Unavailable(topic=name, error=unavailable[name]) for name in news),
             appeared=tuple(appeared),
         )

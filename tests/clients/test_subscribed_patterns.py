@@ -84,7 +84,7 @@ def test_member_of_classic_groups_reads_no_re2j() -> None:
 def test_blacklisted_names_are_asked_of_nobody() -> None:
     """Anywhere in a name, as librdkafka matches; what is kept out is known, to be told of."""
     given = subscription_of(["orders-1", "orders-2", "x-abc"], settings(topic_blacklist="orders-1,abc"))
-    assert (given.topics, given.kept_out, bool(given)) == ({"orders-2"}, {"orders-1", "x-abc"}, True)
+    assert (given.topics, given.blacklisted, bool(given)) == ({"orders-2"}, {"orders-1", "x-abc"}, True)
 
 
 def test_blacklist_beside_a_pattern_is_refused_where_the_broker_matches() -> None:

@@ -118,8 +118,8 @@ def test_living_classic_group_is_spared() -> None:
 
     Each join does, since such a group may begin while this member is out of it.
     """
-    stage = Stage(replace(AUTO, spares_classic=True)).joining()
-    assert [order.spares_classic for order in stage.all(ef.SendHeartbeat)] == [True]
+    stage = Stage(replace(AUTO, refuse_conversion=True)).joining()
+    assert [order.refuse_conversion for order in stage.all(ef.SendHeartbeat)] == [True]
     stage.refuse(CONFLICT)
     reason = "group.protocol=auto; the group has 2 classic members"
     assert stage.new(ProtocolChosen) == [ProtocolChosen(protocol=CLASSIC, reason=reason)]
@@ -129,15 +129,15 @@ def test_living_classic_group_is_spared() -> None:
 
 def test_member_of_a_consumer_group_asks_no_more() -> None:
     """Heartbeats of a member convert nothing; who asked for the consumer protocol asks for the conversion."""
-    stage = Stage(replace(AUTO, spares_classic=True)).joining().let_in()
+    stage = Stage(replace(AUTO, refuse_conversion=True)).joining().let_in()
     stage.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"others"}))))
-    assert [order.spares_classic for order in stage.all(ef.SendHeartbeat)] == [True, False]
-    assert [order.spares_classic for order in Stage(CONSUMER_ONLY).joining().all(ef.SendHeartbeat)] == [False]
+    assert [order.refuse_conversion for order in stage.all(ef.SendHeartbeat)] == [True, False]
+    assert [order.refuse_conversion for order in Stage(CONSUMER_ONLY).joining().all(ef.SendHeartbeat)] == [False]
 
 
 def test_member_without_another_protocol_ends_at_a_living_classic_group() -> None:
     """As a pool's with `auto`: both ways to go on are told."""
-    stage = Stage(replace(CONSUMER_ONLY, spares_classic=True, alternative="leave the pool out")).joining()
+    stage = Stage(replace(CONSUMER_ONLY, refuse_conversion=True, alternative="leave the pool out")).joining()
     stage.refuse(CONFLICT)
     (raised,) = stage.all(ef.RaiseToApplication)
     assert raised.error.words == "the group has 2 classic members; leave the pool out"

@@ -52,9 +52,9 @@ def test_settled_means_owned_equals_target_and_was_reached() -> None:
 def test_each_finished_reconciliation_makes_a_statement() -> None:
     """The statement's number grows although the partitions are equal."""
     ownership = owning(A0)
-    before = ownership.statement
+    before = ownership.version
     ownership.finish(frozenset(), 4, ownership.target_number)
-    assert ownership.statement == before + 1
+    assert ownership.version == before + 1
 
 
 def test_kept_partition_keeps_its_epoch() -> None:
@@ -72,10 +72,10 @@ def test_names_of_what_is_neither_owned_nor_wanted_are_forgotten() -> None:
 def test_end_of_a_membership_forgets_everything_but_the_counts() -> None:
     """The counts grow on, so that nothing of the old membership equals something of the new."""
     ownership = owning(A0)
-    statement, number = ownership.statement, ownership.target_number
+    statement, number = ownership.version, ownership.target_number
     ownership.forget()
     assert (ownership.owned, ownership.names, ownership.target, ownership.is_first) == ({}, {}, None, True)
-    assert (ownership.statement, ownership.target_number) == (statement, number)
+    assert (ownership.version, ownership.target_number) == (statement, number)
 
 
 @pytest.mark.parametrize(("dropped", "left"), [((A0,), {A1}), ((A0, A1), set()), ((A2,), {A0, A1})])

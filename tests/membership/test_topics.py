@@ -248,7 +248,7 @@ def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
 
 def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> None:
     """To the application it is one that does not exist, whatever the cluster says; the view says why."""
-    subscription = Subscription(topics=frozenset({"payments"}), kept_out=frozenset({"orders"}))
+    subscription = Subscription(topics=frozenset({"payments"}), blacklisted=frozenset({"orders"}))
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
     assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
     assert told(saw(scene, "payments", "orders")) == [("orders", 3)]

@@ -15,7 +15,7 @@ from consumer_membership.membership.events import (
     SessionTimeoutLearned,
     Verdict,
 )
-from consumer_membership.membership.topics import Seen, Unavailable
+from consumer_membership.membership.topics import TopicChanges, Unavailable
 from consumer_membership.types import BrokerError, GroupProtocol
 from tests.membership.builders import (
     A0,
@@ -186,9 +186,9 @@ def test_error_about_a_topic_is_over_when_the_topic_is_there() -> None:
     """Answered heartbeats say nothing about a topic that is missing."""
     scene = stable(A0)
     parts = scene.parts
-    parts.tell_seen(Seen(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
+    parts.report_topics(TopicChanges(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
     lasting = scene.after(5.0).answer().view.present_error
-    parts.tell_seen(Seen(appeared=("orders",)))
+    parts.report_topics(TopicChanges(appeared=("orders",)))
     assert (lasting, scene.view.present_error, scene.view.last_error) == (NO_TOPIC, None, NO_TOPIC)
 
 

@@ -63,7 +63,7 @@ def state(member: GroupMember) -> MemberState | ClassicState:
 
 def shown(member: GroupMember) -> MemberState:
     """The state as it is shown where both protocols are."""
-    return member._protocol.shown
+    return member._protocol.public_state
 
 
 def member_id(member: GroupMember) -> str:
@@ -153,9 +153,9 @@ def may_heartbeat(member: GroupMember) -> bool:
     return protocol(member)._may_heartbeat
 
 
-def ghost(member: GroupMember) -> Holder | None:
+def stale_holder(member: GroupMember) -> Holder | None:
     """Whose instance id a KIP-848 member is releasing."""
-    return consumer(member).instance.ghost
+    return consumer(member).instance.stale_holder
 
 
 def is_waiting_for_instance(member: GroupMember) -> bool:

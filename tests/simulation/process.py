@@ -246,7 +246,7 @@ class Process:
         """Send a heartbeat as the runtime does: in its turn, a join after a look at the group where it needs one."""
         world, protocol, beat = self.world, self.member.protocol, order.heartbeat
         is_join = beat.member_epoch == JOIN_EPOCH
-        looks = order.spares_classic or (is_join and beat.instance_id is not None)
+        looks = order.refuse_conversion or (is_join and beat.instance_id is not None)
 
         def write() -> None:
             if not self.alive:

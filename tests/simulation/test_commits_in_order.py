@@ -44,13 +44,13 @@ def test_commit_that_must_be_repeated_yields_to_a_younger_one() -> None:
     """Sent again after a younger commit of the same partition, an old one would take the committed offset back."""
     sut = commits()
     sut.begin(1, {A: at(10)}, 60.0, 0.0)
-    sut.pump(identity(1), None, 0.0)
+    sut.send_due(identity(1), None, 0.0)
     sut.begin(2, {A: at(20)}, 60.0, 0.0)
-    sut.pump(identity(2), None, 0.1)
+    sut.send_due(identity(2), None, 0.1)
     sut.answered(stale(1, A), 0.2)
-    assert (sut.pump(identity(2), None, 0.2), sut.next_deadline(identity(2))) == ([], 60.0)
+    assert (sut.send_due(identity(2), None, 0.2), sut.next_deadline(identity(2))) == ([], 60.0)
     sut.answered(done(2, A), 0.3)
-    assert sut.pump(identity(2), None, 0.3) == [CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: None})]
+    assert sut.send_due(identity(2), None, 0.3) == [CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: None})]
 
 
 def test_repeated_commit_keeps_the_partitions_that_no_younger_one_has() -> None:
@@ -58,10 +58,10 @@ def test_repeated_commit_keeps_the_partitions_that_no_younger_one_has() -> None:
     sut = commits()
     sut.begin(1, {A: at(10), B: at(5)}, 60.0, 0.0)
     sut.begin(2, {A: at(20)}, 60.0, 0.0)
-    sut.pump(identity(1), None, 0.0)
+    sut.send_due(identity(1), None, 0.0)
     sut.answered(stale(1, A, B), 0.1)
     sut.answered(done(2, A), 0.1)
-    (again,) = sut.pump(identity(2), None, 0.1)
+    (again,) = sut.send_due(identity(2), None, 0.1)
     assert isinstance(again, CommitOffsets)
     assert again.offsets == {B: at(5)}
     assert sut.answered(done(1, B), 0.2) == [
@@ -73,9 +73,9 @@ def test_commit_of_a_partition_that_was_revoked_is_not_repeated_even_if_it_came_
     """Its owner in between may have committed further."""
     sut = commits()
     sut.begin(1, {A: at(10)}, 60.0, 0.0)
-    sut.pump(identity(1), None, 0.0)
+    sut.send_due(identity(1), None, 0.0)
     sut.revoked([A])
     sut.answered(stale(1, A), 0.1)
-    assert sut.pump(identity(3), None, 0.1) == [
+    assert sut.send_due(identity(3), None, 0.1) == [
         CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: ASSIGNMENT_LOST})
     ]

@@ -24,7 +24,7 @@ def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None 
         world.make_outbox = outbox
     world.create_topic("a", 2)
     # Each join looks at the group first, so that a living classic one is not converted.
-    protocols = replace(world.protocols, spares_classic=True)
+    protocols = replace(world.protocols, refuse_conversion=True)
     settings = MemberSettings(group_id=GROUP, instance_id=instance_id, conflict_policy=ConflictPolicy.TAKEOVER)
     for seat in range(ROUNDS):
         process = world.start(seat, "a", settings=settings, protocols=protocols)

@@ -126,8 +126,8 @@ class Watch:
     #: From whom it took over in this join, and how often.
     taken_from: str | None = None
     takeovers: int = 0
-    ghost: str | None = None
-    #: Whether it was refused because the group is full, so that it may remove its own ghost for good (KIP-389).
+    stale_holder: str | None = None
+    #: Whether it was refused because the group is full, so that it may remove its own stale member for good (KIP-389).
     was_full: bool = False
     #: Whether the coordinator has given an excused classic member a share.
     is_confirmed: bool = False
@@ -223,9 +223,13 @@ class Watch:
 
         Each join costs a missed poll at least, or is the application's wish.
         """
-        name, ghost = process.name, inside.ghost(process.member)
-        foreign = ghost.member_id if ghost is not None and ghost.member_id != inside.member_id(process.member) else None
-        if foreign is not None and foreign != self.ghost:
+        name, stale_holder = process.name, inside.stale_holder(process.member)
+        foreign = (
+            stale_holder.member_id
+            if stale_holder is not None and stale_holder.member_id != inside.member_id(process.member)
+            else None
+        )
+        if foreign is not None and foreign != self.stale_holder:
             self.takeovers += 1
             check(self.is_newest, f"{name} takes over from {foreign} although it was in the group before")
             is_one = self.taken_from in (None, foreign)
@@ -235,7 +239,7 @@ class Watch:
             self.taken_from = foreign
         if epoch > JOIN_EPOCH:
             self.is_newest = False
-        self.ghost = foreign
+        self.stale_holder = foreign
 
     def _changed(self, process: Watched, effect: StateChanged) -> None:
         name = process.name
@@ -305,7 +309,7 @@ class Watch:
         check(not self.is_out, f"{name} sends a heartbeat while another one is out")
         self.is_out = True
         if beat.is_leave:
-            # On behalf of the member's own ghost, or of a holder; the answer is waited for like that of any heartbeat.
+            # On behalf of the holder; the member waits for the answer as for that of any heartbeat.
             is_release = state is _S.JOINING and (beat.member_epoch == LEAVE_STATIC_EPOCH or self.was_full)
             check(is_release, f"{name} releases {beat} in state {state}")
         elif beat.member_epoch == JOIN_EPOCH:
@@ -347,7 +351,7 @@ class Watch:
                 check(not self.is_out, f"{name} sends a heartbeat while another one is out")
                 self.is_out = True
             case SendClassicLeave(member_id=""):
-                # For the ghost of its instance id, whose place a full group has no other for (KIP-389).
+                # For the stale holder of its instance id, whose place a full group has no other for (KIP-389).
                 is_release = state is _S.JOINING and effect.instance_id is not None
                 check(is_release, f"{name} releases {effect} in state {state}")
             case SendClassicLeave():

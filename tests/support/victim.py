@@ -137,7 +137,9 @@ class Trap:
     def _before(self, member: GroupMember, event: GroupEvent) -> None:
         match event, member.view().state:
             case ev.HeartbeatAnswered(), MemberState.JOINING:
-                self.spring(Point.JOIN_UNHEARD if member._protocol.instance.ghost is None else Point.HOLDER_RELEASED)
+                self.spring(
+                    Point.JOIN_UNHEARD if member._protocol.instance.stale_holder is None else Point.HOLDER_RELEASED
+                )
             case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.parts.leave.request:
                 self.spring(Point.LEAVE_UNHEARD)
             case ev.HeartbeatAnswered(), _ if self._has_acknowledged:

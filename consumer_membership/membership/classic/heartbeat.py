@@ -98,16 +98,16 @@ class ClassicHeartbeats:
         self._count(asked_at)
         self._undisturbed_at = self._counted_at
         self._recover()
-        self.stir()
+        self.speed_up()
 
     def shared(self, asked_at: Instant) -> None:
         """The member has its share, for which it asked at `asked_at`."""
         self._count(asked_at)
         self._undisturbed_at = self._counted_at
 
-    def stir(self) -> None:
+    def speed_up(self) -> None:
         """Something changed: heartbeat quickly for a while."""
-        self.pace.stir()
+        self.pace.speed_up()
 
     def note_activity(self, *, is_active: bool) -> None:
         """Note whether records flow."""
@@ -141,7 +141,7 @@ class ClassicHeartbeats:
         self.in_flight = None
         self._not_before = now + self._backoff.next_delay()
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Ask at once, for there is something to hear; a backoff counts all the same."""
         self._is_urgent = True
 

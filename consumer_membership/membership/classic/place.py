@@ -39,7 +39,7 @@ class Place:
 
     def __init__(self, instance_id: str | None, session_timeout_s: float) -> None:
         self._instance_id = instance_id
-        self._patience_s = session_timeout_s + GRACE_S
+        self._max_wait_s = session_timeout_s + GRACE_S
         self._is_newest = False
         self._is_unwritten = False
         self._has_made_room = False
@@ -75,7 +75,7 @@ class Place:
         """The generation has its assignment: from now on every coordinator knows the member."""
         self._is_unwritten = False
 
-    def come_back(self, error: BrokerError) -> bool:
+    def may_rejoin_without_id(self, error: BrokerError) -> bool:
         """Whether the member, which the coordinator has no place for, may join once more without its member id."""
         comes_back = self._instance_id is not None and self._is_unwritten and error.code == FENCED_INSTANCE_CODE
         if comes_back:
@@ -93,7 +93,7 @@ class Place:
         if self._instance_id is None or not self._is_newest or self._has_made_room:
             return False
         self.refused = error
-        return self.waits_since is None or now < self.waits_since + self._patience_s
+        return self.waits_since is None or now < self.waits_since + self._max_wait_s
 
     @property
     def asks_for_room(self) -> bool:
@@ -102,9 +102,9 @@ class Place:
 
     def waits_until(self) -> Instant | None:
         """The latest moment at which the ghost's session ends."""
-        return None if self.waits_since is None else self.waits_since + self._patience_s
+        return None if self.waits_since is None else self.waits_since + self._max_wait_s
 
-    def words(self) -> str | None:
+    def describe(self) -> str | None:
         """What is waited for; None: nothing."""
         if self.request is not None:
             return f"the place that group.instance.id '{self._instance_id}' has in the full group to be given up"
@@ -128,7 +128,7 @@ class Place:
             return refused
         elif verdict is ClassicVerdict.FATAL:
             self._may_not_make_room, self.waits_since = True, now
-            self._note(f"it cannot be given up ({error}), and its session may take {self._patience_s:.0f} s to end")
+            self._note(f"it cannot be given up ({error}), and its session may take {self._max_wait_s:.0f} s to end")
         return None
 
     def take_notes(self) -> list[Warned]:

@@ -129,7 +129,7 @@ class ClassicProtocol:
         return self._machine.state
 
     @property
-    def shown(self) -> MemberState:
+    def public_state(self) -> MemberState:
         """The state as it is shown where both protocols are."""
         return SHOWN[self._machine.state]
 
@@ -281,9 +281,9 @@ class ClassicProtocol:
 
     def _resign(self, reason: str) -> None:
         if not self._settings.is_static:
-            self._walk_out(reason)
+            self._leave_without_waiting(reason)
 
-    def _walk_out(self, reason: str) -> None:
+    def _leave_without_waiting(self, reason: str) -> None:
         """Leave for good without waiting for an answer, a static member too."""
         if self._parts.coordinator.is_known and self.member_id != NO_MEMBER_ID:
             self._send_leave(self._parts.next_request_id(), self.member_id, reason)
@@ -381,9 +381,9 @@ class ClassicProtocol:
             return None
         words = []
         for assignor in self.classic.assignors:
-            said = self._words_for(assignor)
+            said = self._subscription_for(assignor)
             if isinstance(said, BrokerError):
-                self._walk_out("the assignor failed")
+                self._leave_without_waiting("the assignor failed")
                 return Fatal(said)
             words.append((assignor.name, said))
         self._told, self._told_topics = parts.subscription, self.topics
@@ -401,7 +401,7 @@ class ClassicProtocol:
         parts.order(join)
         return None
 
-    def _words_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
+    def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
         """What this member tells the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
         try:
             user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
@@ -519,7 +519,7 @@ class ClassicProtocol:
             return Fatal(errors[0])
         if event.membership is not None:
             # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
-            self.heartbeats.hurry()
+            self.heartbeats.send_now()
         return None
 
     def _was_overtaken(self, event: ex.ClassicCommitAnswered, *, is_of_this_generation: bool) -> bool:
@@ -590,13 +590,13 @@ class ClassicProtocol:
             return None
         if event.verdict is _V.MEMBER_ID_REQUIRED:
             # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
-            return self._obey(_V.RETRY, event.error)
+            return self._on_error(_V.RETRY, event.error)
         if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error, self._parts.now):
             self._parts.note_error(event.error)
             delay_s = 0.0 if self.place.asks_for_room else self._backoff.next_delay()
             self._join(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
             return None
-        return self._obey(event.verdict, event.error)
+        return self._on_error(event.verdict, event.error)
 
     def _on_left(self, event: ex.ClassicLeft) -> Conclusion | None:
         if event.request_id == self._parts.leave.request:
@@ -675,14 +675,14 @@ class ClassicProtocol:
         # The application is told what each share brings, nothing too, as Java's and confluent-kafka's are.
         ownership.tell_next(is_first=True)
         self._gives_up = bool(ownership.surplus())
-        self.heartbeats.stir()
+        self.heartbeats.speed_up()
         self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")
 
     def _on_sync_rejected(self, event: ex.SyncRejected) -> Conclusion | None:
         if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
             return None
         self._exchange = None
-        return self._obey(event.verdict, event.error)
+        return self._on_error(event.verdict, event.error)
 
     # ---- the topics, and the assignor ----
 
@@ -704,7 +704,7 @@ class ClassicProtocol:
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
         """What of the member's own subscription is not there, or may not be described: the application is told once."""
         names = self.patterns.without_blacklisted(event.topics.partitions)
-        self._parts.tell_seen(self._parts.watch.saw(names, event.refused, self._parts.now))
+        self._parts.report_topics(self._parts.watch.on_metadata(names, event.refused, self._parts.now))
 
     def _on_topics_not_described(self, event: ex.TopicsNotDescribed) -> None:
         if self.patterns.awaits(event.request_id):
@@ -723,7 +723,7 @@ class ClassicProtocol:
         """A member whose assignor fails leaves, so that another one leads or has its share; its application is told."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return None
-        self._walk_out("the assignor failed")
+        self._leave_without_waiting("the assignor failed")
         return Fatal(event.error)
 
     # ---- silence, heartbeats, and verdicts ----
@@ -780,10 +780,10 @@ class ClassicProtocol:
                 # A rebalance is being prepared for already, or the SyncGroup that is out will say so.
                 parts.note_error(error)
             case _:
-                return self._obey(event.verdict, error)
+                return self._on_error(event.verdict, error)
         return None
 
-    def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> Conclusion | None:
+    def _on_error(self, verdict: ex.ClassicVerdict, error: BrokerError) -> Conclusion | None:
         """What an error of JoinGroup or SyncGroup means (rules 4.7): it leads back to JOINING, or ends."""
         self._parts.note_error(error)
         match verdict:
@@ -799,7 +799,7 @@ class ClassicProtocol:
                 return self._fence(error, keeps_id=True)
             case _V.REJOIN_NOW:
                 self._join(f"rebalance failed due to {error.name}")
-            case _V.FATAL if self.place.come_back(error):
+            case _V.FATAL if self.place.may_rejoin_without_id(error):
                 return self._fence(error)
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
                 return Fatal(error)
@@ -866,7 +866,7 @@ class ClassicProtocol:
         if not self.patterns.is_resolved and self.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
             return "the list of topics, to see which ones match the pattern", self.patterns.waits_since
         match self.state:
-            case _S.JOINING if (full := place.words()) is not None:
+            case _S.JOINING if (full := place.describe()) is not None:
                 return full, place.waits_since or parts.since
             case _S.JOINING:
                 words = "the group's other members to join, or the rebalance timeout"
@@ -877,7 +877,7 @@ class ClassicProtocol:
             case _S.SYNCING:
                 words = "the leader's assignment"
             case _S.STABLE if not parts.ownership.owned:
-                words = parts.watch.words() or "partitions: the leader has assigned none"
+                words = parts.watch.describe() or "partitions: the leader has assigned none"
             case _:
                 return None, None
         return words, parts.since

@@ -26,18 +26,18 @@ DEFAULT_INTERVAL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What the coordinator was last told. A `statement` of None, like each other None, means "nothing yet"."""
+    """What the coordinator was last told. A `ownership_version` of None, like each other None, means "nothing yet"."""
 
     subscription: Subscription | None = None
-    statement: int | None = None
+    ownership_version: int | None = None
     once: bool = False
 
 
 class Heartbeats:
     """The heartbeat schedule and the fields' memory of one member.
 
-    `statement` numbers what the member says that it owns: it grows with each finished reconciliation, also when the
-    partitions are equal, so that an acknowledgement is never skipped (Java's local epoch).
+    `ownership_version` numbers the owned partitions. It grows with each finished reconciliation, even if they are
+    equal, so that the member never skips an acknowledgement (Java's local epoch).
     """
 
     def __init__(self, settings: MemberSettings, jitter: Jitter) -> None:
@@ -54,7 +54,7 @@ class Heartbeats:
         self.joined_at: Instant | None = None
         self._is_active = False
         #: Whether the coordinator was told what is owned, and its answer has not come yet.
-        self.has_unanswered_statement = False
+        self.has_unanswered_ownership = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
         self.has_spoken = False
         #: The joins that may have been sent and have no answer: each may still make the coordinator add the member.
@@ -90,9 +90,9 @@ class Heartbeats:
             return self._not_before
         return max(self._not_before, self._sent_at + self.spacing_s(now, holds=holds))
 
-    def stir(self) -> None:
+    def speed_up(self) -> None:
         """Something changed: heartbeat quickly for a while."""
-        self.pace.stir()
+        self.pace.speed_up()
 
     def note_activity(self, *, is_active: bool) -> None:
         """Note whether records flow."""
@@ -132,7 +132,7 @@ class Heartbeats:
     def succeeded(self, interval_s: float, now: Instant) -> None:
         """Note the success of the heartbeat in flight; an interval that is not positive is never adopted."""
         self.in_flight = None
-        self.has_unanswered_statement = False
+        self.has_unanswered_ownership = False
         self._backoff.reset()
         self._not_before = 0.0
         self.pace.answered(now - self._sent_at)
@@ -146,7 +146,7 @@ class Heartbeats:
         self._sent = _Sent()
         self._not_before = now + self._backoff.next_delay() if back_off else now
 
-    def restate(self) -> None:
+    def send_full_next(self) -> None:
         """Say everything with the next heartbeat, so that its answer has the complete assignment."""
         self._sent = _Sent()
 
@@ -157,7 +157,7 @@ class Heartbeats:
         self._backoff.reset()
         self._not_before = 0.0
         self.joined_at = self.confirmed_at = None
-        self.has_unanswered_statement = False
+        self.has_unanswered_ownership = False
         self.has_spoken = False
         self._open_joins.clear()
 
@@ -167,9 +167,9 @@ class Heartbeats:
 
     # ---- what ----
 
-    def has_stated(self, statement: int) -> bool:
+    def has_sent_ownership(self, ownership_version: int) -> bool:
         """Whether the coordinator was told this statement of ownership, as far as the member knows."""
-        return self._sent.statement == statement
+        return self._sent.ownership_version == ownership_version
 
     def compose(
         self,
@@ -179,7 +179,7 @@ class Heartbeats:
         epoch: int,
         subscription: Subscription,
         claims: Callable[[], Assignment],
-        statement: int,
+        ownership_version: int,
     ) -> Heartbeat:
         """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built).
 
@@ -188,8 +188,8 @@ class Heartbeats:
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
         is_told = not joining and sent.subscription == subscription
-        self.has_unanswered_statement |= joining or sent.statement != statement
-        self._sent = _Sent(subscription=subscription, statement=statement, once=True)
+        self.has_unanswered_ownership |= joining or sent.ownership_version != ownership_version
+        self._sent = _Sent(subscription=subscription, ownership_version=ownership_version, once=True)
         return Heartbeat(
             member_id=member_id,
             member_epoch=epoch,
@@ -200,5 +200,5 @@ class Heartbeats:
             topics=None if is_told else tuple(sorted(subscription.topics)),
             pattern=None if is_told else subscription.pattern or "",
             assignor=settings.assignor if joining or not sent.once else None,
-            owned=claims() if joining or sent.statement != statement else None,
+            owned=claims() if joining or sent.ownership_version != ownership_version else None,
         )

@@ -184,7 +184,7 @@ class GroupSession:
         """The member gives its place back for a while."""
         self._away_since = now
 
-    def come_back(self, now: Instant) -> float | None:
+    def returned(self, now: Instant) -> float | None:
         """The member is in its group again: for how long it was away if its place was not kept for so long."""
         since, self._away_since = self._away_since, None
         if since is None or self.timeout_s is None or now - since <= self.timeout_s:
@@ -252,7 +252,7 @@ class InstanceClaim:
         self._pool = Pool(settings.instance_pool, jitter)
         self._attempt = _Attempt()
         #: Whom the next heartbeat is to release.
-        self.ghost: Holder | None = None
+        self.stale_holder: Holder | None = None
         #: A member that was never let in keeps its age, whatever interrupted its join.
         self.age = Age.OLDER
         self._asked_at: Instant = 0.0
@@ -262,7 +262,7 @@ class InstanceClaim:
     def _enter(self, state: ClaimState, reason: str) -> None:
         """Go to this state, or stay there; only RELEASING has a ghost, and only ASKED waits for an answer."""
         if state is not _S.RELEASING:
-            self.ghost = None
+            self.stale_holder = None
         if state is not _S.ASKED:
             self._awaited = None
         if state is not self.state:
@@ -293,10 +293,10 @@ class InstanceClaim:
     def waits_until(self) -> Instant | None:
         """The latest moment at which the holder's session ends; None: a pool's member waits without end."""
         since = self._attempt.waits_since
-        return None if since is None or self._pool else since + self._patience_s
+        return None if since is None or self._pool else since + self._max_wait_s
 
     @property
-    def _patience_s(self) -> float:
+    def _max_wait_s(self) -> float:
         return (self.session.timeout_s or LONGEST_SESSION_S) + GRACE_S
 
     @property
@@ -307,17 +307,17 @@ class InstanceClaim:
     @property
     def release(self) -> Heartbeat | None:
         """The heartbeat that releases the ghost, for a while, or for good where its place is needed."""
-        if self.ghost is None:
+        if self.stale_holder is None:
             return None
         epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH
-        return Heartbeat(member_id=self.ghost.member_id, member_epoch=epoch, instance_id=self.id)
+        return Heartbeat(member_id=self.stale_holder.member_id, member_epoch=epoch, instance_id=self.id)
 
     @property
     def refusal(self) -> BrokerError | None:
         """What the member ends with: the group is full, or its pool is exhausted and it is not to wait."""
         return self._attempt.refusal
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """What is waited for."""
         if self._pool:
             return "an id of group.instance.id.pool to become free"
@@ -370,7 +370,7 @@ class InstanceClaim:
 
     # ---- a held id ----
 
-    def held(self, error: BrokerError, holder: str | None, own: str, now: Instant) -> BrokerError | None:
+    def on_unreleased(self, error: BrokerError, holder: str | None, own: str, now: Instant) -> BrokerError | None:
         """UNRELEASED_INSTANCE_ID: another member holds the id, or this very one, whose join was answered in vain.
 
         `holder` is the member id in the coordinator's words, `own` this member's. Returns what ends the membership.
@@ -417,7 +417,7 @@ class InstanceClaim:
 
     def _release(self, ghost: Holder, reason: str) -> None:
         self._enter(_S.RELEASING, reason)
-        self.ghost = ghost
+        self.stale_holder = ghost
 
     def _let_go(self, now: Instant) -> None:
         """The id of the pool is another's: look for one that is free."""
@@ -434,7 +434,7 @@ class InstanceClaim:
             attempt.waits_since = now
             words = (
                 f"group.instance.id '{self.id}' is held by {called}: waiting until it leaves or its session ends, "
-                f"{self._patience_s:.0f} s at most"
+                f"{self._max_wait_s:.0f} s at most"
             )
             if self.age is Age.UNKNOWN:
                 words += (
@@ -442,7 +442,7 @@ class InstanceClaim:
                     "the holder may have joined since"
                 )
             self._notes.append(Warned(words=words))
-        if now < attempt.waits_since + self._patience_s:
+        if now < attempt.waits_since + self._max_wait_s:
             return None
         words = (
             f"group.instance.id '{self.id}' is still held by {called} after {now - attempt.waits_since:.0f} s, longer "
@@ -548,15 +548,15 @@ class InstanceClaim:
 
     def released(self) -> None:
         """The release was answered, or there was nothing to release any more: join."""
-        if self.ghost is not None and self.id is not None and not self._attempt.own_releases:
-            self._notes.append(InstanceReleased(instance_id=self.id, holder=self.ghost))
+        if self.stale_holder is not None and self.id is not None and not self._attempt.own_releases:
+            self._notes.append(InstanceReleased(instance_id=self.id, holder=self.stale_holder))
         self._enter(_S.READY, "the holder was released")
 
-    def spare(self) -> None:
+    def cancel_release(self) -> None:
         """Release nobody: the coordinator does not let this member do so."""
         self._enter(_S.READY, "the release was refused")
 
-    def overtaken(self, error: BrokerError) -> BrokerError:
+    def lost_race_error(self, error: BrokerError) -> BrokerError:
         """FENCED_INSTANCE_ID instead of a release: yet another member was quicker."""
         return _fenced(
             f"another member took group.instance.id '{self.id}' over at the same moment; give each process its own id "
@@ -601,9 +601,9 @@ class InstanceClaim:
             )
             self._notes.append(Warned(words=words))
 
-    def come_back(self, now: Instant) -> None:
+    def returned(self, now: Instant) -> None:
         """The member is in its group again: warn if it was away for longer than its place was kept."""
-        away_s = self.session.come_back(now)
+        away_s = self.session.returned(now)
         if away_s is not None:
             words = (
                 f"Static member '{self.id}' was away for {away_s:.0f} s, longer than the group's session timeout of "

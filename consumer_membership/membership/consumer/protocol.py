@@ -81,15 +81,15 @@ _Taker: TypeAlias = Callable[["ConsumerProtocol", Any], Conclusion | None]
 class ConsumerProtocol:
     """The consumer protocol of one member. `new_member_id` makes a fresh member id (KIP-1082).
 
-    `spares_classic`: its joins leave classic groups that have members as they are.
+    `refuse_conversion`: its joins leave classic groups that have members as they are.
     """
 
-    def __init__(self, parts: Parts, *, new_member_id: Callable[[], str], spares_classic: bool = False) -> None:
+    def __init__(self, parts: Parts, *, new_member_id: Callable[[], str], refuse_conversion: bool = False) -> None:
         settings = parts.settings
         self._parts = parts
         self._settings = settings
         self._new_member_id = new_member_id
-        self._spares_classic = spares_classic
+        self._refuse_conversion = refuse_conversion
         self._machine = StateMachine("a member", VALID_TRANSITIONS)
         self.member_id = new_member_id()
         self.member_epoch = JOIN_EPOCH
@@ -102,7 +102,7 @@ class ConsumerProtocol:
         self._acknowledged = 0
         #: What heartbeats state: the old one until a leave is over, or a static member's place would be given to
         #: others.
-        self._stated = parts.subscription
+        self._sent_subscription = parts.subscription
         #: The topics that the subscribed patterns matched when the coordinator was last hurried for them.
         self._matched: frozenset[str] | None = None
         #: Whether the subscription changed since the last heartbeat.
@@ -117,7 +117,7 @@ class ConsumerProtocol:
         return self._machine.state
 
     @property
-    def shown(self) -> MemberState:
+    def public_state(self) -> MemberState:
         """The state itself."""
         return self._machine.state
 
@@ -185,7 +185,7 @@ class ConsumerProtocol:
         """Whether there is something to say that should not wait for the interval."""
         if self.state in (_S.JOINING, _S.ACK):
             return True
-        return self._has_news or not self.heartbeats.has_stated(self._parts.ownership.statement)
+        return self._has_news or not self.heartbeats.has_sent_ownership(self._parts.ownership.version)
 
     @property
     def _due_at(self) -> Instant:
@@ -211,10 +211,10 @@ class ConsumerProtocol:
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
         # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
         self.instance.begin(asked_at=parts.asked_at if self.state in (_S.UNSUBSCRIBED, _S.FATAL) else None)
-        self._acknowledged = parts.ownership.statement
-        self._stated = parts.subscription
+        self._acknowledged = parts.ownership.version
+        self._sent_subscription = parts.subscription
         self.heartbeats.forget()
-        self.heartbeats.stir()
+        self.heartbeats.speed_up()
         self._transition(_S.JOINING, reason)
         if wait_until is not None:
             self.heartbeats.wait(wait_until)
@@ -294,13 +294,13 @@ class ConsumerProtocol:
 
     def _reconcile(self) -> None:
         parts, ownership, reconciler = self._parts, self._parts.ownership, self._parts.reconciler
-        if reconciler.is_idle and self._acknowledged == ownership.statement and self._may_reconcile:
+        if reconciler.is_idle and self._acknowledged == ownership.version and self._may_reconcile:
             has_steps = ownership.surplus() or ownership.missing()
             has_statement = ownership.is_first or not ownership.is_reached
             if has_steps or (has_statement and not reconciler.awaits_first_names):
                 parts.begin_reconciliation(self.identity)
-        if reconciler.is_idle and self._acknowledged != ownership.statement:
-            self._acknowledged = ownership.statement
+        if reconciler.is_idle and self._acknowledged != ownership.version:
+            self._acknowledged = ownership.version
             parts.note_holdings()
             self._transition(_S.ACK, "the assignment was taken over" if not ownership.unresolved else "in part")
 
@@ -310,7 +310,7 @@ class ConsumerProtocol:
 
         What that statement lacked, the coordinator may have given to another member, if the target has changed.
         """
-        return not (self.heartbeats.has_unanswered_statement and self._parts.ownership.missing())
+        return not (self.heartbeats.has_unanswered_ownership and self._parts.ownership.missing())
 
     def _heartbeat_if_due(self) -> None:
         parts = self._parts
@@ -327,9 +327,9 @@ class ConsumerProtocol:
             member_id=self.member_id,
             instance_id=self.instance.id,
             epoch=self.member_epoch,
-            subscription=self._stated,
+            subscription=self._sent_subscription,
             claims=parts.reconciler.claims,
-            statement=parts.ownership.statement,
+            ownership_version=parts.ownership.version,
         )
         self.heartbeats.sending(request_id, parts.now, is_join=self.member_epoch == JOIN_EPOCH)
         self._send(beat, request_id)
@@ -345,7 +345,7 @@ class ConsumerProtocol:
         order = SendHeartbeat(
             request_id=request_id,
             heartbeat=heartbeat,
-            spares_classic=self._spares_classic and is_join,
+            refuse_conversion=self._refuse_conversion and is_join,
             may_take_over=is_join and self.instance.may_take_over(self._parts.now),
         )
         self._parts.order(order)
@@ -367,10 +367,10 @@ class ConsumerProtocol:
         return None if take is None else take(self, event)
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
-        self._has_news |= event.subscription != self._stated
+        self._has_news |= event.subscription != self._sent_subscription
         if self.state is not _S.UNSUBSCRIBING:
-            self._stated = event.subscription
-        self.heartbeats.stir()
+            self._sent_subscription = event.subscription
+        self.heartbeats.speed_up()
 
     def _on_polled(self, event: ev.Polled) -> None:
         self.heartbeats.note_activity(is_active=event.delivered)
@@ -383,7 +383,7 @@ class ConsumerProtocol:
         """
         before, self._matched = self._matched, self._parts.watch.matched
         if before is not None and self._matched is not None and self._matched - before:
-            self.heartbeats.stir()
+            self.heartbeats.speed_up()
 
     # ---- the coordinator's answers: successes ----
 
@@ -422,17 +422,17 @@ class ConsumerProtocol:
     def _adopt_epoch(self, event: ev.HeartbeatAnswered) -> None:
         if event.member_epoch != self.member_epoch:
             self.member_epoch = event.member_epoch
-            self.heartbeats.stir()
+            self.heartbeats.speed_up()
             if event.assignment is None and not self._parts.ownership.owned:
                 # The answer with the assignment may have gone to a join that was given up: ask for the whole of it.
-                self.heartbeats.restate()
+                self.heartbeats.send_full_next()
         if self.heartbeats.begin_membership(self._parts.now):
-            self.instance.come_back(self._parts.now)
+            self.instance.returned(self._parts.now)
 
     def _take_target(self, assignment: Assignment) -> None:
         is_change = self._parts.ownership.take_target(assignment)
         if is_change:
-            self.heartbeats.stir()
+            self.heartbeats.speed_up()
         if self.state is _S.JOINING:
             self._transition(_S.RECONCILE, "the coordinator answered the join with an assignment")
         elif is_change and self.state in (_S.STABLE, _S.ACK):
@@ -486,7 +486,7 @@ class ConsumerProtocol:
         self.heartbeats.failed(self._parts.now, back_off=True)
         if self.instance.release is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
             return self._on_release_refused(event)
-        return self._obey(event)
+        return self._on_error(event)
 
     def _on_release_refused(self, event: ev.HeartbeatRejected) -> Conclusion | None:
         """The release of another member, or of this one's own ghost, was refused for good."""
@@ -496,11 +496,11 @@ class ConsumerProtocol:
             self.heartbeats.failed(self._parts.now, back_off=False)
             return None
         if event.error.code == FENCED_INSTANCE_CODE:
-            return self._on_instance_taken(self.instance.overtaken(event.error))
-        self.instance.spare()
-        return self._obey(event)
+            return self._on_instance_taken(self.instance.lost_race_error(event.error))
+        self.instance.cancel_release()
+        return self._on_error(event)
 
-    def _obey(self, event: ev.HeartbeatRejected) -> Conclusion | None:
+    def _on_error(self, event: ev.HeartbeatRejected) -> Conclusion | None:
         match event.verdict:
             case Verdict.RETRY:
                 self._parts.note_error(event.error)
@@ -547,7 +547,7 @@ class ConsumerProtocol:
             self.heartbeats.failed(now, back_off=True)
             return Fatal(event.error)
         self._parts.note_error(event.error)
-        ends = self.instance.held(event.error, event.holder, self.member_id, now)
+        ends = self.instance.on_unreleased(event.error, event.holder, self.member_id, now)
         self.heartbeats.failed(now, back_off=self.instance.backs_off)
         return None if ends is None else Fatal(ends)
 
@@ -622,10 +622,10 @@ class ConsumerProtocol:
             return "the names of assigned topic ids", parts.since
         match self.state:
             case _S.JOINING if instance.is_waiting:
-                return instance.words(), instance.waits_since
+                return instance.describe(), instance.waits_since
             case _S.JOINING:
-                return parts.watch.refused_words() or "the coordinator's answer to the join", parts.since
+                return parts.watch.describe_refused() or "the coordinator's answer to the join", parts.since
             case _S.STABLE if not parts.ownership.owned:
-                return parts.watch.words() or "partitions: the coordinator has assigned none", parts.since
+                return parts.watch.describe() or "partitions: the coordinator has assigned none", parts.since
             case _:
                 return None, None

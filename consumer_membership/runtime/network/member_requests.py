@@ -222,7 +222,7 @@ class MemberRequests:
         Between the look and the join such a group may begin: it is converted then.
         """
         is_static_join = order.heartbeat.instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
-        if not (order.spares_classic or is_static_join):
+        if not (order.refuse_conversion or is_static_join):
             return await self._exchange(order)
         return await self._exchange(order, partial(self._look_at_classic_group, order))
 
@@ -234,7 +234,7 @@ class MemberRequests:
         try:
             found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
             turn.check()
-            if found.members and order.spares_classic:
+            if found.members and order.refuse_conversion:
                 return _spared(order, found)
             holder = next((one for one in found.members if one.instance_id == instance_id is not None), None)
             if holder is not None and not order.may_take_over:

@@ -40,7 +40,7 @@ def canonicalise(process: Process) -> None:
     _rename_requests(process)
     canonical.canonicalise(process)
     ownership = member.parts.ownership
-    ownership.statement = 0
+    ownership.version = 0
     ownership.owned = dict.fromkeys(ownership.owned, 0)
     ownership._changed()
     _place_member(member, now)

@@ -80,11 +80,11 @@ def _restale(event: object) -> object:
 def _rename_statements(member: GroupMember) -> None:
     sent = inside.consumer(member).heartbeats._sent
     protocol = inside.consumer(member)
-    place = ranks((member.parts.ownership.statement, protocol._acknowledged, sent.statement))
-    member.parts.ownership.statement = place[member.parts.ownership.statement]
+    place = ranks((member.parts.ownership.version, protocol._acknowledged, sent.ownership_version))
+    member.parts.ownership.version = place[member.parts.ownership.version]
     protocol._acknowledged = place[protocol._acknowledged]
-    if sent.statement is not None:
-        inside.consumer(member).heartbeats._sent = replace(sent, statement=place[sent.statement])
+    if sent.ownership_version is not None:
+        inside.consumer(member).heartbeats._sent = replace(sent, ownership_version=place[sent.ownership_version])
 
 
 # ---- times ----
@@ -96,7 +96,7 @@ def _place_member(member: GroupMember, now: float) -> None:
     inside.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
     if inside.consumer(member).state in SILENT:
         # A join states what is subscribed then.
-        inside.consumer(member)._stated, inside.consumer(member)._has_news = Subscription(), False
+        inside.consumer(member)._sent_subscription, inside.consumer(member)._has_news = Subscription(), False
     inside.consumer(member)._leave_backoff.failures = 0
     inside.consumer(member)._fences.failures = min(inside.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)
 

@@ -548,7 +548,7 @@ def test_slow_coordinator_is_asked_less_often() -> None:
     """A heartbeat takes up a twentieth of the time at most, measured by the quickest of the latest answers."""
     beats = schedule()
     for _ in range(8):
-        beats.stir()
+        beats.speed_up()
         beats.sending(1, 10.0)
         beats.succeeded(5.0, 10.05)
     assert round(beats.spacing_s(10.05, holds=False), 3) == 1.0
@@ -571,7 +571,7 @@ def test_heartbeat_names_what_was_not_told_yet() -> None:
             epoch=4,
             subscription=Subscription(topics=frozenset({"t"})),
             claims=lambda: frozenset({A0}),
-            statement=statement,
+            ownership_version=statement,
         )
         for statement in (1, 1, 2)
     ]

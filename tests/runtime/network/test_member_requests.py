@@ -119,9 +119,9 @@ def requested(
         return outcome, [api for request in broker.requests() if (api := Api(request.api_key)) in OF_GROUPS]
 
 
-def joined(described: Callable[[Received], Answer] | Answer, *, spares_classic: bool = True) -> tuple[Outcome, int]:
+def joined(described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True) -> tuple[Outcome, int]:
     """What becomes of a join, and how often it was sent."""
-    outcome, sent = requested(described, replace(beat(epoch=0), spares_classic=spares_classic))
+    outcome, sent = requested(described, replace(beat(epoch=0), refuse_conversion=refuse_conversion))
     return outcome, sent.count(BEAT)
 
 
@@ -159,7 +159,7 @@ def test_join_waits_until_it_is_known(described: Callable[[Received], Answer] | 
 
 def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
     """And converts the group."""
-    outcome, sent = joined(group(members=2), spares_classic=False)
+    outcome, sent = joined(group(members=2), refuse_conversion=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
 
@@ -181,7 +181,7 @@ def test_leave_withdraws_a_join_that_is_held_up_by_its_look_up() -> None:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
-        join = asyncio.create_task(requests.answer_to(replace(beat(epoch=0, request_id=1), spares_classic=True)))
+        join = asyncio.create_task(requests.answer_to(replace(beat(epoch=0, request_id=1), refuse_conversion=True)))
         assert await asyncio.to_thread(is_asked.wait, PATIENCE_S)
         leave = asyncio.create_task(requests.answer_to(beat(epoch=-1, request_id=2)))
         await asyncio.wait((leave,), timeout=0)
@@ -206,7 +206,7 @@ def test_requests_are_written_in_their_order_on_a_connection_that_is_not_made_ye
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
-        join = replace(beat(epoch=0, request_id=1), spares_classic=True)
+        join = replace(beat(epoch=0, request_id=1), refuse_conversion=True)
         await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))
 
     script = answers(classic=group(), heartbeat=heartbeat_answer(epoch=1), commit=DISCONNECT)
