@@ -24,7 +24,7 @@ from consumer_membership.runtime.network.group_client import (
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]
-Ends = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
+LogEnds = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
 
 TOPIC_FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 
@@ -76,7 +76,7 @@ def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicP
     return tuple(sorted({*committed, *assigned}))
 
 
-async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> Ends:
+async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> LogEnds:
     """The end of each partition, or why it is not known; asked again where a leader may have moved.
 
     Raises:
@@ -109,7 +109,7 @@ def _may_pass(answer: int | BrokerRefusal | TransportError) -> bool:
     return isinstance(answer, TransportError) or (isinstance(answer, BrokerRefusal) and answer.retriable)
 
 
-def progress(group: GroupDescription, committed: Committed, ends: Ends) -> tuple[PartitionProgress, ...]:
+def progress(group: GroupDescription, committed: Committed, ends: LogEnds) -> tuple[PartitionProgress, ...]:
     """The rows of the report, one for each partition in `ends`."""
     owners = _holders((member, member.assignment) for member in group.members)
     heirs = _holders((member, member.target or frozenset()) for member in group.members)

@@ -21,7 +21,7 @@ from consumer_membership.runtime.application.session import Session
 #: So many consumers have a thread each while they wait.
 THREADS = 32
 #: How often the shared thread looks at the others.
-LOOK_S = 0.05
+CHECK_INTERVAL_S = 0.05
 #: How long at most one of the others has a thread of its own when something is to be done for it.
 TURN_S = 1.0
 #: How long a thread without work stays.
@@ -185,7 +185,7 @@ class Waiters:
             with self._lock:
                 self._others += left
                 self._comes.clear()
-            self._comes.wait(LOOK_S)
+            self._comes.wait(CHECK_INTERVAL_S)
 
     def _is_left(self, waiting: AwaitedPoll) -> bool:
         """Look at one; whether it waits on."""
@@ -199,7 +199,7 @@ class Waiters:
         until = monotonic() + TURN_S
         is_over = waiting.run(0.0)
         while not is_over and not waiting.is_calm and monotonic() < until:
-            is_over = waiting.run(monotonic() + LOOK_S)
+            is_over = waiting.run(monotonic() + CHECK_INTERVAL_S)
         if not is_over:
             self.begin(waiting)
 

@@ -11,7 +11,7 @@ from consumer_membership.cli.groups import DONE, answered
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.checkpoint import BACKUP, Checkpoint
 from consumer_membership.spark.checkpoint_folder import CheckpointFolder
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def _group(options: CheckpointOptions) -> str:
     return options.group
 
 
-def _records(offsets: Offsets) -> list[dict[str, object]]:
+def _records(offsets: OffsetsByPartition) -> list[dict[str, object]]:
     return [
         {"topic": topic, "partition": number, "offset": offset} for (topic, number), offset in sorted(offsets.items())
     ]

@@ -137,7 +137,7 @@ class _Loader:
         """Nothing: everything is looked up in the original."""
 
 
-class _Finder:
+class _NameFinder:
     """Finds `consumer_membership.x` where this package has no x and confluent-kafka has."""
 
     def find_spec(
@@ -162,5 +162,5 @@ class _Finder:
 
 def install_finder() -> None:
     """Have submodules found; once for an interpreter, behind all other finders."""
-    if not any(isinstance(one, _Finder) for one in sys.meta_path):
-        sys.meta_path.append(_Finder())
+    if not any(isinstance(one, _NameFinder) for one in sys.meta_path):
+        sys.meta_path.append(_NameFinder())

@@ -78,13 +78,13 @@ def translate(text: str) -> TopicPattern:
     Raises:
         NotPosixError: librdkafka refuses it.
     """
-    reader = _Reader(text, captures=False)
+    reader = _RegexReader(text, captures=False)
     whole = reader.whole()
     note = _note(text, reader.letters)
     if not reader.of_members_only:
         return TopicPattern(text=text, broker=whole, member=whole, note=note)
     if reader.has_references:
-        whole = _Reader(text, captures=True).whole()
+        whole = _RegexReader(text, captures=True).whole()
     return TopicPattern(text=text, broker=None, member=whole, note=note, of_members_only=reader.of_members_only)
 
 
@@ -111,7 +111,7 @@ def _note(text: str, letters: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _RegexPiece:
     """A part of the translation."""
 
     text: str
@@ -124,11 +124,11 @@ class _Piece:
     closes: bool = False
 
 
-_NOTHING = _Piece(text="", is_place=True)
-_ANYTHING = _Piece(text=".*", opens=True, closes=True)
+_NOTHING = _RegexPiece(text="", is_place=True)
+_ANYTHING = _RegexPiece(text=".*", opens=True, closes=True)
 
 
-class _Reader:
+class _RegexReader:
     """Reads one pattern from left to right, and writes its translation."""
 
     def __init__(self, text: str, *, captures: bool) -> None:
@@ -169,14 +169,14 @@ class _Reader:
 
     # ---- structure ----
 
-    def _branches(self, nest: int) -> list[_Piece]:
+    def _branches(self, nest: int) -> list[_RegexPiece]:
         branches = [self._branch(nest)]
         while self._next == "|":
             self._at += 1
             branches.append(self._branch(nest))
         return branches
 
-    def _branch(self, nest: int) -> _Piece:
+    def _branch(self, nest: int) -> _RegexPiece:
         pieces = []
         while not self._ends(nest):
             piece = self._expression(nest)
@@ -184,7 +184,7 @@ class _Reader:
                 pieces.append(piece)
         return _sequence(pieces)
 
-    def _expression(self, nest: int) -> _Piece:
+    def _expression(self, nest: int) -> _RegexPiece:
         anchor = self._anchor()
         if anchor is not None:
             return anchor  # what follows does not repeat it: `^*` is an error, the star has nothing to repeat
@@ -193,7 +193,7 @@ class _Reader:
             piece = self._repeated(piece)
         return piece
 
-    def _anchor(self) -> _Piece | None:
+    def _anchor(self) -> _RegexPiece | None:
         if self._next in ("^", "$"):
             return _place(self._take())
         if self._next == "\\" and self._text[self._at + 1 : self._at + 2] in _GNU_ANCHORS:
@@ -205,7 +205,7 @@ class _Reader:
                 return _place(_GNU_ANCHORS[name])
         return None
 
-    def _atom(self, nest: int) -> _Piece:
+    def _atom(self, nest: int) -> _RegexPiece:
         taken = self._take()
         match taken:
             case "(":
@@ -213,7 +213,7 @@ class _Reader:
             case "[":
                 return _any_of(self._bracket())
             case ".":
-                return _Piece(text=".", is_atom=True)
+                return _RegexPiece(text=".", is_atom=True)
             case "\\":
                 return self._escape()
             case "*" | "+" | "?" | "{":
@@ -222,7 +222,7 @@ class _Reader:
             case _:
                 return _literal(taken)
 
-    def _group(self, nest: int) -> _Piece:
+    def _group(self, nest: int) -> _RegexPiece:
         self._groups += 1
         number = self._groups
         branches = self._branches(nest + 1)
@@ -230,7 +230,7 @@ class _Reader:
             raise NotPosixError("a ( is not closed")
         self._closed.add(number)
         text = "|".join(branch.text for branch in branches)
-        return _Piece(
+        return _RegexPiece(
             text=f"({text})" if self._captures else f"(?:{text})",
             is_atom=True,
             is_place=all(branch.is_place for branch in branches),
@@ -238,7 +238,7 @@ class _Reader:
             closes=all(branch.closes for branch in branches),
         )
 
-    def _escape(self) -> _Piece:
+    def _escape(self) -> _RegexPiece:
         taken = self._take()
         if not taken:
             raise NotPosixError("it ends with a backslash")
@@ -249,14 +249,14 @@ class _Reader:
                 raise NotPosixError(f"`\\{taken}` refers to a group that is not there")
             self.has_references = True
             self.of_members_only = f"RE2/J has no back references (`\\{taken}`)"
-            return _Piece(text=f"(?:\\{taken})", is_atom=True)
+            return _RegexPiece(text=f"(?:\\{taken})", is_atom=True)
         if taken in _READ_OTHERWISE:
             self.letters.append(taken)
         return _literal(taken)
 
     # ---- repetitions ----
 
-    def _repeated(self, piece: _Piece) -> _Piece:
+    def _repeated(self, piece: _RegexPiece) -> _RegexPiece:
         taken = self._take()
         match taken:
             case "*":
@@ -273,7 +273,7 @@ class _Reader:
             return piece
         atom = piece.text if piece.is_atom else f"(?:{piece.text})"
         sign = taken if taken != "{" else _count(least, most)
-        return _Piece(text=atom + sign) if piece.text != "." or sign != "*" else _ANYTHING
+        return _RegexPiece(text=atom + sign) if piece.text != "." or sign != "*" else _ANYTHING
 
     def _bounds(self) -> tuple[int, int | None]:
         """What stands in braces: `{2}`, `{2,}`, `{2,5}`, `{,5}`."""
@@ -340,16 +340,16 @@ class _Reader:
         return name if kind == "." else frozenset(name)
 
 
-def _to_both_ends(branch: _Piece) -> str:
+def _to_both_ends(branch: _RegexPiece) -> str:
     """The branch as a match of whole names: what it leaves open is anything."""
     before = "" if branch.opens else ".*"
     return before + branch.text + ("" if branch.closes else ".*")
 
 
-def _sequence(pieces: list[_Piece]) -> _Piece:
+def _sequence(pieces: list[_RegexPiece]) -> _RegexPiece:
     if len(pieces) == 1:
         return pieces[0]
-    return _Piece(
+    return _RegexPiece(
         text="".join(piece.text for piece in pieces),
         is_place=all(piece.is_place for piece in pieces),
         opens=bool(pieces) and pieces[0].opens,
@@ -357,23 +357,23 @@ def _sequence(pieces: list[_Piece]) -> _Piece:
     )
 
 
-def _place(text: str) -> _Piece:
-    return _Piece(text=text, is_place=True, opens=text == "^", closes=text == "$")
+def _place(text: str) -> _RegexPiece:
+    return _RegexPiece(text=text, is_place=True, opens=text == "^", closes=text == "$")
 
 
-def _literal(character: str) -> _Piece:
+def _literal(character: str) -> _RegexPiece:
     is_plain = not character.isascii() or character.isalnum() or character in "-_/ " or not character.isprintable()
-    return _Piece(text=character if is_plain else f"\\{character}", is_atom=True)
+    return _RegexPiece(text=character if is_plain else f"\\{character}", is_atom=True)
 
 
-def _any_of(characters: frozenset[str]) -> _Piece:
+def _any_of(characters: frozenset[str]) -> _RegexPiece:
     if not characters:
         return _literal(_NEVER)
     if len(characters) == 1:
         return _literal(next(iter(characters)))
     if characters == NAME_CHARACTERS:
-        return _Piece(text=".", is_atom=True)
-    return _Piece(text=f"[{''.join(_runs(characters))}]", is_atom=True)
+        return _RegexPiece(text=".", is_atom=True)
+    return _RegexPiece(text=f"[{''.join(_runs(characters))}]", is_atom=True)
 
 
 def _runs(characters: frozenset[str]) -> Iterable[str]:

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import Consumer
-from consumer_membership.demo.records import Run, Runs, partition_of
+from consumer_membership.demo.records import GatheredRuns, Run, partition_of
 
 #: How long one poll waits, and how often records are reported and committed. What was handled since the last commit is
 #: seen twice when the process is killed, as in any application that commits now and then.
@@ -111,7 +111,7 @@ class Application:
         self._arguments = arguments
         self._say = say
         self._told_to_leave = threading.Event()
-        self._runs = Runs(arguments.partitions)
+        self._runs = GatheredRuns(arguments.partitions)
         self._next_offsets: dict[int, int] = {}
         self._handled = 0
         self._strange = 0

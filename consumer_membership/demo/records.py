@@ -49,7 +49,7 @@ def value_of(number: int) -> bytes:
     return b"%d" % number
 
 
-class Runs:
+class GatheredRuns:
     """Gathers numbers, partition by partition, into runs."""
 
     def __init__(self, partitions: int) -> None:

@@ -229,12 +229,12 @@ class Probe:
         """
         return self._ask(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
 
-    def _ask(self, api_key: int, version: int, body: bytes, read: Callable[[_Reader], _Answer]) -> _Answer:
+    def _ask(self, api_key: int, version: int, body: bytes, read: Callable[[_AnswerReader], _Answer]) -> _Answer:
         no_client_id = -1
         frame = struct.pack(">hhih", api_key, version, 1, no_client_id) + body
         try:
             self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-            reader = _Reader(self._receive(_Reader(self._receive(4)).number(4)))
+            reader = _AnswerReader(self._receive(_AnswerReader(self._receive(4)).number(4)))
             reader.take(4)  # correlation id
             return read(reader)
         except (OSError, ValueError) as error:
@@ -250,7 +250,7 @@ class Probe:
         return bytes(received)
 
 
-class _Reader:
+class _AnswerReader:
     """Reads Kafka's encoding from the front of some bytes; a ValueError where they end too soon."""
 
     def __init__(self, data: bytes) -> None:
@@ -280,10 +280,10 @@ class _Reader:
         """A text with its length in two bytes; empty for null."""
         return self.take(max(0, self.number(2))).decode()
 
-    def tags(self) -> Iterator[tuple[int, _Reader]]:
+    def tags(self) -> Iterator[tuple[int, _AnswerReader]]:
         """Each tagged field: its tag, and what it holds."""
         for _ in range(self.varint()):
-            yield self.varint(), _Reader(self.take(self.varint()))
+            yield self.varint(), _AnswerReader(self.take(self.varint()))
 
 
 def minor_line(address: str, timeout_s: float) -> str:
@@ -302,7 +302,7 @@ def minor_line(address: str, timeout_s: float) -> str:
     return MINOR_LINES.get(level, "unknown")
 
 
-def _read_features(reader: _Reader) -> dict[str, int]:
+def _read_features(reader: _AnswerReader) -> dict[str, int]:
     """The features in an ApiVersions answer of version 3."""
     code = reader.number(2)
     if code != 0:
@@ -321,7 +321,7 @@ def _read_features(reader: _Reader) -> dict[str, int]:
     return features
 
 
-def _read_coordinator(reader: _Reader) -> tuple[int, str]:
+def _read_coordinator(reader: _AnswerReader) -> tuple[int, str]:
     reader.take(4)  # throttle time
     code = reader.number(2)
     reader.string()  # the error in words
@@ -330,7 +330,7 @@ def _read_coordinator(reader: _Reader) -> tuple[int, str]:
     return code, f"{host}:{reader.number(4)}"
 
 
-def _read_description(reader: _Reader) -> int:
+def _read_description(reader: _AnswerReader) -> int:
     reader.take(4)  # the number of groups, which is 1
     return reader.number(2)
 

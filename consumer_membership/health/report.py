@@ -23,7 +23,7 @@ from consumer_membership.text import excerpt, speakable
 from consumer_membership.types import Instant, TopicPartition
 
 
-class Question(Enum):
+class ProbeQuestion(Enum):
     """What a probe asks."""
 
     IS_LIVE = "live"
@@ -38,12 +38,12 @@ class ConsumerReport:
     view: MembershipView
     health: Health
 
-    def answer(self, question: Question) -> bool:
+    def answer(self, question: ProbeQuestion) -> bool:
         """Whether this one is so."""
         match question:
-            case Question.IS_LIVE:
+            case ProbeQuestion.IS_LIVE:
                 return not self.health.would_restart_help
-            case Question.IS_READY:
+            case ProbeQuestion.IS_READY:
                 return self.health.is_ready
 
     @property
@@ -64,15 +64,15 @@ class ProcessReport:
     written_at: float
     consumers: tuple[ConsumerReport, ...]
 
-    def answer(self, question: Question) -> bool:
+    def answer(self, question: ProbeQuestion) -> bool:
         """Whether all of them are so; without a consumer nothing can be ready, and nothing has to be restarted."""
         if not self.consumers:
-            return question is Question.IS_LIVE
+            return question is ProbeQuestion.IS_LIVE
         return all(one.answer(question) for one in self.consumers)
 
     # ---- as text ----
 
-    def text(self, question: Question, *, is_verbose: bool = False) -> str:
+    def text(self, question: ProbeQuestion, *, is_verbose: bool = False) -> str:
         """A line for the answer, and one for each consumer; `is_verbose`: one for each of its partitions, too."""
         lines = [f"{question.value}: {'yes' if self.answer(question) else 'no'}"]
         for one in self.consumers:
@@ -81,7 +81,7 @@ class ProcessReport:
                 lines += (self._line_of_partition(*item) for item in sorted(one.health.partitions.items()))
         return "\n".join(lines) + "\n"
 
-    def _line_of(self, one: ConsumerReport, question: Question) -> str:
+    def _line_of(self, one: ConsumerReport, question: ProbeQuestion) -> str:
         health = one.health
         since = f" for {self.at - health.since:.0f} s" if health.since is not None else ""
         until = f"; until {health.until - self.at:.0f} s from now" if health.until is not None else ""
@@ -109,8 +109,8 @@ class ProcessReport:
         return {
             "process": self.process,
             "written_at": _iso(self.written_at),
-            "live": self.answer(Question.IS_LIVE),
-            "ready": self.answer(Question.IS_READY),
+            "live": self.answer(ProbeQuestion.IS_LIVE),
+            "ready": self.answer(ProbeQuestion.IS_READY),
             "consumers": [dict(self._items(one, has_partitions=has_partitions)) for one in self.consumers],
         }
 

@@ -47,7 +47,7 @@ SEARCH_S = 5.0
 #: So many heartbeat intervals without an answer are a silence; at least so many seconds.
 SILENT_INTERVALS, SILENT_S = 3.0, 5.0
 #: What the broker tells nobody is 5 s, its default.
-DEFAULT_INTERVAL_S = 5.0
+ASSUMED_HEARTBEAT_INTERVAL_S = 5.0
 #: The part of max.poll.interval.ms after which a missing poll is told.
 POLL_SHARE = 0.5
 #: Ends that another process would meet in the same way: its place is another's, it has no right, or asks for what there
@@ -145,7 +145,9 @@ def is_silent(now: Instant, view: MembershipView) -> bool:
     heard_at = view.last_heartbeat_at
     if heard_at is None or view.state not in _IN_TOUCH:
         return False
-    return now - heard_at >= max(SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
+    return now - heard_at >= max(
+        SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S)
+    )
 
 
 def _since(view: MembershipView) -> Instant | None:
@@ -198,7 +200,7 @@ def _missed_since(view: MembershipView) -> Instant | None:
     since, heard_at = view.waits_since, view.last_heartbeat_at
     if since is None or heard_at is None or view.state not in _IN_TOUCH:
         return since
-    return min(since, heard_at + (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
+    return min(since, heard_at + (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S))
 
 
 def _under_way(now: Instant, of: Circumstances) -> _Found | None:

@@ -15,7 +15,7 @@ from consumer_membership.types import Instant
 #: The upper bounds of the buckets, in seconds: from a heartbeat in the same room to max.poll.interval.ms.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 #: Java's metrics.sample.window.ms and metrics.num.samples: the latest ones are those of 30 to 60 seconds.
-SAMPLE_S, SAMPLES = 30.0, 2
+SAMPLE_WINDOW_S, SAMPLES = 30.0, 2
 
 #: Hears of each duration, in seconds, on the thread that it was counted on; it must be quick and must not raise.
 DurationListener: TypeAlias = Callable[[float], None]
@@ -28,7 +28,7 @@ class Recent:
     count: int = 0
     sum_s: float = 0.0
     longest_s: float = 0.0
-    over_s: float = SAMPLE_S
+    over_s: float = SAMPLE_WINDOW_S
 
     @property
     def average_s(self) -> float:
@@ -87,7 +87,7 @@ class Durations:
     def add(self, seconds: float, now: Instant, times: int = 1) -> None:
         """Count one that ends now, or so many of this length."""
         sample = self._growing
-        if now - sample[0] >= SAMPLE_S:
+        if now - sample[0] >= SAMPLE_WINDOW_S:
             sample = self._begin_sample(now)
         self._buckets[bisect_left(BOUNDS_S, seconds)] += times
         self._sum_s += seconds * times
@@ -99,7 +99,7 @@ class Durations:
     def note_longest(self, seconds: float, now: Instant) -> None:
         """Count nothing, but have the longest of the latest ones be at least this."""
         sample = self._growing
-        if now - sample[0] >= SAMPLE_S:
+        if now - sample[0] >= SAMPLE_WINDOW_S:
             sample = self._begin_sample(now)
         sample[3] = max(sample[3], seconds)
 
@@ -109,7 +109,7 @@ class Durations:
 
     def recent(self, now: Instant) -> Recent:
         """The latest ones alone."""
-        young = [sample for sample in self._samples if now - sample[0] < SAMPLE_S * SAMPLES]
+        young = [sample for sample in self._samples if now - sample[0] < SAMPLE_WINDOW_S * SAMPLES]
         if not young:
             return Recent()
         began_at, count, sum_s, _ = young[0]
@@ -117,7 +117,7 @@ class Durations:
             count=sum(self._buckets) - int(count),
             sum_s=self._sum_s - sum_s,
             longest_s=max(longest_s for *_, longest_s in young),
-            over_s=max(SAMPLE_S * (SAMPLES - 1), now - began_at),
+            over_s=max(SAMPLE_WINDOW_S * (SAMPLES - 1), now - began_at),
         )
 
     def _begin_sample(self, now: Instant) -> list[float]:

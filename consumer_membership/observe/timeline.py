@@ -53,7 +53,7 @@ class TimelineEvent:
 
 
 @dataclass(slots=True)
-class _Track:
+class _LagTrack:
     """One partition."""
 
     #: Where each run begins (ms), and whose it is; -1: nobody's.
@@ -90,7 +90,7 @@ class Timeline:
         self._columns: list[int] = []
         self._members: dict[str, int] = {}
         self._names: list[str] = []
-        self._tracks: dict[TopicPartition, _Track] = {}
+        self._tracks: dict[TopicPartition, _LagTrack] = {}
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
         self._accounts: list[MemberAccount] = []
@@ -161,7 +161,7 @@ class Timeline:
     ) -> None:
         if partition not in self._tracks:
             missed = len(self._columns) - is_column
-            self._tracks[partition] = _Track(lags=[-1] * missed, moved_at=now)
+            self._tracks[partition] = _LagTrack(lags=[-1] * missed, moved_at=now)
         track = self._tracks[partition]
         if not track.owners or track.owners[-1][1] != owner:
             track.owners.append((now, owner))
@@ -180,7 +180,7 @@ class Timeline:
         if is_column:
             track.lags.append(_rounded(lag))
 
-    def _stalls(self, track: _Track, usual_ms: Mapping[int, int], group_ms: int) -> Iterator[tuple[int, int]]:
+    def _stalls(self, track: _LagTrack, usual_ms: Mapping[int, int], group_ms: int) -> Iterator[tuple[int, int]]:
         """The waits for a commit that are longer than this partition's owner usually takes."""
         for begin, end in track.still:
             owner = track.owner_at(end)
@@ -206,7 +206,7 @@ class Timeline:
         exact = self._exact()
         usual_ms, group_ms = self._cadence()
         for partition in exact.keys() - self._tracks.keys():
-            self._tracks[partition] = _Track(lags=[-1] * len(self._columns))
+            self._tracks[partition] = _LagTrack(lags=[-1] * len(self._columns))
         return {
             "group": self.group_id,
             "began": round(began * 1000),
@@ -248,7 +248,7 @@ class Timeline:
                 found.setdefault(run.partition, []).append(run)
         return found
 
-    def _owners(self, track: _Track, runs: Iterable[OwnedRun]) -> list[int]:
+    def _owners(self, track: _LagTrack, runs: Iterable[OwnedRun]) -> list[int]:
         """Where each run begins, and whose it is, one after the other."""
         ends = [*(at for at, _ in track.owners[1:]), self._last_ms]
         pieces = [(at, end, owner) for (at, owner), end in zip(track.owners, ends, strict=False)]

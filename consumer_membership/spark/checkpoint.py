@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.folders import TextFolder
-from consumer_membership.spark.source.offsets import Json, Offsets, flat_offsets, nested_offsets
+from consumer_membership.spark.source.offsets import JsonObject, OffsetsByPartition, flat_offsets, nested_offsets
 
 _VERSION = "v1"
 #: Stands for a source without an offset.
@@ -38,9 +38,9 @@ class SourceOffsets:
     """
 
     number: int
-    offsets: Offsets | None
+    offsets: OffsetsByPartition | None
     group: str | None
-    start: Offsets | None = None
+    start: OffsetsByPartition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class PlannedBatch:
     groups: frozenset[str]
     text: str
     rewritten: str
-    initial: Mapping[int, Offsets]
+    initial: Mapping[int, OffsetsByPartition]
 
 
 def read_checkpoint(folder: TextFolder) -> Checkpoint:
@@ -114,7 +114,7 @@ def read_checkpoint(folder: TextFolder) -> Checkpoint:
     )
 
 
-def write_checkpoint(folder: TextFolder, offsets: Offsets) -> str:
+def write_checkpoint(folder: TextFolder, offsets: OffsetsByPartition) -> str:
     """Make a checkpoint from which a query with one source of Kafka's goes on at these offsets; the query's new id.
 
     Raises:
@@ -122,7 +122,7 @@ def write_checkpoint(folder: TextFolder, offsets: Offsets) -> str:
     """
     refuse_existing(folder)
     query_id = str(uuid.uuid4())
-    source: Json = dict(nested_offsets(offsets))
+    source: JsonObject = dict(nested_offsets(offsets))
     batch = {"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000, "conf": {}}
     done = {"nextBatchWatermarkMs": 0}
     for name, lines in {

@@ -27,7 +27,7 @@ from consumer_membership.spark.checkpoint import (
     write_checkpoint,
 )
 from consumer_membership.spark.folders import folder_of
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition
 from consumer_membership.types import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class GroupMove:
     """What `to_group` commits: the offsets of the last finished batch, and what the group had committed before."""
 
     batch_id: int | None
-    before: Offsets
-    offsets: Offsets
+    before: OffsetsByPartition
+    offsets: OffsetsByPartition
 
 
 class CheckpointFolder:
@@ -102,7 +102,7 @@ class CheckpointFolder:
             _commit(config, group, offsets)
         return GroupMove(batch_id=found.batch_id, before=before, offsets=offsets)
 
-    def from_group(self, config: Mapping[str, object], group: str, *, execute: bool = True) -> Offsets:
+    def from_group(self, config: Mapping[str, object], group: str, *, execute: bool = True) -> OffsetsByPartition:
         """Make a new checkpoint, from which a query with one source goes on where the group is.
 
         Raises:
@@ -172,7 +172,7 @@ class CheckpointFolder:
             raise ConfigurationError("path", self._path, remedy)
 
 
-def _committed(admin: GroupAdmin, group: str) -> Offsets:
+def _committed(admin: GroupAdmin, group: str) -> OffsetsByPartition:
     try:
         found = admin.committed(group)
     except GroupError as refused:
@@ -207,7 +207,7 @@ def _members(admin: GroupAdmin, group: str) -> str:
     return f"{len(members)} members, such as {members[0].instance_id or members[0].member_id} on {members[0].host}"
 
 
-def _commit(config: Mapping[str, object], group: str, offsets: Offsets) -> None:
+def _commit(config: Mapping[str, object], group: str, offsets: OffsetsByPartition) -> None:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
 
     cluster = ConsumerConfig.from_mapping({**config, "group.id": group}).with_servers().cluster_config()

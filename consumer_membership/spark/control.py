@@ -53,7 +53,7 @@ class Order(StrEnum):
 
 
 #: The state of a member whose last report is older than its session: it may have lost its place in the group.
-SILENT = "SILENT"
+SILENT_MEMBER = "SILENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def _aged(report: MemberProgress, silent_s: float, owned: tuple[Partition, ...])
         report,
         silent_s=silent_s,
         owned=owned,
-        state=SILENT,
+        state=SILENT_MEMBER,
         rate=0.0,
         lag=report.lag if owned else 0,
         waits_for=f"a report, for {silent_s:.0f} s: its process is frozen or cut off, or its sink still works",

@@ -46,7 +46,7 @@ OTHERS_S = 0.05
 #: The default of `group.consumer.session.timeout.ms` and `session.timeout.ms`, until the group's own is known.
 _SESSION_S = 45.0
 #: How long the coordinator may take to say what is committed; where only a report needs it, a report is not held up.
-ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
+COMMITTED_ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
 DOUBT_S = 3.0
 
@@ -252,7 +252,7 @@ class TaskMember:
         self._handover.settle()
         fresh, self._unread = sorted(self._unread), set()
         # Asked as a member does: offsets that a sink's transaction commits are waited for.
-        for one in self._committed(fresh, ANSWER_S):
+        for one in self._committed(fresh, COMMITTED_ANSWER_S):
             if one.error is None:
                 self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
                 if one.offset >= 0:
@@ -278,7 +278,7 @@ class TaskMember:
             self._give(Held(finished=again))
         try:
             # Whose tally it is does not matter here.
-            others = self._committed(sorted(left - self._mine), ANSWER_S) if left - self._mine else []
+            others = self._committed(sorted(left - self._mine), COMMITTED_ANSWER_S) if left - self._mine else []
         except KafkaException as unknown:
             _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
             others = []

@@ -44,7 +44,7 @@ _FAREWELL_S = 30.0
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
 
 #: By topic and partition, the offset before which a query has read everything.
-Ends = Mapping[tuple[str, int], int]
+BatchEnds = Mapping[tuple[str, int], int]
 
 _MINE = ("group.id", "group.instance.id", "group.instance.id.pool", "group.instance.id.conflict.policy")
 _OWNED = dict.fromkeys(_MINE, "the mirror sets it; leave it out")
@@ -77,7 +77,7 @@ class MirrorState:
 
     group_id: str
     batch_id: int | None = None
-    committed: Ends = field(default_factory=dict)
+    committed: BatchEnds = field(default_factory=dict)
     error: str | None = None
     others: bool = False
 
@@ -189,12 +189,12 @@ class _MirroredGroup:
         ConsumerConfig.from_mapping(self._config)  # here, and not in the thread: what cannot work is refused at once
         self._lock = threading.Lock()
         self._comes = threading.Event()
-        self._shown: tuple[int, Ends] | None = None
+        self._shown: tuple[int, BatchEnds] | None = None
         self._ends_at: float | None = None
         self._short_since: float | None = None
         self._thread: threading.Thread | None = None
 
-    def show(self, batch_id: int, ends: Ends) -> None:
+    def show(self, batch_id: int, ends: BatchEnds) -> None:
         """The query has finished this batch; waits for nothing."""
         with self._lock:
             if not ends or self._ends_at is not None:
@@ -250,7 +250,7 @@ class _MirroredGroup:
                 return False
             return self._shown is None or self._is_committed(*self._shown) or monotonic() > self._ends_at
 
-    def _is_committed(self, batch_id: int, ends: Ends) -> bool:
+    def _is_committed(self, batch_id: int, ends: BatchEnds) -> bool:
         return (batch_id, ends) == (self.state.batch_id, self.state.committed)
 
     def _look_for_others(self, view: MembershipView, count: int) -> None:
@@ -267,7 +267,7 @@ class _MirroredGroup:
         if error is not None:
             self._note(error=_told(error, view.last_error))
 
-    def _commit(self, consumer: Consumer, batch_id: int, ends: Ends) -> None:
+    def _commit(self, consumer: Consumer, batch_id: int, ends: BatchEnds) -> None:
         if self._is_committed(batch_id, ends):
             return
         offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in sorted(ends.items())]

@@ -33,7 +33,7 @@ _ADVICE = (
 )
 
 
-class _Part(NamedTuple):
+class _PickledPart(NamedTuple):
     """Something inside an object, and how one gets there."""
 
     path: str
@@ -52,7 +52,7 @@ def pickled(sink: object, what: str = "sink") -> bytes:
     found = _pickle(sink)
     if isinstance(found, bytes):
         return found
-    culprit, reason = _culprit(_Part(what, sink), found)
+    culprit, reason = _culprit(_PickledPart(what, sink), found)
     where = "it" if culprit.value is sink else culprit.path
     advice = _known(culprit.value) or _MAKE_IT_THERE
     remedy = f"it cannot be sent to the tasks: {where} is a {_kind(culprit.value)} ({reason}); {advice}"
@@ -73,7 +73,7 @@ def _pickle(value: object) -> bytes | str:
     return bytes(dumped)
 
 
-def _culprit(whole: _Part, reason: str) -> tuple[_Part, str]:
+def _culprit(whole: _PickledPart, reason: str) -> tuple[_PickledPart, str]:
     """The innermost part that cannot be pickled by itself, and what the pickler says about it."""
     culprit, seen, left = whole, {id(whole.value)}, _MOST_PARTS
     for _ in range(_DEEPEST):
@@ -93,29 +93,29 @@ def _culprit(whole: _Part, reason: str) -> tuple[_Part, str]:
     return culprit, reason
 
 
-def _parts(part: _Part) -> Iterator[_Part]:
+def _parts(part: _PickledPart) -> Iterator[_PickledPart]:
     """What is pickled along with an object, as far as it has a name for people."""
     path, value = part
     match value:
         case types.FunctionType():
             yield from _variables(path, value)
         case types.MethodType():
-            yield _Part(path, value.__self__)
+            yield _PickledPart(path, value.__self__)
         case functools.partial():
-            yield _Part(path, value.func)
+            yield _PickledPart(path, value.func)
             for key, argument in (*enumerate(value.args), *value.keywords.items()):
-                yield _Part(f"the argument {key!r} of {path}", argument)
+                yield _PickledPart(f"the argument {key!r} of {path}", argument)
         case Mapping():
-            yield from (_Part(f"{path}[{key!r}]", element) for key, element in value.items())
+            yield from (_PickledPart(f"{path}[{key!r}]", element) for key, element in value.items())
         case list() | tuple() | set() | frozenset():
-            yield from (_Part(f"{path}[{number}]", element) for number, element in enumerate(value))
+            yield from (_PickledPart(f"{path}[{number}]", element) for number, element in enumerate(value))
         case type() | types.ModuleType():
             pass
         case _:
-            yield from (_Part(f"{path}.{name}", attribute) for name, attribute in _state(value).items())
+            yield from (_PickledPart(f"{path}.{name}", attribute) for name, attribute in _state(value).items())
 
 
-def _variables(path: str, function: types.FunctionType) -> Iterator[_Part]:
+def _variables(path: str, function: types.FunctionType) -> Iterator[_PickledPart]:
     """What a function refers to: the variables around it, its module's, and the defaults of its parameters."""
     code = function.__code__
     found: dict[str, object] = {}
@@ -123,12 +123,12 @@ def _variables(path: str, function: types.FunctionType) -> Iterator[_Part]:
         with suppress(ValueError):  # a variable that has no value yet
             found[name] = cell.cell_contents
     found |= {name: function.__globals__[name] for name in sorted(_globals_of(code)) if name in function.__globals__}
-    yield from (_Part(f"the variable {name!r} of {path}", value) for name, value in found.items())
+    yield from (_PickledPart(f"the variable {name!r} of {path}", value) for name, value in found.items())
     positional = code.co_varnames[: code.co_argcount]
     # The defaults are those of the last parameters.
     defaults = dict(zip(reversed(positional), reversed(function.__defaults__ or ()), strict=False))
     defaults |= function.__kwdefaults__ or {}
-    yield from (_Part(f"the default of {name!r} of {path}", value) for name, value in defaults.items())
+    yield from (_PickledPart(f"the default of {name!r} of {path}", value) for name, value in defaults.items())
 
 
 def _globals_of(code: types.CodeType) -> frozenset[str]:

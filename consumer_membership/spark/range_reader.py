@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 #: Rows in a batch at most, and what they may weigh: the JVM holds a batch as a whole.
-BATCH_RECORDS = 10_000
-BATCH_BYTES = 32 << 20
+READ_BATCH_RECORDS = 10_000
+READ_BATCH_BYTES = 32 << 20
 #: Rows of the first batch, when nobody knows yet what a record weighs.
 _FIRST_RECORDS = 500
 #: How long a batch gathers at most. A partition's end that is no record's offset is only seen when it is over.
@@ -197,7 +197,7 @@ class RangeReading:
                 records = self._taken(found)
                 if records:
                     weight = max(len(records[0]), len(records[-1]), 1)
-                    limit = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
+                    limit = max(1, min(READ_BATCH_RECORDS, READ_BATCH_BYTES // weight))
                     yield records
                 heard_at = looked_at = monotonic()
                 continue

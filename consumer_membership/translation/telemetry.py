@@ -30,7 +30,7 @@ from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import Api, BrokerVersions
 
 #: Where the broker has not said how often: Java's client waits so long, too.
-DEFAULT_INTERVAL_S = 300.0
+DEFAULT_PUSH_INTERVAL_S = 300.0
 #: The first push comes after a part of the interval between these, so that clients which were subscribed at the same
 #: moment do not all push at the same one (KIP-714).
 FIRST_SHARE, FIRST_SPREAD = 0.5, 1.0
@@ -179,7 +179,7 @@ class TelemetrySession:
             self._refused(int(answer.error_code), answer.throttle_time_ms, now)
             return
         self.client_instance_id = answer.client_instance_id or self.client_instance_id
-        interval_s = answer.push_interval_ms / 1000 if answer.push_interval_ms > 0 else DEFAULT_INTERVAL_S
+        interval_s = answer.push_interval_ms / 1000 if answer.push_interval_ms > 0 else DEFAULT_PUSH_INTERVAL_S
         self._subscription = MetricsSubscription(
             client_instance_id=self.client_instance_id,
             subscription_id=answer.subscription_id,
@@ -225,7 +225,7 @@ class TelemetrySession:
 
     @property
     def _interval_s(self) -> float:
-        return DEFAULT_INTERVAL_S if self._subscription is None else self._subscription.interval_s
+        return DEFAULT_PUSH_INTERVAL_S if self._subscription is None else self._subscription.interval_s
 
     def _wait(self, state: TelemetryState, interval_s: float, throttle_ms: int, now: Instant) -> None:
         """Go on in this state when the interval is over: counted from the answer, so that the broker finds it over."""

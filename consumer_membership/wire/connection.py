@@ -110,7 +110,7 @@ class Broken:
     error: TransportError
 
 
-Event: TypeAlias = BytesToSend | Ready | Renewed | ResponseReceived | Broken
+ConnectionEvent: TypeAlias = BytesToSend | Ready | Renewed | ResponseReceived | Broken
 
 _Expected: TypeAlias = tuple[int, Call]
 
@@ -175,20 +175,20 @@ class Connection:
         self.state = ConnectionState.RENEWING
         return self._authenticate(mechanism)
 
-    def receive(self, data: bytes) -> tuple[Event, ...]:
+    def receive(self, data: bytes) -> tuple[ConnectionEvent, ...]:
         """What these bytes, after all earlier ones, complete."""
         if self.state is ConnectionState.BROKEN:
             return ()
         self._buffer += data
         self.traffic.bytes_received += len(data)
-        events: list[Event] = []
+        events: list[ConnectionEvent] = []
         try:
             events.extend(map(self._handle, self._frames()))
         except TransportError as error:
             events.append(self._broken(error))
         return tuple(events)
 
-    def receive_end(self) -> tuple[Event, ...]:
+    def receive_end(self) -> tuple[ConnectionEvent, ...]:
         """What it means that the stream ended here."""
         if self.state is ConnectionState.BROKEN:
             return ()
@@ -251,7 +251,7 @@ class Connection:
             "what breaks the stream"
         )
 
-    def _handle(self, frame: bytes) -> Event:
+    def _handle(self, frame: bytes) -> ConnectionEvent:
         number = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
         if not self._expected:
             raise TransportError(f"an answer came (number {number}) while none was expected")
@@ -267,7 +267,7 @@ class Connection:
         self._is_welcome = True
         return ResponseReceived(correlation_id=correlation_id, message=message)
 
-    def _negotiate(self, call: Call, frame: bytes) -> Event:
+    def _negotiate(self, call: Call, frame: bytes) -> ConnectionEvent:
         # Header v0 and then the error code, in every version: readable before it is known which version came back.
         code = int.from_bytes(frame[4:6], "big", signed=True)
         if code == ErrorCode.unsupported_version and call.version > 0:
@@ -276,7 +276,7 @@ class Connection:
             raise TransportError(f"{call.name} was refused with error code {code}; is the peer a Kafka broker?")
         return self._negotiated(_offered(decode(call.api, call.version, frame)))
 
-    def _negotiated(self, versions: BrokerVersions) -> Event:
+    def _negotiated(self, versions: BrokerVersions) -> ConnectionEvent:
         self._versions = versions
         if self._mechanism is None:
             self.state = ConnectionState.READY
@@ -294,7 +294,7 @@ class Connection:
             raise TransportError(str(error)) from error
         return self._put(self._authentication.begin())
 
-    def _authenticated(self, reached: Call | Authenticated) -> Event:
+    def _authenticated(self, reached: Call | Authenticated) -> ConnectionEvent:
         if isinstance(reached, Call):
             return BytesToSend(data=self._put(reached))
         self._authentication = None

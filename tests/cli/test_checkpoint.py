@@ -14,7 +14,7 @@ from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.checkpoint import group_batches, rewrite
 from consumer_membership.spark.folders import LocalFolder
-from consumer_membership.spark.source.offsets import Offsets, read_offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition, read_offsets
 from consumer_membership.types import OffsetAndMetadata
 from tests.support.kafka import create_topic, produce, unique
 
@@ -216,7 +216,7 @@ def test_checkpoint_rewrite_may_be_interrupted_at_each_write(tmp_path: Path) -> 
     first = ours.replace("NUMBER", "3").replace("START", ',"start":{"a":{"0":2}}')
     second = ours.replace("NUMBER", "5").replace("START", "")
 
-    def offsets(folder: Path) -> list[Offsets]:
+    def offsets(folder: Path) -> list[OffsetsByPartition]:
         logs = [(folder / "offsets" / name).read_text().splitlines()[2] for name in ("0", "1")]
         return [read_offsets(json.loads(log), "g").offsets for log in logs]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.demo.records import CheckResult, Run, Runs, SeenRecords, key_of, partition_of, value_of
+from consumer_membership.demo.records import CheckResult, GatheredRuns, Run, SeenRecords, key_of, partition_of, value_of
 
 PARTITIONS = 3
 PRODUCED = 9
@@ -33,7 +33,7 @@ def test_value_is_the_number() -> None:
 )
 def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: int) -> None:
     """Whatever the order, and with repetitions; in each partition in the order of arrival."""
-    runs = Runs(partitions)
+    runs = GatheredRuns(partitions)
     for number in numbers:
         runs.add(number)
     told = [
@@ -47,7 +47,7 @@ def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: i
 
 def test_consecutive_numbers_of_a_partition_are_one_run() -> None:
     """That is the point of runs."""
-    runs = Runs(3)
+    runs = GatheredRuns(3)
     for number in range(9):
         runs.add(number)
     assert runs.take() == (Run(0, 3), Run(1, 3), Run(2, 3))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from consumer_membership.health.progress import PartitionHealth
-from consumer_membership.health.report import ConsumerReport, ProcessReport, Question
+from consumer_membership.health.report import ConsumerReport, ProbeQuestion, ProcessReport
 from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
@@ -43,18 +43,18 @@ def report(*consumers: ConsumerReport) -> ProcessReport:
 def test_only_a_restart_that_helps_is_a_reason_for_one(*, verdict: HealthVerdict, helps: bool) -> None:
     """Whatever the verdict's name is; and being ready does not hang on it."""
     found = report(consumer(verdict, helps=helps))
-    assert found.answer(Question.IS_LIVE) is not helps
+    assert found.answer(ProbeQuestion.IS_LIVE) is not helps
     is_ready = verdict in {V.CONSUMING, V.IDLE, V.PAUSED, V.BEHIND, V.REBALANCING}
-    assert found.answer(Question.IS_READY) is is_ready
+    assert found.answer(ProbeQuestion.IS_READY) is is_ready
 
 
 def test_process_is_what_all_of_its_consumers_are() -> None:
     """One that a restart would mend restarts all; one that is not ready keeps the process out."""
     well, joins, hangs = consumer(), consumer(V.JOINING), consumer(V.NOT_POLLED, helps=True)
-    assert [report(well, joins).answer(question) for question in Question] == [True, False]
-    assert [report(well, hangs).answer(question) for question in Question] == [False, False]
-    assert [report(well, well).answer(question) for question in Question] == [True, True]
-    assert [report().answer(question) for question in Question] == [True, False]
+    assert [report(well, joins).answer(question) for question in ProbeQuestion] == [True, False]
+    assert [report(well, hangs).answer(question) for question in ProbeQuestion] == [False, False]
+    assert [report(well, well).answer(question) for question in ProbeQuestion] == [True, True]
+    assert [report().answer(question) for question in ProbeQuestion] == [True, False]
 
 
 def test_text_says_the_answer_then_each_consumer() -> None:
@@ -66,12 +66,12 @@ def test_text_says_the_answer_then_each_consumer() -> None:
         TopicPartition("orders", 0): PartitionHealth(position=None, end=None, lag=None, progressed_at=None),
     }
     found = report(consumer(partitions=partitions), consumer(V.NOT_POLLED, helps=True, why="no poll", until=NOW + 3))
-    assert found.text(Question.IS_LIVE) == (
+    assert found.text(ProbeQuestion.IS_LIVE) == (
         "live: no\n"
         "[+] orders/client consuming for 12 s: records come\n"
         "[-] orders/client not_polled for 12 s: no poll; until 3 s from now; a restart would help\n"
     )
-    assert found.text(Question.IS_READY, is_verbose=True).splitlines()[:4] == [
+    assert found.text(ProbeQuestion.IS_READY, is_verbose=True).splitlines()[:4] == [
         "ready: no",
         "[+] orders/client consuming for 12 s: records come",
         "    orders-0: position ?, end ?, lag ?",
@@ -84,7 +84,7 @@ def test_each_consumer_is_one_line_whatever_its_words_are() -> None:
     odd = replace(
         consumer(why="two\nlines \x1b[2J"), view=view_of(MemberState.STABLE, group_id="a\r\nb\x07" + 90 * "x")
     )
-    (_, line) = report(odd).text(Question.IS_LIVE).splitlines()
+    (_, line) = report(odd).text(ProbeQuestion.IS_LIVE).splitlines()
     assert line == f"[+] a b\\x07{35 * 'x'}.../client consuming for 12 s: two lines \\x1b[2J"
 
 

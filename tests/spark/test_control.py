@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.control import SILENT, ControlLink, ControlServer, Failure, MemberReports, Order
+from consumer_membership.spark.control import SILENT_MEMBER, ControlLink, ControlServer, Failure, MemberReports, Order
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
 from tests.spark.relay import Relay
@@ -80,7 +80,7 @@ def test_report_older_than_its_session_is_shown_as_silent() -> None:
     reports.note(progress(0, 1, 10), 100.0)
     (at_its_end,), (beyond,) = reports.shown(145.0), reports.shown(161.0)
     assert (at_its_end.state, at_its_end.silent_s, at_its_end.rate) == ("STABLE", 45.0, 2.0)
-    assert (beyond.state, beyond.silent_s, beyond.rate, beyond.records) == (SILENT, 61.0, 0.0, 10)
+    assert (beyond.state, beyond.silent_s, beyond.rate, beyond.records) == (SILENT_MEMBER, 61.0, 0.0, 10)
     assert beyond.waits_for is not None
     assert "for 61 s" in beyond.waits_for
     reports.note(progress(0, 1, 11), 162.0)

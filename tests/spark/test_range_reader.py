@@ -76,7 +76,7 @@ def test_broker_that_is_not_there_ends_the_task_in_time() -> None:
 
 def test_heavy_records_make_small_batches(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is bounded by its weight, too, once it is known what records weigh."""
-    monkeypatch.setattr(range_reader, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(range_reader, "READ_BATCH_BYTES", 100_000)
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, ((None, b"x" * 10_000) for _ in range(1_000)))
     sizes = [batch.num_rows for batch in reader(kafka.bootstrap_servers).read([part(topic, 0, 1_000)])]

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from consumer_membership.spark import SinkContext, run
-from consumer_membership.spark.control import SILENT
+from consumer_membership.spark.control import SILENT_MEMBER
 from tests.spark.clusters import until
 from tests.spark.sleepers import SESSION_S, Course, slept
 from tests.support.brokers import RunBrokers
@@ -59,7 +59,11 @@ def test_progress_marks_a_member_that_stands_still_beyond_its_session(
         asleep = handle.progress()[0].pid
         os.kill(asleep, signal.SIGSTOP)
         try:
-            until(lambda: [(one.state, len(one.owned)) for one in handle.progress()] == [(SILENT, 0), ("STABLE", 4)])
+            until(
+                lambda: (
+                    [(one.state, len(one.owned)) for one in handle.progress()] == [(SILENT_MEMBER, 0), ("STABLE", 4)]
+                )
+            )
             silent = handle.progress()[0]
             assert (silent.rate, silent.lag, silent.silent_s > silent.session_s == SESSION_S) == (0.0, 0, True)
         finally:

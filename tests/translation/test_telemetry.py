@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from consumer_membership.translation.telemetry import (
-    DEFAULT_INTERVAL_S,
+    DEFAULT_PUSH_INTERVAL_S,
     AskSubscription,
     Compression,
     MetricsSubscription,
@@ -221,7 +221,7 @@ def test_unanswered_request_is_tried_when_the_interval_is_over() -> None:
     """Which is Java's of 5 minutes where no broker has said one; a late answer means nothing."""
     session = asking()
     session.failed(110.0)
-    assert session.next_deadline() == 110.0 + DEFAULT_INTERVAL_S
+    assert session.next_deadline() == 110.0 + DEFAULT_PUSH_INTERVAL_S
     session.told(told(), 111.0)
     assert session.subscription is None
     session = pushing()
@@ -256,7 +256,7 @@ def test_interval_that_cannot_be_is_javas() -> None:
     """A broker would be overrun."""
     session = asking()
     session.told(told(push_interval_ms=0, requested_metrics=()), 100.0)
-    assert session.next_deadline() == 100.0 + DEFAULT_INTERVAL_S
+    assert session.next_deadline() == 100.0 + DEFAULT_PUSH_INTERVAL_S
 
 
 def test_requests_say_what_is_ordered() -> None:

@@ -21,8 +21,8 @@ from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,
     Connection,
+    ConnectionEvent,
     ConnectionState,
-    Event,
     Ready,
     Renewed,
     ResponseReceived,
@@ -94,13 +94,13 @@ def ready_connection(session_s: float = 60) -> Connection:
     return connection
 
 
-def said(event: Event) -> tuple[Any, Any]:
+def said(event: ConnectionEvent) -> tuple[Any, Any]:
     """Header and entity of what is to be sent."""
     assert isinstance(event, BytesToSend)
     return sent(event.data)
 
 
-def ending(events: tuple[Event, ...]) -> TransportError:
+def ending(events: tuple[ConnectionEvent, ...]) -> TransportError:
     """The one event, which says that the connection is broken."""
     (event,) = events
     assert isinstance(event, Broken)

@@ -16,8 +16,8 @@ from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,
     Connection,
+    ConnectionEvent,
     ConnectionState,
-    Event,
     Ready,
     ResponseReceived,
 )
@@ -35,7 +35,7 @@ def new_connection() -> Connection:
     return connection
 
 
-def only_error(events: tuple[Event, ...]) -> str:
+def only_error(events: tuple[ConnectionEvent, ...]) -> str:
     """The text of the one event, which says that the connection is broken."""
     (event,) = events
     assert isinstance(event, Broken)

@@ -28,7 +28,7 @@ from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,
     Connection,
-    Event,
+    ConnectionEvent,
     Ready,
     Renewed,
     ResponseReceived,
@@ -194,7 +194,7 @@ class BrokerConnection(asyncio.Protocol):
             self._take(event)
         self._ended.set()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: ConnectionEvent) -> None:
         match event:
             case BytesToSend(data=data):
                 if self._transport is not None:

@@ -32,9 +32,9 @@ from consumer_membership.runtime.probes.requests import (
 
 _log = partial(logging.getLogger, "consumer_membership.session")
 
-KEY = "health.http.address"
+ADDRESS_KEY = "health.http.address"
 #: How long a request may take to come, and an answer to be taken, in seconds.
-PATIENCE_S = 5.0
+CONVERSATION_S = 5.0
 #: How long the asker's end is waited for after an answer: to close with bytes unread would reset what was sent.
 LINGER_S = 1.0
 #: Conversations at one time; a probe, a scraper and a few people need four.
@@ -63,7 +63,7 @@ def listening(address: ListenAddress) -> socket.socket:
         is_dual = family == socket.AF_INET6 and address.host == _ANY_V6 and socket.has_dualstack_ipv6()
         opened = socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
     except (OSError, UnicodeError) as error:
-        raise ConfigurationError(KEY, str(address), _remedy(address, error)) from error
+        raise ConfigurationError(ADDRESS_KEY, str(address), _remedy(address, error)) from error
     opened.setblocking(False)
     return opened
 
@@ -95,7 +95,7 @@ class Conversation:
         self.peer = peer
         self._answer = answer
         #: When it is given up.
-        self.deadline = now + PATIENCE_S
+        self.deadline = now + CONVERSATION_S
         #: What is waited for.
         self.events = EVENT_READ
         self._head = bytearray()
@@ -140,7 +140,7 @@ class Conversation:
         self._head.clear()
         self._is_answered = True
         self._unsent = memoryview(answer.encoded())
-        self.deadline = now + PATIENCE_S
+        self.deadline = now + CONVERSATION_S
         return self._send(now)
 
     def _send(self, now: float) -> bool:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.health.report import ProcessReport, Question
+from consumer_membership.health.report import ProbeQuestion, ProcessReport
 
 try:
     import fcntl
@@ -28,7 +28,7 @@ else:
 
 _log = partial(logging.getLogger, "consumer_membership.session")
 
-KEY = "health.file"
+FILE_KEY = "health.file"
 #: How often it is touched: probes allow for some of them.
 BEAT_S = 5.0
 #: How often a file may be replaced between its opening and its locking.
@@ -56,7 +56,7 @@ class HealthFile:
             self._held = self._taken()
         except OSError as error:
             raise ConfigurationError(
-                KEY, path, f"it cannot be written ({error.strerror or error}); name a file in a folder that this "
+                FILE_KEY, path, f"it cannot be written ({error.strerror or error}); name a file in a folder that this "
                 "process may write to"
             ) from error  # fmt: skip
 
@@ -80,23 +80,25 @@ class HealthFile:
                     os.close(held)
             if is_mine:
                 return held
-        raise ConfigurationError(KEY, self.path, remedy)
+        raise ConfigurationError(FILE_KEY, self.path, remedy)
 
     def beat(self, report: ProcessReport) -> None:
         """Write how the process is now; troubles are logged, once until it works again."""
-        if self._live_at is None or report.answer(Question.IS_LIVE):
+        if self._live_at is None or report.answer(ProbeQuestion.IS_LIVE):
             self._live_at = report.written_at
         try:
             self._write(report.summary().encode(), self._live_at)
         except OSError as error:
             self._failures += 1
             if self._failures == 1:
-                _log().warning("%s=%s cannot be written, and is only touched until it can: %s", KEY, self.path, error)
+                _log().warning(
+                    "%s=%s cannot be written, and is only touched until it can: %s", FILE_KEY, self.path, error
+                )
             with suppress(OSError):  # a full disk still takes a time
                 os.utime(self.place, (self._live_at, self._live_at))
             return
         if self._failures:
-            _log().warning("%s=%s is written again, after %d failures", KEY, self.path, self._failures)
+            _log().warning("%s=%s is written again, after %d failures", FILE_KEY, self.path, self._failures)
             self._failures = 0
 
     def _write(self, text: bytes, moment: float) -> None:

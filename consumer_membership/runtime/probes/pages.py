@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeAlias
 
-from consumer_membership.health.report import ProcessReport, Question
+from consumer_membership.health.report import ProbeQuestion, ProcessReport
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
 
@@ -64,9 +64,9 @@ class Pages:
     def _answer(self, request: ProbeRequest) -> ProbeAnswer:
         match request.path:
             case "/livez":
-                return self._verdict(Question.IS_LIVE, request)
+                return self._verdict(ProbeQuestion.IS_LIVE, request)
             case "/readyz":
-                return self._verdict(Question.IS_READY, request)
+                return self._verdict(ProbeQuestion.IS_READY, request)
             case "/health":
                 return self._shared_page("/health", self._health)
             case "/metrics":
@@ -74,7 +74,7 @@ class Pages:
             case _:
                 return refusal(404, f"there are {PATHS}")
 
-    def _verdict(self, question: Question, request: ProbeRequest) -> ProbeAnswer:
+    def _verdict(self, question: ProbeQuestion, request: ProbeRequest) -> ProbeAnswer:
         def page() -> ProbeAnswer:
             return _verdict(self._report(), question, request)
 
@@ -95,7 +95,7 @@ class Pages:
         return made[1]
 
 
-def _verdict(report: ProcessReport, question: Question, request: ProbeRequest) -> ProbeAnswer:
+def _verdict(report: ProcessReport, question: ProbeQuestion, request: ProbeRequest) -> ProbeAnswer:
     status = 200 if report.answer(question) else 503
     if request.takes_json:
         words = report.details() if request.is_verbose else report.summary()

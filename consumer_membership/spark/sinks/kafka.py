@@ -25,8 +25,8 @@ from consumer_membership.spark.batches import after
 from consumer_membership.spark.context import BatchFormat, SinkContext, SinkUse, name_record, notes_of
 from consumer_membership.spark.sinks.producer import (
     CALL_S,
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
+    FIRST_RETRY_PAUSE_S,
+    LONGEST_RETRY_PAUSE_S,
     TOPIC_S,
     Setting,
     TransactionalProducer,
@@ -140,7 +140,7 @@ class KafkaSink:
         attempts = Retrying(
             retry=retry_if_exception_type(_AbortedError),
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
+            wait=wait_random_exponential(multiplier=FIRST_RETRY_PAUSE_S, max=LONGEST_RETRY_PAUSE_S),
             reraise=True,
         )
         try:

@@ -37,7 +37,7 @@ Header: TypeAlias = tuple[str, bytes | str | None]
 
 #: Each call of a transaction, and each repetition of it while librdkafka says that it can be repeated.
 CALL_S, CALLS_S = 30.0, 90.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+FIRST_RETRY_PAUSE_S, LONGEST_RETRY_PAUSE_S = 0.1, 2.0
 #: While librdkafka's queue is full.
 _QUEUE_S = 0.1
 
@@ -201,7 +201,7 @@ class TransactionalProducer:
         Retrying(
             retry=retry_if_exception(_can_be_repeated),
             stop=stop_after_delay(CALLS_S),
-            wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
+            wait=wait_random_exponential(multiplier=FIRST_RETRY_PAUSE_S, max=LONGEST_RETRY_PAUSE_S),
             before_sleep=self._repeated,
             reraise=True,
         )(call)

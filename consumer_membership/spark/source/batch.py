@@ -12,14 +12,14 @@ from consumer_membership.spark.brokers import quiet
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.range_reader import ReadRange
 from consumer_membership.spark.source.logs import Logs
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition
 from consumer_membership.spark.source.options import Edge, SourceOptions
-from consumer_membership.spark.source.ranges import Share, tasks_of
+from consumer_membership.spark.source.ranges import TaskRanges, tasks_of
 
 _TIMEOUT_S = 30.0
 
 
-def batch_tasks(options: SourceOptions) -> list[Share]:
+def batch_tasks(options: SourceOptions) -> list[TaskRanges]:
     """What each task reads.
 
     Raises:
@@ -50,7 +50,7 @@ def batch_tasks(options: SourceOptions) -> list[Share]:
     return tasks_of(ranges, options.min_partitions, options.max_records)
 
 
-def _committed(consumer: Consumer, partitions: Collection[Partition]) -> Offsets:
+def _committed(consumer: Consumer, partitions: Collection[Partition]) -> OffsetsByPartition:
     try:
         found = consumer.committed([TopicPartition(*place) for place in partitions], _TIMEOUT_S)
     except KafkaException as failed:

@@ -23,9 +23,9 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.spark.batches import without_collections
 from consumer_membership.spark.range_reader import RangeReading, task_config
-from consumer_membership.spark.source.offsets import Json
+from consumer_membership.spark.source.offsets import JsonObject
 from consumer_membership.spark.source.options import SourceOptions, read_options
-from consumer_membership.spark.source.ranges import Share
+from consumer_membership.spark.source.ranges import TaskRanges
 from consumer_membership.spark.source.rows import RowMaker, source_schema
 from consumer_membership.spark.source.watchdog import Watchdog
 
@@ -75,7 +75,7 @@ class KafkaGroupSource(DataSource):
 class RangesPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: TaskRanges) -> None:
         super().__init__(share)
         self.share = share
 
@@ -140,11 +140,11 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         most = self._options().max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> JsonObject:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins."""
         return self._member().initial()
 
-    def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: ANN401, N802 - Spark's name
+    def latestOffset(self, start: JsonObject | None = None, limit: Any = None) -> JsonObject:  # noqa: ANN401, N802 - Spark's name
         """Where the next batch ends; before pyspark 4.2 Spark says neither its beginning nor a limit."""
         if limit is None:
             return self._member().latest(None, self._options().max_offsets)
@@ -154,11 +154,11 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         """The present ends are the query's."""
         self._member().prepare_for_available_now()
 
-    def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802 - Spark's name
         """For the query's progress (from pyspark 4.2)."""
         return self._member().report_latest()
 
-    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+    def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """What each task of a batch reads."""
         return [RangesPartition(share) for share in self._member().plan(start, end)]
 
@@ -166,7 +166,7 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         """The rows of a task."""
         return _Rows(self._options(), self._schema).read(partition)
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: JsonObject) -> None:
         """Everything before this is done."""
         self._member().commit(end)
 

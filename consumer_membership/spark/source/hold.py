@@ -16,7 +16,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.reader_member import ReaderMember
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition
 from consumer_membership.spark.source.options import SourceOptions
 
 _log = logging.getLogger("consumer_membership.spark.source")
@@ -36,7 +36,7 @@ class GroupHold:
         self._instance_id = options.instance_id
         # The driver's JVM starts the process of each source, so all sources of an application share its process id.
         self._client_id = f"spark-{options.instance_id}-{socket.gethostname()}-{os.getppid()}"
-        self._committed: Offsets = {}
+        self._committed: OffsetsByPartition = {}
         self._asked_at = 0.0
         self._topics: tuple[str, ...] = ()
         self._member = ReaderMember(
@@ -82,11 +82,11 @@ class GroupHold:
         # A partition that is new is read before the coordinator has heard of it; nobody else can have it.
         return view.state in (MemberState.STABLE, MemberState.ACK, MemberState.RECONCILE)
 
-    def committed(self, partitions: Iterable[Partition]) -> Offsets:
+    def committed(self, partitions: Iterable[Partition]) -> OffsetsByPartition:
         """What the group has committed of these."""
         return self._member.committed(partitions)
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: OffsetsByPartition) -> None:
         """Show where the query stands; without waiting, and what is refused is only logged and committed next time."""
         moved = [TopicPartition(*place, at) for place, at in offsets.items() if self._committed.get(place) != at]
         if not moved:

@@ -15,7 +15,7 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.source.offsets import Offsets, TopicIds
+from consumer_membership.spark.source.offsets import OffsetsByPartition, TopicIds
 from consumer_membership.spark.source.options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -99,15 +99,17 @@ class Logs:
                 found[topic] = str(topic_id)
         return found
 
-    def firsts(self, partitions: Collection[Partition]) -> Offsets:
+    def firsts(self, partitions: Collection[Partition]) -> OffsetsByPartition:
         """The first offset of each of these."""
         return log_offsets(self._consumer, partitions, EARLIEST) if partitions else {}
 
-    def ends(self, partitions: Collection[Partition]) -> Offsets:
+    def ends(self, partitions: Collection[Partition]) -> OffsetsByPartition:
         """The end of each of these; with `isolation.level=read_committed` that of finished transactions."""
         return log_offsets(self._consumer, partitions, LATEST) if partitions else {}
 
-    def at(self, name: str, bound: Bound, partitions: Collection[Partition], committed: Offsets) -> Offsets:
+    def at(
+        self, name: str, bound: Bound, partitions: Collection[Partition], committed: OffsetsByPartition
+    ) -> OffsetsByPartition:
         """Where reading begins or ends; `name` is the option that says so, `committed` is for `Edge.GROUP`.
 
         Raises:
@@ -136,7 +138,7 @@ class Logs:
         cluster = ConsumerConfig.from_mapping(named).with_servers().cluster_config()
         return AdminClient(cast("dict[str, str | int | float | bool]", cluster))
 
-    def _of_the_group(self, partitions: Collection[Partition], committed: Offsets) -> Offsets:
+    def _of_the_group(self, partitions: Collection[Partition], committed: OffsetsByPartition) -> OffsetsByPartition:
         missing = [each for each in partitions if each not in committed]
         found = {place: committed[place] for place in partitions if place in committed}
         if missing and self._options.reset is None:
@@ -149,7 +151,7 @@ class Logs:
             found |= self.ends(missing) if self._options.reset is Edge.LATEST else self.firsts(missing)
         return found
 
-    def _at_time(self, name: str, bound: AtTime, partitions: Collection[Partition]) -> Offsets:
+    def _at_time(self, name: str, bound: AtTime, partitions: Collection[Partition]) -> OffsetsByPartition:
         option = f"{name}Timestamp" if bound.everywhere is not None else f"{name}OffsetsByTimestamp"
         if bound.everywhere is None:
             _check_names(option, bound.by_partition, partitions)
@@ -170,7 +172,7 @@ class Logs:
             raise ConfigurationError(option, times[late[0]], remedy)
         return {**found, **(self.ends(late) if late else {})}
 
-    def _named(self, name: str, bound: Offsets, partitions: Collection[Partition]) -> Offsets:
+    def _named(self, name: str, bound: OffsetsByPartition, partitions: Collection[Partition]) -> OffsetsByPartition:
         _check_names(f"{name}Offsets", bound, partitions)
         found = dict(bound)
         for word, ask in ((EARLIEST_OFFSET, self.firsts), (LATEST_OFFSET, self.ends)):
@@ -179,7 +181,7 @@ class Logs:
         return found
 
 
-def _check_names(option: str, named: Offsets, partitions: Collection[Partition]) -> None:
+def _check_names(option: str, named: OffsetsByPartition, partitions: Collection[Partition]) -> None:
     for place in (*named, *partitions):
         if place not in named or place not in partitions:
             words = "is not read by this query" if place in named else "is not in it; -2 is its beginning, -1 its end"

@@ -23,13 +23,13 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.context import Partition
 
 #: The next offset of each partition.
-Offsets: TypeAlias = Mapping[Partition, int]
+OffsetsByPartition: TypeAlias = Mapping[Partition, int]
 #: What Kafka calls each topic, whatever its name: a topic made anew has another id.
 TopicIds: TypeAlias = Mapping[str, str]
 #: What Spark keeps: JSON.
-Json: TypeAlias = "dict[str, object]"
+JsonObject: TypeAlias = "dict[str, object]"
 
-VERSION = 1
+OFFSETS_VERSION = 1
 _REMEDY = "take the checkpoint that belongs to this query, or a new folder"
 
 
@@ -40,21 +40,21 @@ class StreamOffsets:
     `group` is None where spark-sql-kafka wrote it; `topic_ids` are those that are known.
     """
 
-    offsets: Offsets
+    offsets: OffsetsByPartition
     group: str | None
-    start: Offsets | None = None
+    start: OffsetsByPartition | None = None
     topic_ids: TopicIds = field(default_factory=dict)
 
-    def as_json(self) -> Json:
+    def as_json(self) -> JsonObject:
         """For Spark."""
-        found: Json = {"version": VERSION, "group": self.group}
+        found: JsonObject = {"version": OFFSETS_VERSION, "group": self.group}
         if self.topic_ids:
             found["topicIds"] = dict(sorted(self.topic_ids.items()))
         found["offsets"] = nested_offsets(self.offsets)
         return found if self.start is None else {**found, "start": nested_offsets(self.start)}
 
 
-def read_offsets(found: Json, group: str) -> StreamOffsets:
+def read_offsets(found: JsonObject, group: str) -> StreamOffsets:
     """What a checkpoint says, for a query of this group.
 
     Raises:
@@ -62,8 +62,8 @@ def read_offsets(found: Json, group: str) -> StreamOffsets:
     """
     if "version" not in found:
         return StreamOffsets(offsets=flat_offsets(found), group=None)
-    if found["version"] != VERSION:
-        remedy = f"this release reads version {VERSION}; update consumer-membership"
+    if found["version"] != OFFSETS_VERSION:
+        remedy = f"this release reads version {OFFSETS_VERSION}; update consumer-membership"
         raise ConfigurationError("checkpointLocation", f"offsets of version {found['version']}", remedy)
     if found.get("group") != group:
         remedy = (
@@ -83,7 +83,7 @@ def read_offsets(found: Json, group: str) -> StreamOffsets:
     )
 
 
-def nested_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+def nested_offsets(offsets: OffsetsByPartition) -> dict[str, dict[str, int]]:
     """By topic and number, in their order, as spark-sql-kafka has them."""
     by_topic: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, number), offset in sorted(offsets.items()):
@@ -103,7 +103,7 @@ def flat_offsets(found: object) -> dict[Partition, int]:
         raise ConfigurationError("checkpointLocation", found, f"these are no offsets of Kafka; {_REMEDY}") from None
 
 
-def limited(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
+def limited(start: OffsetsByPartition, ends: OffsetsByPartition, most: int | None) -> OffsetsByPartition:
     """The ends of a batch of about `most` offsets, each partition in proportion to what there is of it.
 
     Nothing that has a backlog is left out, so a batch may have a few offsets more, one for each partition.

@@ -10,10 +10,10 @@ from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange
 #: More of one partition than this is cut, so that a partition with most of the records does not stand for itself.
 MOST_OFFSETS = 1_000_000
 
-Share = tuple[ReadRange, ...]
+TaskRanges = tuple[ReadRange, ...]
 
 
-def tasks_of(ranges: Sequence[ReadRange], min_partitions: int | None, max_records: int | None) -> list[Share]:
+def tasks_of(ranges: Sequence[ReadRange], min_partitions: int | None, max_records: int | None) -> list[TaskRanges]:
     """What each task reads: every offset of these ranges once.
 
     A partition is one task's, cut where it has more than `max_records` (1,000,000 unless it is given) or where there
@@ -40,7 +40,7 @@ def _cut(whole: ReadRange, most: int) -> Iterable[ReadRange]:
         yield ReadRange(topic=whole.topic, partition=whole.partition, first=first, end=end)
 
 
-def _packed(pieces: Iterable[ReadRange]) -> Iterable[Share]:
+def _packed(pieces: Iterable[ReadRange]) -> Iterable[TaskRanges]:
     """Pieces together until there is enough for a task; pieces of one partition are never small."""
     gathered: list[ReadRange] = []
     for piece in pieces:

@@ -18,9 +18,16 @@ from consumer_membership.spark.context import Partition
 from consumer_membership.spark.range_reader import ReadRange
 from consumer_membership.spark.source.hold import GroupHold
 from consumer_membership.spark.source.logs import Logs
-from consumer_membership.spark.source.offsets import Json, Offsets, StreamOffsets, TopicIds, limited, read_offsets
+from consumer_membership.spark.source.offsets import (
+    JsonObject,
+    OffsetsByPartition,
+    StreamOffsets,
+    TopicIds,
+    limited,
+    read_offsets,
+)
 from consumer_membership.spark.source.options import SourceOptions
-from consumer_membership.spark.source.ranges import Share, tasks_of
+from consumer_membership.spark.source.ranges import TaskRanges, tasks_of
 from consumer_membership.spark.source.weights import RecordWeights
 
 _log = logging.getLogger("consumer_membership.spark.source")
@@ -54,24 +61,24 @@ class GroupStream:
         self._weights = RecordWeights(options)
         self._initial: StreamOffsets | None = None
         #: Where the last planned batch ended, in Spark's very words; None: none was planned, and Spark said nothing.
-        self._position: Json | None = None
+        self._position: JsonObject | None = None
         #: Partitions that no broker knows at present, and since when.
         self._away: dict[Partition, float] = {}
         #: Where the partitions ended when it was last asked; the ids are those of just these logs.
-        self._ends: Offsets = {}
+        self._ends: OffsetsByPartition = {}
         #: Where all batches of `Trigger.AvailableNow` end.
-        self._last_ends: Offsets | None = None
+        self._last_ends: OffsetsByPartition | None = None
         self._planned_at = monotonic()
         #: Spark asks up to a hundred times a second, also while a topic or every broker is away.
         self._ends_log = FailureLog(f"Group {self._group}: no new batch: looking up the ends of its partitions", _log)
 
     # ---- Spark's questions -------------------------------------------------------------------------------------------
 
-    def initial(self) -> Json:
+    def initial(self) -> JsonObject:
         """Where a query without a checkpoint begins: the same as long as this object lives."""
         return self._first().as_json()
 
-    def latest(self, start: Json | None = None, most: int | None = None) -> Json:
+    def latest(self, start: JsonObject | None = None, most: int | None = None) -> JsonObject:
         """Where the next batch ends, that begins at `start`, with about `most` offsets; `start` itself: none yet."""
         position = start or self._position
         begun_at = self._first() if position is None else self._read(position)
@@ -100,7 +107,7 @@ class GroupStream:
             return nothing_new
         return self._offsets_of(batch, start=begun if is_first else None).as_json()
 
-    def plan(self, start: Json, end: Json) -> list[Share]:
+    def plan(self, start: JsonObject, end: JsonObject) -> list[TaskRanges]:
         """What each task of this batch reads.
 
         Raises:
@@ -127,7 +134,7 @@ class GroupStream:
             ranges.append(ReadRange(topic=place[0], partition=place[1], first=first, end=max(first, last)))
         return tasks_of(ranges, self._options.min_partitions, self._options.max_records)
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: JsonObject) -> None:
         """Spark's word that everything before this is done."""
         self._hold.commit(self._of_ours(self._read(end).offsets))
 
@@ -135,7 +142,7 @@ class GroupStream:
         """From now on nothing is read beyond the present ends."""
         self._last_ends = self._available()
 
-    def report_latest(self) -> Json | None:
+    def report_latest(self) -> JsonObject | None:
         """The ends of the partitions, for the query's progress."""
         try:
             return self._offsets_of(self._available()).as_json()
@@ -148,16 +155,16 @@ class GroupStream:
 
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
-    def _read(self, found: Json) -> StreamOffsets:
+    def _read(self, found: JsonObject) -> StreamOffsets:
         return read_offsets(found, self._group)
 
-    def _is_initial(self, position: Json) -> bool:
+    def _is_initial(self, position: JsonObject) -> bool:
         return self._initial is not None and position == self.initial()
 
-    def _offsets_of(self, offsets: Offsets, start: Offsets | None = None) -> StreamOffsets:
+    def _offsets_of(self, offsets: OffsetsByPartition, start: OffsetsByPartition | None = None) -> StreamOffsets:
         return StreamOffsets(offsets=offsets, group=self._group, start=start, topic_ids=self._topic_ids)
 
-    def _of_ours(self, offsets: Offsets) -> Offsets:
+    def _of_ours(self, offsets: OffsetsByPartition) -> OffsetsByPartition:
         """Those of partitions that exist: of others nothing can be committed."""
         existing = set(self._partitions)
         return {place: at for place, at in offsets.items() if place in existing}
@@ -169,7 +176,7 @@ class GroupStream:
             self._initial = self._offsets_of(offsets)
         return self._initial
 
-    def _available(self) -> Offsets:
+    def _available(self) -> OffsetsByPartition:
         """How far could be read now, or by the end that `AvailableNow` has set."""
         if self._last_ends is not None:
             return self._last_ends
@@ -202,7 +209,9 @@ class GroupStream:
         self._partitions = tuple(sorted({*found, *self._away}))
         self._hold.follow(topics)
 
-    def _begun(self, begin: Offsets, ends: Offsets, others: Collection[str]) -> Offsets:
+    def _begun(
+        self, begin: OffsetsByPartition, ends: OffsetsByPartition, others: Collection[str]
+    ) -> OffsetsByPartition:
         """Where each partition of `ends` begins: new ones at their first offset, and those that were made anew.
 
         `others`: the topics that are known to be others than those of `begin`.
@@ -231,7 +240,7 @@ class GroupStream:
             return False
         return monotonic() - self._planned_at < self._options.max_delay_s
 
-    def _most(self, asked: int | None, begin: Offsets, ends: Offsets) -> int | None:
+    def _most(self, asked: int | None, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
         limits = [each for each in (asked, self._weights.most(begin, ends)) if each is not None]
         return min(limits) if limits else None
 

@@ -8,7 +8,7 @@ from confluent_kafka import Message, TopicPartition
 
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.spark.range_reader import task_config
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import OffsetsByPartition
 from consumer_membership.spark.source.options import SourceOptions
 
 #: How many records are weighed, of how many partitions at most, how long they are waited for, and how often.
@@ -24,7 +24,7 @@ class RecordWeights:
         self._mean = 0.0
         self._weighed_at = 0.0
 
-    def most(self, begin: Offsets, ends: Offsets) -> int | None:
+    def most(self, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
         """How many offsets of these weigh `maxBytesPerTrigger`; None: as many as there are."""
         backlog = [(end - begin[place], place) for place, end in ends.items() if end > begin[place]]
         if self._most_bytes is None or not backlog:

@@ -80,7 +80,7 @@ def test_endless_head_is_refused(at: ListenAddress) -> None:
 
 def test_who_is_slow_is_told_to_go(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request has some seconds from the first byte to the last, however steadily its bytes come."""
-    monkeypatch.setattr(connections, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(connections, "CONVERSATION_S", 0.2)
     with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
         opened.settimeout(0.01)
         heard = b""
@@ -143,7 +143,7 @@ def test_hosts_are_told_apart_by_address_or_by_ipv6_network(*, one: str, other: 
 
 def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of megabytes waits for its reader as long as a request may take, and others are answered meanwhile."""
-    monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(connections, "CONVERSATION_S", 0.5)
     probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), Told()
     probes.attend(HTTP, consumer)
     at = place(probes)

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 
 from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange
-from consumer_membership.spark.source.ranges import MOST_OFFSETS, Share, tasks_of
+from consumer_membership.spark.source.ranges import MOST_OFFSETS, TaskRanges, tasks_of
 
 
 def ranges(*sizes: int) -> list[ReadRange]:
@@ -15,7 +15,7 @@ def ranges(*sizes: int) -> list[ReadRange]:
     return [ReadRange(topic="t", partition=n, first=7, end=7 + size) for n, size in enumerate(sizes)]
 
 
-def sizes(tasks: list[Share]) -> list[list[int]]:
+def sizes(tasks: list[TaskRanges]) -> list[list[int]]:
     """Of each task's ranges."""
     return [[each.offsets for each in task] for task in tasks]
 

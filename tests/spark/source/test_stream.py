@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, DataLossError, FatalGroupError, FencedError
-from consumer_membership.spark.source.offsets import Json
+from consumer_membership.spark.source.offsets import JsonObject
 from consumer_membership.spark.source.options import read_options
 from consumer_membership.spark.source.stream import GroupStream
 from consumer_membership.types import OffsetAndMetadata
@@ -50,13 +50,13 @@ def until(is_so: object) -> None:
     Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.02), retry=retry_if_not_result(bool))(is_so)  # type: ignore[arg-type]  # a function
 
 
-def read(stream: GroupStream, start: Json, end: Json) -> dict[tuple[str, int], tuple[int, int]]:
+def read(stream: GroupStream, start: JsonObject, end: JsonObject) -> dict[tuple[str, int], tuple[int, int]]:
     """What the tasks of a batch read, from where to where."""
     pieces = [piece for task in stream.plan(start, end) for piece in task]
     return {piece.place: (piece.first, piece.end) for piece in pieces}
 
 
-def offsets(found: Json) -> dict[str, dict[str, int]]:
+def offsets(found: JsonObject) -> dict[str, dict[str, int]]:
     """Of a checkpoint."""
     return found["offsets"]  # type: ignore[return-value]  # the source's own form
 
