@@ -4,7 +4,11 @@ Everybody keeps what it owns (with racks: what matches), the rest is dealt to wh
 subscribers first. Whoever has most gives to those who have least and may have it. Then, again beginning with whoever
 has most: if a member with at least two fewer can be reached by a chain of moves (a gives a partition to b, b one to c,
 and so forth: only the two ends get another load), the cheapest such chain is taken. Java moves single partitions only
-and stops where a chain would be needed. At last comes home what can (`returns`).
+and stops where a chain would be needed. At last partitions return to their racks and owners (`returns`).
+
+Chains are no luxury: without them the results for 34 of Java's golden groups are less even than Java's, and the sum of
+all differences over the rolling restarts of `returns` is 19 % larger where each member has its own topics, and 11 %
+larger where a new version subscribes another topic.
 
 A chain costs what it moves out of racks, then what it takes from owners; what it may bring into racks or back to owners
 is not counted, so that no cost is negative (`returns` counts it).

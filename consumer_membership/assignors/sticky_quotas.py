@@ -3,8 +3,8 @@
 Of P partitions and M members, P mod M members get one more than the others' P div M. Everybody keeps what it owns up to
 its quota, lowest numbers first, so that what is given up is spread over the topics; the larger quota goes to those who
 fill it with what they own. The rest is dealt out in turn: first up to the smaller quota, then one each. No balanced
-result keeps more. With racks, only what matches is kept and dealt first; what remains
-comes home as far as it can (`returns`).
+result keeps more. With racks, only what matches is kept and dealt first; at last partitions return to their racks and
+owners (`returns`).
 """
 
 from __future__ import annotations
