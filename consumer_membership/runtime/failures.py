@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.log_lines import PackageLog
 
-logger = RoomLog("consumer_membership.network", "BROKER")
+logger = PackageLog("consumer_membership.network", "BROKER")
 
 
-def is_told(count: int) -> bool:
+def is_logged_again(count: int) -> bool:
     """Whether something that came so many times in a row is written again: the 1st, 10th, 100th, ... time."""
     return str(count).strip("0") == "1"
 
@@ -23,7 +23,7 @@ class FailureLog:
 
     __slots__ = ("_count", "_log", "_what")
 
-    def __init__(self, what: str, log: logging.Logger | RoomLog = logger) -> None:
+    def __init__(self, what: str, log: logging.Logger | PackageLog = logger) -> None:
         self._what = what
         self._log = log
         self._count = 0
@@ -38,7 +38,7 @@ class FailureLog:
         self._count += 1
         if self._count == 1:
             self._log.warning("%s: failed (%s)", self._what, reason)
-        elif is_told(self._count):
+        elif is_logged_again(self._count):
             self._log.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
         else:
             self._log.debug("%s: failed %d times (%s)", self._what, self._count, reason)

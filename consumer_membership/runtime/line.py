@@ -64,8 +64,8 @@ class EndOffsetsQuestion:
     answer: Future[EndOffsets] = field(default_factory=Future)
 
 
-Question: TypeAlias = CommittedOffsetsQuestion | EndOffsetsQuestion
-Post: TypeAlias = Event | Question
+ApplicationQuestion: TypeAlias = CommittedOffsetsQuestion | EndOffsetsQuestion
+Post: TypeAlias = Event | ApplicationQuestion
 
 
 class RefusedError(GroupError):
@@ -190,7 +190,7 @@ class Line:
             self.has_sent = True
         self._post(events)
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: ApplicationQuestion) -> None:
         """Send this question, and start the thread.
 
         The thread's end cancels the answer, whether the thread ends later or has ended already.

@@ -83,7 +83,7 @@ class ConsumerLines:
         # As librdkafka's own queue it has no bound: a member that is not polled has soon nothing more to say.
         self._waiting: deque[_Line] = deque()
 
-    def belong_to_this_thread(self) -> None:
+    def attach_to_this_thread(self) -> None:
         """What this thread logs from now on is this consumer's."""
         _OF_THIS_THREAD.lines = self
 
@@ -92,8 +92,8 @@ class ConsumerLines:
         is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[room.name])
         if self._logger is None:
             return is_debugged
-        is_told = is_debugged if level == logging.DEBUG else _SYSLOG[level] <= self._settings.level
-        return is_told and _is_on(self._logger, level)
+        is_wanted = is_debugged if level == logging.DEBUG else _SYSLOG[level] <= self._settings.level
+        return is_wanted and _is_on(self._logger, level)
 
     def write(self, room: logging.Logger, level: int, facility: str, text: str) -> None:
         """Bring this line to where the application looks, unless the room's own logger brings it there."""
@@ -102,14 +102,14 @@ class ConsumerLines:
             if not wanted or wanted - there:
                 only = wanted - there if wanted & there else None
                 self._waiting.append(_Line(level, (facility, self._name, text), only))
-                self._later(self.tell)
+                self._later(self.flush)
         elif not any(_is_stderr(handler) for handler in _handlers(room, level)):
             # A process may have closed its stderr, or have none.
             with suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(f"%{_SYSLOG[level]}|{time.time():.3f}|{facility}|{self._name}| {text}\n")
                 sys.stderr.flush()
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Give the application's logger what waits for it, on the thread that polls."""
         while self._waiting and self._logger is not None:
             try:
@@ -126,7 +126,7 @@ def lines_of(
     return ConsumerLines(settings, logger, later) if logger is not None or settings.contexts else None
 
 
-class RoomLog:
+class PackageLog:
     """A room's logger, for what may be a consumer's line: `lines` if they are given, else those of the thread."""
 
     __slots__ = ("_lines", "_name", "facility")

@@ -11,17 +11,23 @@ import pytest
 from consumer_membership.membership.effects import ApplicationEffect, LeaveCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line, Post, Question
+from consumer_membership.runtime.line import (
+    ApplicationQuestion,
+    CommittedOffsetsQuestion,
+    EndOffsetsQuestion,
+    Line,
+    Post,
+)
 from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S
 
 
-def question_of_commits() -> Question:
+def question_of_commits() -> ApplicationQuestion:
     """A question for committed offsets."""
     return CommittedOffsetsQuestion(partitions=frozenset(), timeout_s=1.0)
 
 
-def question_of_ends() -> Question:
+def question_of_ends() -> ApplicationQuestion:
     """A question for end offsets."""
     return EndOffsetsQuestion(partitions=frozenset())
 
@@ -120,7 +126,7 @@ def test_orders_of_one_call_come_at_once_and_leave_the_wake_up_set(line: Line) -
 
 
 @pytest.mark.parametrize("question", [question_of_commits, question_of_ends])
-def test_close_cancels_waiting_and_later_questions(line: Line, question: Callable[[], Question]) -> None:
+def test_close_cancels_waiting_and_later_questions(line: Line, question: Callable[[], ApplicationQuestion]) -> None:
     """The end of the thread cancels every question, and later events are dropped."""
     waiting, later = question(), question()
     line.ask(waiting)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_membership.config import ConsumerConfig, LogSettings
-from consumer_membership.runtime.log_lines import ConsumerLines, RoomLog, lines_of
+from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, lines_of
 
 ROOM = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
@@ -89,12 +89,12 @@ def settings(*contexts: str, level: int = 6) -> LogSettings:
     return LogSettings(contexts=frozenset(contexts), level=7 if contexts else level)
 
 
-def log_of(lines: ConsumerLines | None, room: str = ROOM, facility: str = "HEARTBEAT") -> RoomLog:
+def log_of(lines: ConsumerLines | None, room: str = ROOM, facility: str = "HEARTBEAT") -> PackageLog:
     """A room's log that belongs to one consumer."""
-    return RoomLog(room, facility, lines)
+    return PackageLog(room, facility, lines)
 
 
-def everything(log: RoomLog) -> None:
+def everything(log: PackageLog) -> None:
     """A line of each level."""
     log.debug("d")
     log.info("i %d", 1)
@@ -207,11 +207,11 @@ def test_thread_says_whose_line_it_is(logger: logging.Logger, kept: Kept) -> Non
     """What many consumers' connections log through is shared; each member has a thread of its own."""
     polls = Polls()
     lines = lines_of(settings("broker"), logger, polls.calls.append)
-    shared = RoomLog(NETWORK, "BROKER")
+    shared = PackageLog(NETWORK, "BROKER")
 
     def member() -> None:
         assert lines is not None
-        lines.belong_to_this_thread()
+        lines.attach_to_this_thread()
         shared.debug("mine")
 
     for action in (member, lambda: shared.debug("another's")):
@@ -226,7 +226,7 @@ def test_thread_says_whose_line_it_is(logger: logging.Logger, kept: Kept) -> Non
 def test_room_logs_as_before(caplog: pytest.LogCaptureFixture) -> None:
     """With the place of the caller, for handlers that write it."""
     with caplog.at_level("INFO", ROOM):
-        RoomLog(ROOM, "X").info("a %s", "b")
+        PackageLog(ROOM, "X").info("a %s", "b")
     (record,) = caplog.records
     assert (record.name, record.getMessage(), record.filename) == (ROOM, "a b", "test_log_lines.py")
 

@@ -25,11 +25,11 @@ from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
-from consumer_membership.runtime.failures import is_told
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.failures import is_logged_again
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MembershipThread
 
-_LOG = RoomLog("consumer_membership.session", "EVENT")
+_LOG = PackageLog("consumer_membership.session", "EVENT")
 
 EventCallback: TypeAlias = Callable[[LifecycleEvent], object]
 
@@ -70,7 +70,7 @@ class EventRegistration:
             text = "A callback of on_event raised at the event '%s', %d times by now; it is called again all the same"
             if self._failures == 1:
                 _LOG.error(text, event.kind.value, 1, exc_info=error)
-            elif is_told(self._failures):
+            elif is_logged_again(self._failures):
                 _LOG.error(text, event.kind.value, self._failures, exc_info=error)
 
 
@@ -152,7 +152,7 @@ class EventQueue:
         return self._dropped_in_all if is_full else 0
 
     def _tell(self, dropped: int) -> None:
-        if dropped and is_told(dropped):
+        if dropped and is_logged_again(dropped):
             _LOG.warning(
                 "Callbacks of on_event are too slow: %d events wait for them, and %d were dropped by now",
                 WAITING,

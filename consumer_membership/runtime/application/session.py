@@ -48,7 +48,7 @@ from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.runtime.application.statistics import Progress, rewritten
 from consumer_membership.runtime.line import Line, Snapshot
-from consumer_membership.runtime.log_lines import RoomLog, lines_of
+from consumer_membership.runtime.log_lines import PackageLog, lines_of
 from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
 from consumer_membership.types import (
     ASSIGNMENT_LOST_CODE,
@@ -110,7 +110,7 @@ class Session:
             config.fetcher_config, callbacks, self._rewrite, self._note_statistics, self.line.wake_up
         )
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
-        self._log = RoomLog("consumer_membership.session", "SESSION", self._lines)
+        self._log = PackageLog("consumer_membership.session", "SESSION", self._lines)
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         thread_settings = ThreadSettings(
             member=self._settings,
@@ -619,7 +619,7 @@ class Session:
                     return
             self._part_and_shut_down(errors)
         if self._lines is not None:
-            self._lines.tell()
+            self._lines.flush()
         if errors:
             raise errors[0]
 

@@ -14,7 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.errors import AuthenticationError, TransportError
-from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Exchange, Frames, LeaveRequest
+from consumer_membership.runtime.guardian.leave_requests import (
+    HELLO,
+    QUESTION,
+    Exchange,
+    Frames,
+    HostPort,
+    LeaveRequest,
+)
 from consumer_membership.wire.codec import Message, decode
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 
@@ -47,7 +54,7 @@ def load_for(request: LeaveRequest) -> None:
         from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
 
 
-def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
+def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
     """What this broker answers in the newest version that both sides know, within the time that is left.
 
     The resolver of names has its own limits.
@@ -65,11 +72,11 @@ def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames, left_s
             version = newest(frames, offered, api)
             return decode(api, version, exchange(frames[version], QUESTION))
     except OSError as error:
-        raise NoAnswerError(f"{shown(broker)}: {error.strerror or error}") from error
+        raise NoAnswerError(f"{printable(broker)}: {error.strerror or error}") from error
     except (TransportError, UnicodeError) as error:
-        raise NoAnswerError(f"{shown(broker)}: {error}") from error
+        raise NoAnswerError(f"{printable(broker)}: {error}") from error
     except CredentialsRefusedError as error:
-        raise CredentialsRefusedError(f"{shown(broker)}: {error}") from error
+        raise CredentialsRefusedError(f"{printable(broker)}: {error}") from error
 
 
 def newest(known: Iterable[int], offered: BrokerVersions, api: Api) -> int:
@@ -102,7 +109,7 @@ def _authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, e
         raise CredentialsRefusedError(str(error)) from error
 
 
-def shown(address: Address) -> str:
+def printable(address: HostPort) -> str:
     """The address as people write it, without a NUL character."""
     host, port = address[0].replace("\0", "\\x00"), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -128,7 +135,7 @@ def _refuse_impossible(host: str, port: int) -> None:
 
 
 @contextlib.contextmanager
-def _connected(request: LeaveRequest, broker: Address, left_s: TimeLeft) -> Iterator[socket.socket]:
+def _connected(request: LeaveRequest, broker: HostPort, left_s: TimeLeft) -> Iterator[socket.socket]:
     host, port = broker
     _refuse_impossible(host, port)
     # Bytes spare the codec for international names, which is slow to import.

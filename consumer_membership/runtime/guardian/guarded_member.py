@@ -71,7 +71,7 @@ class GuardedMember:
                 self._guardian.tend()
             return
         self._told = identity
-        self._guardian.tell(self._key, None if identity is None else self._request(view.group_id, identity))
+        self._guardian.update(self._key, None if identity is None else self._request(view.group_id, identity))
 
     def _identity(self, view: MembershipView) -> _Identity | None:
         if not _may_leave(view):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: One frame for each version in which the request may be sent.
 Frames: TypeAlias = Mapping[int, bytes]
-Address: TypeAlias = tuple[str, int]
+HostPort: TypeAlias = tuple[str, int]
 
 #: Sends a frame with this number to one broker and returns the answer.
 Exchange: TypeAlias = Callable[[bytes, int], bytes]
@@ -37,8 +37,8 @@ class LeaveRequest(NamedTuple):
     member_id: str
     instance_id: str | None
     member_epoch: int | None
-    coordinator: Address
-    bootstrap_servers: tuple[Address, ...]
+    coordinator: HostPort
+    bootstrap_servers: tuple[HostPort, ...]
     address_family: int
     client_id: str
     tls: TlsSettings | None
@@ -141,6 +141,6 @@ def _frames(said: object) -> Frames:
     return {int(version): bytes.fromhex(frame) for version, frame in frames.items()}
 
 
-def _address(pair: object) -> Address:
-    host, port = cast("Address", pair)
+def _address(pair: object) -> HostPort:
+    host, port = cast("HostPort", pair)
     return str(host), int(port)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, TimeLeft, ask, shown
-from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
+from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, TimeLeft, ask, printable
+from consumer_membership.runtime.guardian.leave_requests import HostPort, LeaveRequest
 from consumer_membership.wire.codec import Message
 from consumer_membership.wire.versions import Api
 
 #: How long a leave is tried: most of a session's 45 s, after which it is pointless.
-PATIENCE_S = 30.0
+LEAVE_PATIENCE_S = 30.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
@@ -32,7 +32,7 @@ class Level(Enum):
     WARNING = "WARNING"
 
 
-class Outcome(NamedTuple):
+class LeaveOutcome(NamedTuple):
     """What became of one leave, in words."""
 
     level: Level
@@ -46,10 +46,10 @@ class _LoadingError(NoAnswerError):
 def leave(
     request: LeaveRequest,
     *,
-    patience_s: float = PATIENCE_S,
+    patience_s: float = LEAVE_PATIENCE_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Outcome:
+) -> LeaveOutcome:
     """Send this leave until the coordinator has answered it, or `patience_s` is over, whatever it waits for then."""
     give_up_at = clock() + patience_s
 
@@ -57,7 +57,7 @@ def leave(
         return give_up_at - clock()
 
     backoff_s = _BACKOFF_S
-    coordinator: Address | None = request.coordinator
+    coordinator: HostPort | None = request.coordinator
     while True:
         try:
             if coordinator is None:
@@ -75,7 +75,7 @@ def leave(
         backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
 
-def _leave_at(request: LeaveRequest, coordinator: Address, left_s: TimeLeft) -> Outcome:
+def _leave_at(request: LeaveRequest, coordinator: HostPort, left_s: TimeLeft) -> LeaveOutcome:
     if request.member_epoch is None:
         way, words = "LeaveGroup", None
         code = _code_of_leave_group(ask(request, coordinator, Api.LEAVE_GROUP, request.leave, left_s))
@@ -83,11 +83,11 @@ def _leave_at(request: LeaveRequest, coordinator: Address, left_s: TimeLeft) -> 
         way = f"epoch {request.member_epoch}"
         answer = ask(request, coordinator, Api.CONSUMER_GROUP_HEARTBEAT, request.leave, left_s)
         code, words = answer.error_code, answer.error_message
-    place = f"coordinator {shown(coordinator)}"
+    place = f"coordinator {printable(coordinator)}"
     if code == 0:
-        return Outcome(Level.INFO, f"left on its behalf ({way}) at {place}")
+        return LeaveOutcome(Level.INFO, f"left on its behalf ({way}) at {place}")
     if code in _GONE:
-        return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[code]}")
+        return LeaveOutcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[code]}")
     if code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
         kind = _LoadingError if code == _LOADING else NoAnswerError
         raise kind(f"{place} answers error code {code}")
@@ -102,11 +102,11 @@ def _code_of_leave_group(answer: Message) -> int:
     return code
 
 
-def _failed(why: str) -> Outcome:
-    return Outcome(Level.WARNING, f"could not leave on its behalf{why}; its session's end removes it")
+def _failed(why: str) -> LeaveOutcome:
+    return LeaveOutcome(Level.WARNING, f"could not leave on its behalf{why}; its session's end removes it")
 
 
-def _find(request: LeaveRequest, left_s: TimeLeft) -> Address:
+def _find(request: LeaveRequest, left_s: TimeLeft) -> HostPort:
     """The group's coordinator, as the first broker that answers names it."""
     reasons = []
     for broker in request.bootstrap_servers:
@@ -117,7 +117,7 @@ def _find(request: LeaveRequest, left_s: TimeLeft) -> Address:
             continue
         if found.error_code == 0:
             return found.host, found.port
-        reasons.append(f"{shown(broker)} knows no coordinator: error code {found.error_code}")
+        reasons.append(f"{printable(broker)} knows no coordinator: error code {found.error_code}")
     raise NoAnswerError("; ".join(reasons) or "no broker is known")
 
 

@@ -114,16 +114,16 @@ class Guardian:
     def __init__(self, script: Path = _SCRIPT, *, follows_forks: bool = False) -> None:
         self._script = script
         self._keys = itertools.count(1)
-        self.begin_anew()
+        self.reset()
         if follows_forks and hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.begin_anew)
+            os.register_at_fork(after_in_child=self.reset)
 
     @property
     def pid(self) -> int | None:
         """The guardian's process id, None where none runs."""
         return None if self._process is None else self._process.pid
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """In a forked child: another process's guardian is not to be spoken to, nor kept waiting by the pipe's copy."""
         process: GuardianProcess | None = getattr(self, "_process", None)
         if process is not None:
@@ -140,7 +140,7 @@ class Guardian:
         """A key for one more member."""
         return next(self._keys)
 
-    def tell(self, key: int, request: LeaveRequest | None) -> None:
+    def update(self, key: int, request: LeaveRequest | None) -> None:
         """This is to be done for the member with this key; None: nothing any more."""
         with self._lock:
             line = line_of(key, request)

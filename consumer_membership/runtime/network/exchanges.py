@@ -45,9 +45,9 @@ from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import BrokerVersions
 
 #: What a member sends to its coordinator.
-Order: TypeAlias = SendHeartbeat | CommitOffsets | ClassicEffect
+CoordinatorEffect: TypeAlias = SendHeartbeat | CommitOffsets | ClassicEffect
 #: What becomes of it.
-Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed | CommitAnswered | ClassicEvent
+ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed | CommitAnswered | ClassicEvent
 
 #: Why nothing can be sent before a lookup.
 NOT_KNOWN = "the coordinator is not known"
@@ -72,10 +72,10 @@ class _Exchange:
     """
 
     build: Callable[[BrokerVersions, str, Any], Call]
-    read: Callable[[Message, str, Any], Outcome]
+    read: Callable[[Message, str, Any], ExchangeOutcome]
     #: The broker does not offer the API, or not what is needed of it: a rejection with UNSUPPORTED_VERSION.
-    unsupported: Callable[[Any, BrokerError], Outcome]
-    failed: Callable[[Any, str], Outcome]
+    unsupported: Callable[[Any, BrokerError], ExchangeOutcome]
+    failed: Callable[[Any, str], ExchangeOutcome]
     purpose: Purpose = Purpose.GROUP
     ends_connection: bool = True
 
@@ -86,7 +86,7 @@ def _not_sent(order: SendJoin | SendSync | SendClassicHeartbeat | SendClassicLea
 
 def _rejected(
     kind: type[JoinRejected | SyncRejected | ClassicHeartbeatRejected],
-) -> Callable[[SendJoin | SendSync | SendClassicHeartbeat, BrokerError], Outcome]:
+) -> Callable[[SendJoin | SendSync | SendClassicHeartbeat, BrokerError], ExchangeOutcome]:
     return lambda order, error: kind(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error)
 
 
@@ -104,7 +104,7 @@ _CLASSIC_COMMIT: Final = replace(
     read=classic_answers.offset_commit,
 )
 
-_EXCHANGES: Mapping[type[Order], _Exchange] = MappingProxyType(
+_EXCHANGES: Mapping[type[CoordinatorEffect], _Exchange] = MappingProxyType(
     {
         SendHeartbeat: _Exchange(
             build=lambda versions, group_id, order: requests.consumer_group_heartbeat(
@@ -154,12 +154,12 @@ async def exchange(
     cluster: Cluster,
     coordinator: BrokerAddress | None,
     group_id: str,
-    order: Order,
+    order: CoordinatorEffect,
     timeout_s: float,
     *,
     is_classic: bool = False,
     on_write: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> ExchangeOutcome:
     """What becomes of this order; `on_write` is called right before it is written.
 
     `is_classic`: a commit is one of a member of the classic protocol. A join is answered when the group has gathered,

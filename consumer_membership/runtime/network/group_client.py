@@ -52,7 +52,7 @@ class GroupClient:
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
-        return _granted(descriptions.consumer_group_description(message, group_id))
+        return _raise_if_error(descriptions.consumer_group_description(message, group_id))
 
     async def describe_classic_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
@@ -61,7 +61,7 @@ class GroupClient:
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
-        return _granted(descriptions.classic_group_description(message, group_id))
+        return _raise_if_error(descriptions.classic_group_description(message, group_id))
 
     async def remove_members(
         self,
@@ -78,14 +78,14 @@ class GroupClient:
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
         )
-        return _granted(answers.removals(message, group_id, members))
+        return _raise_if_error(answers.removals(message, group_id, members))
 
     async def all_committed(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """Everything that the group committed and the asker may see; nothing for a group that does not exist."""
         message = await self._ask(coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id))
-        return _granted(answers.all_committed(message, group_id))
+        return _raise_if_error(answers.all_committed(message, group_id))
 
     async def fetch_committed(
         self,
@@ -172,7 +172,7 @@ def _offset_fetch(
     )
 
 
-def _granted(answer: AnswerT | BrokerError) -> AnswerT:
+def _raise_if_error(answer: AnswerT | BrokerError) -> AnswerT:
     """The answer, unless it is an error."""
     if isinstance(answer, BrokerError):
         raise BrokerRefusal(answer, retriable=is_retriable(answer.code), rediscover=answer.code in _ELSEWHERE)

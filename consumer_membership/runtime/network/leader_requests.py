@@ -22,7 +22,7 @@ from consumer_membership.membership.classic.exchanges import (
     TopicsNotDescribed,
 )
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
 from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, unreached
@@ -33,7 +33,7 @@ from consumer_membership.types import FATAL_CODE, BrokerError
 if TYPE_CHECKING:
     from consumer_membership.assignors.checked import Checked
 
-_LOG = RoomLog("consumer_membership.membership", "ASSIGNOR")
+_LOG = PackageLog("consumer_membership.membership", "ASSIGNOR")
 
 
 class LeaderRequests:

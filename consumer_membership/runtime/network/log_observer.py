@@ -37,8 +37,8 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.failures import is_told
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.failures import is_logged_again
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
 #: The states whose entry an operator wants to see without asking for details.
@@ -87,7 +87,7 @@ class LogObserver:
     """Writes joins, assignments, leaves and fences at INFO, refusals at WARNING and ERROR, the rest at DEBUG."""
 
     def __init__(self) -> None:
-        self._log = RoomLog("consumer_membership.membership", _OTHER)
+        self._log = PackageLog("consumer_membership.membership", _OTHER)
         self._repeated: tuple[str, int] = ("", 0)
         self._chosen = ""
 
@@ -242,7 +242,7 @@ class LogObserver:
         self._repeated = (text, count)
         if count == 1:
             self._log.warning("%s", text)
-        elif is_told(count):
+        elif is_logged_again(count):
             self._log.warning("%s (%d times in a row)", text, count)
 
 

@@ -61,14 +61,14 @@ from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.line import EndOffsets, RefusedError, UnansweredError
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import KnownCommit
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import (
     NOT_KNOWN,
     REQUEST_TIMEOUT_S,
-    Order,
-    Outcome,
+    CoordinatorEffect,
+    ExchangeOutcome,
     exchange,
     unreached,
 )
@@ -94,9 +94,9 @@ from consumer_membership.types import (
 )
 from consumer_membership.wire.error_codes import ErrorCode
 
-_LOG = RoomLog("consumer_membership.network", "BROKER")
+_LOG = PackageLog("consumer_membership.network", "BROKER")
 
-Performer: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
+Handler: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
 
 #: What a member of either protocol orders of the network, and of its assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
@@ -145,7 +145,7 @@ class MemberRequests:
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
         leader = LeaderRequests(cluster, member)
         #: Who performs which order.
-        self.performers: Mapping[type[NetworkOrder], Performer] = MappingProxyType(
+        self.handlers: Mapping[type[NetworkOrder], Handler] = MappingProxyType(
             {
                 SendHeartbeat: self._heartbeat,
                 CommitOffsets: self._commit,
@@ -167,13 +167,15 @@ class MemberRequests:
 
     async def answer_to(self, order: NetworkOrder) -> GroupEvent:
         """Perform this order; what came of it. Never raises for what a broker, the network or an assignor does."""
-        return await self.performers[type(order)](order)
+        return await self.handlers[type(order)](order)
 
     # ---- with the coordinator ----------------------------------------------------------------------------------------
 
     async def _exchange(
-        self, order: Order, look: Callable[[BrokerAddress, Turn], Awaitable[Outcome | None]] | None = None
-    ) -> Outcome:
+        self,
+        order: CoordinatorEffect,
+        look: Callable[[BrokerAddress, Turn], Awaitable[ExchangeOutcome | None]] | None = None,
+    ) -> ExchangeOutcome:
         """Send this order in its turn (`outbox`), after a look at the group that may make it unnecessary."""
         coordinator = self._member.coordinator
         if coordinator is None:
@@ -193,13 +195,15 @@ class MemberRequests:
             turn.end()
 
     @staticmethod
-    def _write(order: Order, turn: Turn) -> None:
+    def _write(order: CoordinatorEffect, turn: Turn) -> None:
         turn.write()
         if isinstance(order, SendJoin | SendSync):
             # It may wait at the coordinator for other members: nothing waits for its answer.
             turn.end()
 
-    async def _send(self, order: Order, coordinator: BrokerAddress | None, on_write: Callable[[], None]) -> Outcome:
+    async def _send(
+        self, order: CoordinatorEffect, coordinator: BrokerAddress | None, on_write: Callable[[], None]
+    ) -> ExchangeOutcome:
         timeout_s = REQUEST_TIMEOUT_S
         if isinstance(order, SendSync):
             timeout_s = SYNC_TIMEOUT_S
@@ -216,7 +220,7 @@ class MemberRequests:
             on_write=on_write,
         )
 
-    async def _heartbeat(self, order: SendHeartbeat) -> Outcome:
+    async def _heartbeat(self, order: SendHeartbeat) -> ExchangeOutcome:
         """One heartbeat; a join that may convert a living classic group looks at it first.
 
         Between the look and the join such a group may begin: it is converted then.
@@ -271,13 +275,13 @@ class MemberRequests:
             coordinator, self._member.settings.group_id, [instance], _COMES_BACK, REQUEST_TIMEOUT_S
         )
 
-    async def _rebalancing(self, order: SendJoin | SendSync) -> Outcome:
+    async def _rebalancing(self, order: SendJoin | SendSync) -> ExchangeOutcome:
         """One JoinGroup or SyncGroup is under way at most: the coordinator would keep a newer one waiting behind it."""
         if self._member.coordinator is not None:
             self._give_up_rebalance(asyncio.current_task())
         return await self._exchange(order)
 
-    async def _leave(self, order: SendClassicLeave) -> Outcome:
+    async def _leave(self, order: SendClassicLeave) -> ExchangeOutcome:
         if self._member.coordinator is not None:
             self._give_up_rebalance(None)
         return await self._exchange(order)
@@ -287,7 +291,7 @@ class MemberRequests:
             self._rebalance.cancel()
         self._rebalance = following
 
-    async def _commit(self, order: CommitOffsets) -> Outcome:
+    async def _commit(self, order: CommitOffsets) -> ExchangeOutcome:
         outcome = await self._exchange(order)
         answer = outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome
         if isinstance(answer, CommitAnswered):

@@ -55,7 +55,7 @@ class Totals:
         value = point.value - before
         return Point(name=point.name, value=value, is_total=True, attributes=point.attributes, since=since)
 
-    def were_told(self, points: tuple[Point, ...], at: float) -> None:
+    def mark_pushed(self, points: tuple[Point, ...], at: float) -> None:
         """A broker has these, as they were at this moment."""
         self._told = {(point.name, point.attributes): point.value for point in points if point.is_total}
         self._told_at = at
@@ -127,7 +127,7 @@ class Telemetry:
         )
         answer = await self._answer(pushed)
         if answer is not None and session.pushed(answer, self._clock()):
-            self._totals.were_told(points, at)
+            self._totals.mark_pushed(points, at)
 
     async def _answer(self, asked: Awaitable[Message]) -> Message | None:
         """The answer; None: nobody gave one, and the session knows."""

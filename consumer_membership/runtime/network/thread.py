@@ -37,7 +37,7 @@ from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line
-from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
@@ -53,12 +53,12 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
     from consumer_membership.runtime.network.telemetry import Telemetry
 
-_LOG = RoomLog("consumer_membership.network", "BROKER")
+_LOG = PackageLog("consumer_membership.network", "BROKER")
 
 AnswerT = TypeVar("AnswerT")
 
 #: How often the thread looks whether the application polls and is given records.
-SAMPLE_S = 0.25
+PROGRESS_SAMPLE_S = 0.25
 #: The same while the member waits for nothing and no record comes: this part of max.poll.interval.ms, so late may a
 #: missed poll be noticed then. Four looks a second are two thirds of what an idle member's thread does.
 CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
@@ -199,7 +199,7 @@ class MemberLoop:
         self._sample_timer: asyncio.TimerHandle | None = None
         #: Whether `progress` is sampled seldom, since no record has come for a while; the application reads it.
         self.is_calm = False
-        self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
+        self._calm_s = max(PROGRESS_SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
         self._measure = settings.measure
         self._rack_id = settings.member.rack_id
@@ -231,12 +231,12 @@ class MemberLoop:
         loop = self._loop
         asyncio.set_event_loop(loop)
         if self._lines is not None:
-            self._lines.belong_to_this_thread()
+            self._lines.attach_to_this_thread()
         if not self._has_servers:
             _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
         try:
             loop.call_soon(self.take_posts)
-            self._sample_in(SAMPLE_S)
+            self._sample_in(PROGRESS_SAMPLE_S)
             loop.run_forever()
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
@@ -304,7 +304,7 @@ class MemberLoop:
         """See whether the application polled and was given records; the hot path of `poll()` then says nothing."""
         self._look()
         is_calm = self._line.view.waits_for is None and self._loop.time() - self._delivered_at >= ACTIVE_S
-        self._sample_in(self._calm_s if is_calm else SAMPLE_S)
+        self._sample_in(self._calm_s if is_calm else PROGRESS_SAMPLE_S)
 
     def _look(self) -> None:
         """Tell the core of polls and records that it has not heard of."""
@@ -320,13 +320,13 @@ class MemberLoop:
     def sample_soon(self) -> None:
         """End the calm: a poll is noticed quickly again."""
         if self.is_calm:
-            self._sample_in(SAMPLE_S)
+            self._sample_in(PROGRESS_SAMPLE_S)
 
     def _sample_in(self, delay_s: float) -> None:
         if self._sample_timer is not None:
             self._sample_timer.cancel()
         self._sample_timer = self._loop.call_later(delay_s, self._sample)
-        self.is_calm = delay_s > SAMPLE_S
+        self.is_calm = delay_s > PROGRESS_SAMPLE_S
 
     # ---- the core ----
 

@@ -45,7 +45,7 @@ _RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
 
 #: How long a peer that took the connection may be silent until that is told: a broker answers within milliseconds, one
 #: that is busy or far away within this. The attempt goes on until its own time is over.
-SILENCE_S = 2.0
+SILENT_AFTER_S = 2.0
 
 
 #: The socket module's number of each.
@@ -315,7 +315,7 @@ async def _open(
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)
             stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
-            silence = loop.call_later(SILENCE_S, _tell_silence, connection, security.tls is not None, on_silence)
+            silence = loop.call_later(SILENT_AFTER_S, _tell_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
             if connection.is_open:  # else the socket is gone, and `ready` says why
                 # asyncio switches Nagle's algorithm off by itself.
@@ -343,8 +343,8 @@ def _tell_silence(
 ) -> None:
     if not connection.has_heard:
         listener = "a Kafka listener with TLS" if is_encrypted else "a Kafka listener"
-        words = f"{connection.peer} accepted the connection and has not answered for {SILENCE_S:g} s; is it {listener}?"
-        on_silence(words)
+        silence = f"accepted the connection and has not answered for {SILENT_AFTER_S:g} s"
+        on_silence(f"{connection.peer} {silence}; is it {listener}?")
 
 
 def _explained(error: ssl.SSLError) -> str:

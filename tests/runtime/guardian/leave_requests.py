@@ -17,8 +17,8 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.guarded_member import GuardedMember
-from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
-from consumer_membership.runtime.guardian.leaving import Outcome, leave
+from consumer_membership.runtime.guardian.leave_requests import HostPort, LeaveRequest
+from consumer_membership.runtime.guardian.leaving import LeaveOutcome, leave
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import BrokerAddress, GroupProtocol
@@ -34,7 +34,7 @@ class NotedGuardian(Guardian):
         self.told: list[tuple[int, LeaveRequest | None]] = []
         self.tended = 0
 
-    def tell(self, key: int, leave_request: LeaveRequest | None) -> None:
+    def update(self, key: int, leave_request: LeaveRequest | None) -> None:
         """Remember it."""
         self.told.append((key, leave_request))
 
@@ -45,7 +45,7 @@ class NotedGuardian(Guardian):
 
 def view(
     state: MemberState = MemberState.STABLE,
-    coordinator: Address | None = ("127.0.0.1", 9092),
+    coordinator: HostPort | None = ("127.0.0.1", 9092),
     *,
     member_id: str = "m",
     instance_id: str | None = None,
@@ -61,8 +61,8 @@ def view(
 
 
 def leave_request(
-    coordinator: Address,
-    bootstrap: Iterable[Address] = (),
+    coordinator: HostPort,
+    bootstrap: Iterable[HostPort] = (),
     *,
     member_id: str = "m",
     instance_id: str | None = None,
@@ -114,7 +114,7 @@ class OneAttempt(Clock):
         self.now = math.inf
 
 
-def left(request: LeaveRequest, clock: Clock | None = None) -> Outcome:
+def left(request: LeaveRequest, clock: Clock | None = None) -> LeaveOutcome:
     """What became of this leave, in virtual time."""
     clock = clock or Clock()
     return leave(request, clock=clock, sleep=clock.sleep)

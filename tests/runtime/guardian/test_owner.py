@@ -30,7 +30,7 @@ from consumer_membership.runtime.network.guarding import GUARDIAN as guardian
 from tests.runtime.guardian.leave_requests import leave_request
 place = (sys.argv[1], int(sys.argv[2]))
 def leaver(name, key=None):
-    guardian.tell(key or guardian.new_key(), leave_request(place, member_id=name))
+    guardian.update(key or guardian.new_key(), leave_request(place, member_id=name))
 """
 
 
@@ -76,7 +76,7 @@ def test_one_guardian_for_all_members_of_a_process(broker: ScriptedBroker, log: 
 
 def test_no_guardian_before_there_is_a_member(broker: ScriptedBroker, log: Path) -> None:
     """Nothing is started for a consumer that never joins."""
-    with application(broker, log, "guardian.tell(1, None); guardian.tend(); say(guardian.pid); order()") as app:
+    with application(broker, log, "guardian.update(1, None); guardian.tend(); say(guardian.pid); order()") as app:
         assert app.hears() == ["None"]
         assert psutil.Process(app.process.pid).children() == []
 
@@ -88,7 +88,7 @@ leaver("one", 1); leaver("gone", 2); leaver("two", 3)
 before = guardian.pid
 say("guardian", before)
 order()
-guardian.tell(2, None)
+guardian.update(2, None)
 while guardian.pid in (None, before):
     time.sleep(0.01)
     guardian.tend()
@@ -218,7 +218,7 @@ def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest
     failing = tmp_path / "script.py"
     failing.write_text(f"open({str(marks)!r}, 'a').write('x')")
     guardian = Guardian(failing)
-    guardian.tell(1, leave_request(("127.0.0.1", 1)))
+    guardian.update(1, leave_request(("127.0.0.1", 1)))
 
     def is_over() -> bool:
         guardian.tend()
@@ -237,7 +237,7 @@ say("guardian", guardian.pid)
 order()
 for number in range(2000):
     leaver(f"two-{number}", 2)
-guardian.tell(1, None)
+guardian.update(1, None)
 say("told")
 order()
 deadline = time.monotonic() + 20
@@ -380,7 +380,7 @@ def test_program_that_is_no_interpreter_is_not_started_once_more(
     """A frozen application or a server that embeds Python: the log says so, and the consumer works without."""
     monkeypatch.setattr(f"sys.{attribute}", value, raising=False)
     guardian = Guardian()
-    guardian.tell(1, leave_request(("127.0.0.1", 1)))
+    guardian.update(1, leave_request(("127.0.0.1", 1)))
     assert guardian.pid is None
     assert "is no Python interpreter" in caplog.text
 
@@ -391,9 +391,9 @@ def test_init_of_a_container_is_told_that_it_has_no_guard(
     """The kernel kills everything in a PID namespace whose init ends."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.owner._INIT", os.getpid())
     guardian = Guardian()
-    guardian.tell(1, leave_request(broker.servers[0]))
+    guardian.update(1, leave_request(broker.servers[0]))
     assert "This process is PID 1" in caplog.text
     assert guardian.pid is not None
     os.kill(guardian.pid, signal.SIGKILL)
     os.waitpid(guardian.pid, 0)
-    guardian.begin_anew()
+    guardian.reset()

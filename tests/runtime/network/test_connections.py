@@ -244,7 +244,7 @@ def test_silent_port_is_told_once_long_before_the_attempt_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A warning, and a call for each attempt; who gives up waiting for the connection hears of it, too."""
-    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def act(pool: Connections) -> tuple[list[str], tuple[str, ...], str]:
@@ -268,7 +268,7 @@ def test_silent_port_is_told_once_long_before_the_attempt_ends(
 
 def test_broker_that_answers_at_last_was_silent_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was slow: nothing is remembered of that."""
-    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     gate = Gate()
 
     def held_back(request: Received) -> Answer:

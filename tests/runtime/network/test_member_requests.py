@@ -41,7 +41,7 @@ from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import fetch_answer_v9, leave_answer
 
-Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
+ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 LOOK, LEAVE, BEAT = Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT
 OF_GROUPS = {LOOK, LEAVE, BEAT}
@@ -61,12 +61,12 @@ def requests() -> MemberRequests:
 
 def test_every_order_of_the_network_has_its_performer(requests: MemberRequests) -> None:
     """An order that the table lacks would end the membership thread."""
-    assert requests.performers.keys() == set(get_args(NetworkOrder))
+    assert requests.handlers.keys() == set(get_args(NetworkOrder))
 
 
 def test_every_exchange_with_the_coordinator_is_in_the_table() -> None:
     """Likewise."""
-    assert exchanges._EXCHANGES.keys() == set(get_args(exchanges.Order))
+    assert exchanges._EXCHANGES.keys() == set(get_args(exchanges.CoordinatorEffect))
 
 
 # ---- classic groups that are left as they are ------------------------------------------------------------------------
@@ -102,12 +102,12 @@ def group(
 
 def requested(
     described: Callable[[Received], Answer] | Answer, order: SendHeartbeat, left: Answer = None, partitions: int = 1
-) -> tuple[Outcome, list[Api]]:
+) -> tuple[ExchangeOutcome, list[Api]]:
     """What becomes of a heartbeat, and which requests were sent for it."""
     script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1), leave=left)
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
-    async def act(cluster: Cluster) -> Outcome:
+    async def act(cluster: Cluster) -> ExchangeOutcome:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         outcome = await MemberRequests(cluster, member, start, lambda _: None).answer_to(order)
@@ -119,7 +119,9 @@ def requested(
         return outcome, [api for request in broker.requests() if (api := Api(request.api_key)) in OF_GROUPS]
 
 
-def joined(described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True) -> tuple[Outcome, int]:
+def joined(
+    described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True
+) -> tuple[ExchangeOutcome, int]:
     """What becomes of a join, and how often it was sent."""
     outcome, sent = requested(described, replace(beat(epoch=0), refuse_conversion=refuse_conversion))
     return outcome, sent.count(BEAT)

@@ -163,6 +163,6 @@ def test_totals_count_from_the_beginning_or_from_what_was_told() -> None:
     totals = Totals(100.0)
     (gauge, total), told = (POINTS[0], POINTS[1]), POINTS[:2]
     assert totals.since(told, is_delta=False) == (gauge, Point(name=total.name, value=5.0, is_total=True, since=100.0))
-    totals.were_told(told, 160.0)
+    totals.mark_pushed(told, 160.0)
     assert totals.since(told, is_delta=False)[1].since == 100.0
     assert totals.since(told, is_delta=True)[1] == Point(name=total.name, value=0.0, is_total=True, since=160.0)

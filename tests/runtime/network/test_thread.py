@@ -841,7 +841,7 @@ def test_poll_that_no_sample_has_seen_counts(
     broker: ScriptedBroker, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """max.poll.interval.ms: before it is called over, the application's progress is looked at."""
-    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
     one = join(max_poll_interval_s=0.5)
     poll_until(lambda: one.owns(6), "six partitions", one)
     seen = len(broker.requests(HEARTBEAT))
@@ -853,10 +853,10 @@ def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
-    monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
+    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
-    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
     one.thread.sample_soon()
     poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
 
@@ -865,10 +865,10 @@ def test_member_that_waits_for_something_is_not_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll may be what its reconciliation waits for."""
-    monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
+    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
-    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
     script.forget_group("group")
     poll_until(lambda: one.line.view.waits_for is not None and not one.thread.is_calm, "the end of the calm", one)
@@ -876,7 +876,7 @@ def test_member_that_waits_for_something_is_not_calm(
 
 def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the view's last error, while the attempt to connect goes on."""
-    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     with listening() as server:
         line = Line()
         settings = ThreadSettings(
