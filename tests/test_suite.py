@@ -13,7 +13,7 @@ import pytest
 
 from tests.__main__ import SPARK_TESTS
 from tests.support.full import NAMED
-from tests.support.order import LONGEST
+from tests.support.order import FIRST, SPARK_SESSION
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -58,13 +58,27 @@ def test_floor_5_has_its_brokers_from_the_pool() -> None:
 @pytest.mark.slow
 def test_what_is_left_to_the_full_run_exists() -> None:
     """Each pattern matches a test as pytest collects it; otherwise a renamed test would be back in the gate."""
-    files = sorted({pattern.partition("::")[0] for pattern in NAMED})
+    files = sorted({name_of(path) for pattern in NAMED for path in ROOT.glob(pattern.partition("::")[0])})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [pattern for pattern in NAMED if not any(fnmatchcase(one, pattern) for one in collected)] == []
 
 
-@pytest.mark.parametrize("name", [*LONGEST, *SPARK_TESTS])
+@pytest.mark.parametrize("name", [*FIRST, *SPARK_TESTS])
 def test_files_that_are_named_exist(name: str) -> None:
     """In the order of files, and in the newest Spark's tests."""
     assert (ROOT / name).exists()
+
+
+def test_one_process_has_all_tests_of_the_spark_session() -> None:
+    """A file of the gate that uses the session is listed; otherwise another process would start a second session."""
+    left_to_full = {pattern.removesuffix("::*") for pattern in NAMED}
+    sessions = {"spark", "spark_session"}
+    users = {
+        name_of(path)
+        for path in sorted((TESTS / "spark").rglob("test_*.py"))
+        for function in functions(path)
+        for argument in function.args.args
+        if argument.arg in sessions and argument.annotation and ast.unparse(argument.annotation) == "SparkSession"
+    }
+    assert users - left_to_full == set(SPARK_SESSION)

@@ -1,8 +1,8 @@
 """What `python -m tests` leaves to `python -m tests --full`: which tests, and why.
 
-The gate is for each change: the newest broker, fifty seeds, and of what is shown several times at length the shortest.
-The full run is for an issue that is said to be resolved. Each test that is left to it has the marker `full` with its
-reason; a test gets it here, by a parameter or by its name, so that all of them stand in one place.
+The gate is for each change: the newest broker, fifty seeds, and the shortest of several tests that show the same. The
+full run is for an issue that is said to be resolved. Each test that is left to it has the marker `full` with its
+reason; a test gets the marker here, by a parameter or by its name, so that all of them are in one place.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.support.versions import NEWEST, OLDEST, OTHERS
 OLDER_BROKER = "an older broker than the newest"
 MORE_SEEDS = "more seeds of the same search"
 AT_LENGTH = "at length what another test shows sooner"
+BENCHMARKS = "the arithmetic of benchmarks, which no change of the package touches"
 
 #: Parameters by which a test has an older broker, themselves or in a tuple; "oldest-eager" is one, too.
 _OLDER = ("oldest", OLDEST, *(version for version in OTHERS if version != NEWEST), "Kafka 3.9")
@@ -32,6 +33,16 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_security.py::test_oldest_*": OLDER_BROKER,
         "tests/spark/test_brokers_assignment.py::test_broker_that_does_not_know_it_*": OLDER_BROKER,
         "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
+        "tests/benchmarks/test_*.py::*": BENCHMARKS,
+        # Each example a second time, which goes on where the first run ended: test_runs.py and test_data_source.py show
+        # that; the gate runs each example once.
+        "tests/test_examples.py::test_spark_*[[]twice]": AT_LENGTH,
+        # Minutes of search on a busy machine: the stage `exploration` searches the same worlds as far as its time goes,
+        # and the smaller worlds here are searched to their end.
+        "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
+        "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
+        # The page is as large with commits every second.
+        "tests/observe/test_timeline.py::test_ten_minutes_*[[]4]": AT_LENGTH,
         # Three nodes: test_coordinator.py stops one of them, too.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.

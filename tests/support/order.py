@@ -1,59 +1,83 @@
-"""The order in which the processes of a run get test files: the longest first, and one Spark session's together.
+"""The order in which the processes of a run get test files, and which files one process gets together.
 
-Nothing but time hangs on it: a file that is missing here comes when it comes.
+Only time depends on it: a file that is missing here comes behind those that are listed.
 """
 
 from __future__ import annotations
 
-#: Tests of one session in one process; a second session would cost half a gigabyte and ten seconds.
+#: Files that use the session of `tests/spark/conftest.py`: one process runs them all, because a second session costs a
+#: JVM of half a gigabyte, and half a minute until it is warm.
 SPARK_SESSION = (
+    "tests/spark/test_secured.py",
     "tests/spark/test_group_read.py",
+    "tests/spark/test_doctor.py",
     "tests/spark/test_runs.py",
     "tests/spark/test_sleepers.py",
-    "tests/spark/test_doctor.py",
+    "tests/spark/source/test_data_source.py",
+    "tests/spark/test_folders.py",
     "tests/spark/test_compaction.py",
-    "tests/spark/test_secured.py",
     "tests/spark/test_pickling.py",
     "tests/spark/sinks/test_in_spark.py",
     "tests/spark/sinks/test_kafka_in_drain.py",
     "tests/spark/sinks/test_parquet.py",
 )
 
-#: Those that take longest on two idle cores, without waiting for a core.
-LONGEST = (
+#: The longest ones first. Neighbors use the same kind of broker, which is stopped when no file has used it for long.
+FIRST = (
     *SPARK_SESSION,
     "tests/spark/test_clusters.py",
-    "tests/devbroker/test_jvm.py",
-    "tests/integration/test_migration.py",
-    "tests/spark/test_speculation.py",
-    "tests/integration/test_static_members.py",
     "tests/test_examples.py",
-    "tests/integration/test_exactly_once.py",
-    "tests/integration/test_security.py",
-    "tests/integration/test_zombies.py",
+    "tests/devbroker/test_jvm.py",
+    "tests/frameworks/test_frameworks.py",
+    # Secured listeners, as tests/spark/test_secured.py.
     "tests/integration/test_guardian_secured.py",
+    "tests/integration/test_security.py",
+    "tests/devbroker/test_listeners.py",
+    # Rules about who may do what, as tests/spark/test_group_read.py; the second and third file: groups of one member.
+    "tests/integration/test_static_members.py",
+    "tests/integration/test_refusals.py",
+    "tests/integration/test_membership.py",
+    "tests/admin/test_survey.py",
+    "tests/integration/test_admin.py",
+    "tests/spark/test_board.py",
+    "tests/spark/test_brokers_assignment.py",
+    # Transactions.
+    "tests/integration/test_exactly_once.py",
+    "tests/spark/sinks/test_producer.py",
+    # Groups that are converted.
+    "tests/integration/test_migration.py",
+    "tests/cli/test_timeline.py",
+    # Strict brokers.
+    "tests/integration/test_error_messages.py",
+    "tests/integration/test_epoch_of_outsiders.py",
+    "tests/integration/test_full_classic_group.py",
+    # Short sessions, or Kafka's own settings.
+    "tests/integration/test_kubelet.py",
+    "tests/integration/test_prefetched_records.py",
+    "tests/spark/test_speculation.py",
+    "tests/integration/test_zombies.py",
     "tests/integration/test_classic_callbacks.py",
     "tests/integration/test_coordinator.py",
     "tests/integration/test_classic_sessions.py",
-    "tests/integration/test_error_messages.py",
-    "tests/integration/test_membership.py",
     "tests/integration/test_kills.py",
     "tests/integration/test_guardian.py",
     "tests/integration/test_mixed_groups.py",
     "tests/spark/test_member.py",
     "tests/spark/sinks/test_kafka.py",
-    "tests/devbroker/test_listeners.py",
+    # Without a broker.
     "tests/simulation/test_profiles.py",
     "tests/exploration/test_exploration.py",
+    "tests/recorder/test_replay.py",
+    "tests/observe/test_timeline.py",
 )
 
 
 def scope(nodeid: str) -> str:
-    """What is run by one process: a file, or all files of one Spark session."""
+    """Return what one process runs together: a file, or all files of the Spark session."""
     path = nodeid.partition("::")[0]
-    return "one Spark session" if path in SPARK_SESSION else path
+    return "the Spark session" if path in SPARK_SESSION else path
 
 
 def rank(path: str) -> int:
-    """The place of a test file; the others keep theirs behind those that are known."""
-    return LONGEST.index(path) if path in LONGEST else len(LONGEST)
+    """Return the place of a test file; files that are not listed share the last one."""
+    return FIRST.index(path) if path in FIRST else len(FIRST)
