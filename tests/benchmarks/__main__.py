@@ -8,60 +8,22 @@ import secrets
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import consumer_membership
 from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
-from tests.benchmarks.bench import Bench, tell, types_of
-from tests.benchmarks.figures import (
-    aio,
-    assignors,
-    bounce,
-    classic,
-    classic_crash,
-    codec,
-    crash,
-    crash_rounds,
-    guardian,
-    handoffs,
-    idle,
-    imports,
-    memory,
-    observability,
-    scale_out,
-    secured_start,
-    spark,
-    spark_growth,
-    spark_recovery,
-    spark_scale,
-    spark_source,
-    standstill,
-    throughput,
-)
-from tests.benchmarks.figures import start as start_figure
+from tests.benchmarks.bench import Bench, tell
+from tests.benchmarks.figures import spark_recovery
+from tests.benchmarks.table import FIGURES, by_default, in_words, measured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from tests.benchmarks.bench import Figure
 
 _RESULTS = Path(__file__).parent / "results"
-
-FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
-    module.NAME: module.run
-    for module in (
-        *(imports, codec, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
-        *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
-        *(aio, observability, spark, spark_source, spark_recovery, spark_growth, spark_scale),
-    )
-}
-ONLY_BY_NAME = frozenset(
-    {spark.NAME, spark_source.NAME, spark_recovery.NAME, spark_growth.NAME, spark_scale.NAME, secured_start.NAME}
-)
-"""They need pyspark and minutes each, or a broker of their own."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,10 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in asked.names or by_default():
             began = time.monotonic()
             tell(f"--- {name}")
-            known = bench.groups()
-            figure = FIGURES[name](bench)
-            new = {group: kind for group, kind in bench.groups().items() if group not in known}
-            figures.append(replace(figure, notes=(*figure.notes, types_of(new))) if new else figure)
+            figures.append(measured(FIGURES[name], bench))
             print(report.figure_markdown(figures[-1]), flush=True)
             tell(f"--- {name} took {time.monotonic() - began:.0f} s")
             _write(asked.output, run, figures)
@@ -94,11 +53,6 @@ def main(arguments: list[str] | None = None) -> int:
     failed = report.missed(figures)
     print("no bound is missed" if not failed else "bounds missed:\n  " + "\n  ".join(failed))
     return 1 if failed else 0
-
-
-def by_default() -> list[str]:
-    """The figures of a run that names none."""
-    return [name for name in FIGURES if name not in ONLY_BY_NAME]
 
 
 def _write(folder: Path, run: report.Circumstances, figures: list[Figure]) -> None:
@@ -119,8 +73,13 @@ def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    named = ", ".join(name for name in FIGURES if name in ONLY_BY_NAME)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=__doc__,
+        epilog=f"figures, with the unit, the sides, the workers and the bounds:\n{in_words()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    named = ", ".join(name for name in FIGURES if name not in by_default())
     which = f"which figures; by default {', '.join(by_default())}; only where they are named: {named}"
     parser.add_argument("names", nargs="*", type=_name, help=which)
     parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")

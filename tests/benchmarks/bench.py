@@ -49,13 +49,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured figure: what was measured, the bounds, and what a reader must know of both."""
+    """One measured figure: what was measured, the bounds, and what a reader must know of both.
 
-    name: str
+    The harness (`table.measured`) adds the name and the machine's load at the beginning.
+    """
+
     title: str
     series: tuple[Series, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
+    name: str = ""
     began_load: float = 0.0
 
 

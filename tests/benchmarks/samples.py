@@ -97,11 +97,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A bound and what was measured against it."""
+    """A bound and what was measured against it; the limit is one of values in this unit."""
 
     bound: str
     measured: str
     verdict: Verdict
+    limit: float
+    unit: str
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -110,35 +112,30 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def ecdf(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The values in order, and beside each the share of values up to it."""
-    ordered = sorted(values)
-    return ordered, [rank / len(ordered) for rank in range(1, len(ordered) + 1)]
-
-
 def at_most(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
     """Whether a value is not above its limit."""
-    return _check(bound, measured, f"limit {amount(limit, unit)}", unit, rests_on, lambda value: value <= limit)
+    return _check(bound, measured, limit, unit, rests_on, lambda value: value <= limit)
 
 
 def at_least(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
     """Whether a value is not below its limit."""
-    return _check(bound, measured, f"limit {amount(limit, unit)}", unit, rests_on, lambda value: value >= limit)
+    return _check(bound, measured, limit, unit, rests_on, lambda value: value >= limit)
 
 
 def _check(
     bound: str,
     measured: float | None,
-    limit: str,
+    limit: float,
     unit: str,
     rests_on: Sequence[Series],
     holds: Callable[[float], bool],
 ) -> Check:
     failed = [f"{len(series.failures)} failed in '{series.label}'" for series in rests_on if series.failures]
     ours_failed = any(series.failures for series in rests_on if series.is_ours)
-    words = ["not measured" if measured is None else amount(measured, unit), limit, *failed]
+    words = ["not measured" if measured is None else amount(measured, unit), f"limit {amount(limit, unit)}", *failed]
     passes = measured is not None and not ours_failed and holds(measured)
-    return Check(bound=bound, measured="; ".join(words), verdict=Verdict.PASS if passes else Verdict.FAIL)
+    verdict = Verdict.PASS if passes else Verdict.FAIL
+    return Check(bound=bound, measured="; ".join(words), verdict=verdict, limit=limit, unit=unit)
 
 
 def ratio_at_least(
@@ -155,6 +152,11 @@ def differences_at_most(
     """Whether the median of paired differences is not above its limit, or nobody can tell."""
     strict = at_most(bound, statistics.median(differences) if differences else None, limit, unit, rests_on)
     return _judged_by(median_interval(differences), strict, rests_on, lambda least, _: least <= limit)
+
+
+def median_above_at_most(bound: str, ours: Series, raw: Series, limit: float, unit: str) -> Check:
+    """Whether our median is not above raw's by more than the limit."""
+    return at_most(bound, difference(median_of(ours), median_of(raw)), limit, unit, [ours, raw])
 
 
 def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:

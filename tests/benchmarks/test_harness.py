@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import report
+from tests.benchmarks import report, table
 from tests.benchmarks.bench import Bench, Figure, counted_in, types_of
 from tests.benchmarks.builders import bench, callback, record, series
 from tests.benchmarks.figures.guardian import waits_after
@@ -19,16 +21,17 @@ from tests.benchmarks.groups import (
     owned_by,
     tally,
 )
+from tests.benchmarks.plots import draw
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.proxy import with_address
 from tests.benchmarks.samples import (
     Check,
+    Series,
     Verdict,
     amount,
     at_least,
     at_most,
     difference,
-    ecdf,
     median_interval,
     median_of,
     p90_of,
@@ -74,11 +77,6 @@ def test_series_without_values_has_no_summary() -> None:
     assert (empty.summary, median_of(empty), p90_of(empty)) == (None, None, None)
 
 
-def test_ecdf_ends_at_one() -> None:
-    """Each value adds its share, equal ones too."""
-    assert ecdf([0.3, 0.1, 0.1, 0.2]) == ([0.1, 0.1, 0.2, 0.3], [0.25, 0.5, 0.75, 1.0])
-
-
 @pytest.mark.parametrize(
     ("measured", "verdict"), [(0.39, Verdict.PASS), (0.4, Verdict.PASS), (0.41, Verdict.FAIL), (None, Verdict.FAIL)]
 )
@@ -97,7 +95,13 @@ def test_own_failure_fails_the_bound() -> None:
     """A consumer that sometimes does not work at all keeps no bound, however fast the other rounds were."""
     check = at_most("a bound", 0.1, 0.4, "s", [series(0.1, 0.1, failures=1)])
 
-    assert check == Check(bound="a bound", measured="0.100 s; limit 0.400 s; 1 failed in 'ours'", verdict=Verdict.FAIL)
+    assert check == Check(
+        bound="a bound",
+        measured="0.100 s; limit 0.400 s; 1 failed in 'ours'",
+        verdict=Verdict.FAIL,
+        limit=0.4,
+        unit="s",
+    )
 
 
 def test_failure_of_the_other_side_is_shown() -> None:
@@ -322,6 +326,37 @@ def test_report_shows_bounds_and_failures() -> None:
     assert [sample["value"] for sample in plain["figures"][0]["series"][0]["samples"]] == [1.0, 2.0]
     assert plain["figures"][0]["checks"][0]["verdict"] == "FAIL"
     assert report.missed([figure]) == ["a bound"]
+
+
+def test_picture_is_of_what_was_measured(tmp_path: Path) -> None:
+    """A panel for each unit, with wide and with negative values; without a sample there is no picture."""
+    wide = Series(label="wide", unit="msg/s")
+    for value in (1.0, 1_000.0):
+        wide.add(value)
+    checks = (at_most("a bound", 1.5, 1.0, "s"),)
+    figure = Figure(name="start", title="Start", series=(series(-1.0, 2.0), series(), wide), checks=checks)
+    assert draw(figure, tmp_path) == tmp_path / "start.png"
+    assert (tmp_path / "start.png").stat().st_size > 10_000
+    assert draw(Figure(name="none", title="None", series=(series(),), checks=()), tmp_path) is None
+
+
+def test_table_has_every_figure_and_every_worker() -> None:
+    """Each module of a figure is in one row, and each program of a worker in a row or in the harness."""
+    folder = Path(table.__file__).parent
+    modules = sorted(row.measure.__module__.rpartition(".")[2] for row in table.ROWS)
+    assert modules == sorted(path.stem for path in (folder / "figures").glob("[!_]*.py"))
+    programs = {path.stem for path in (folder / "workers").glob("*.py") if "__main__" in path.read_text()}
+    assert {name for row in table.ROWS for name in row.workers} == programs - {"bulk", "stream"}
+
+
+def test_harness_refuses_a_figure_that_is_not_the_one_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table would name a unit that the figure does not have; otherwise the figure gets its name and load."""
+    monkeypatch.setattr(Bench, "groups", lambda _: {})
+    figure = Figure(title="Start", series=(series(1.0),), checks=())
+    row = table.Row(name="start", measure=lambda _: figure, compares="ours", unit="s", bounds=())
+    assert table.measured(row, bench(rounds=None)).name == "start"
+    with pytest.raises(ValueError, match=r"start has no series in MiB"):
+        table.measured(replace(row, unit="MiB"), bench(rounds=None))
 
 
 def test_waits_after_a_kill_are_those_of_the_first_records_behind_it() -> None:

@@ -22,6 +22,7 @@ from tests.benchmarks.figures.spark_recovery import (
     replacement,
 )
 from tests.benchmarks.samples import Verdict
+from tests.benchmarks.table import FIGURES, by_default
 from tests.benchmarks.workers.spark_marks import Mark
 from tests.benchmarks.workers.spark_turns import Turn
 
@@ -161,4 +162,4 @@ def test_growth_goes_to_sixteen_times() -> None:
 def test_some_figures_run_only_where_they_are_named() -> None:
     """Spark's need pyspark, and minutes each; the secured start another broker."""
     by_name = {"spark", "spark-recovery", "spark-growth", "spark-source", "spark-scale", "secured-start"}
-    assert runner.FIGURES.keys() - set(runner.by_default()) == by_name
+    assert FIGURES.keys() - set(by_default()) == by_name

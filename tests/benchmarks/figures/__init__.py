@@ -1,1 +1,1 @@
-"""One module per figure; each has `NAME`, `run(bench) -> Figure`, and perhaps a plot."""
+"""One module for each figure: `run(bench)` measures it. `tests/benchmarks/table.py` lists them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from consumer_membership.types import TopicPartition
     from tests.benchmarks.bench import Bench
-
-NAME = "assignors"
 
 ASSIGNORS = ("sticky", "cooperative-sticky")
 CHANGES = ("fresh", "one lost", "one joined")
@@ -41,7 +38,6 @@ def label(assignor: str, change: str, members: int) -> str:
 
 def run(bench: Bench) -> Figure:
     """Assign to a new group, then without one member, then with another one."""
-    began_load = os.getloadavg()[0]
     labels = [label(a, change, members) for a in ASSIGNORS for change in CHANGES for members in SIZES]
     series = {name: Series(label=name, unit="s", is_ours=True) for name in labels}
     spread = Series(label="partitions of one member more than of another, at most", unit="", is_ours=True)
@@ -52,7 +48,6 @@ def run(bench: Bench) -> Figure:
                 spread.add(max(group.spreads))
     largest = [series[label(a, change, SIZES[-1])] for a in ASSIGNORS for change in CHANGES]
     return Figure(
-        name=NAME,
         title="Classic protocol: the leader's computation, members x partitions",
         series=(*series.values(), spread),
         checks=(
@@ -68,7 +63,6 @@ def run(bench: Bench) -> Figure:
         notes=(
             "equal subscriptions; one joined is for cooperative-sticky the second round, after what moves was revoked",
         ),
-        began_load=began_load,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.benchmarks.bench import Bench, Side
-
-NAME = "bounce"
 
 FACTOR = 2.0
 _GIVE_UP_S = 30.0
@@ -71,7 +68,6 @@ class Bounced:
 
 def run(bench: Bench) -> Figure:
     """Bounce one member after the other in groups of both sides, in turns."""
-    began_load = os.getloadavg()[0]
     sides = (bench.ours(), bench.raw())
     notes: list[str] = []
     series: list[Series] = []
@@ -83,7 +79,6 @@ def run(bench: Bench) -> Figure:
         checks += _checks(size, *bounced)
         notes += [each.away.timeline() for each in bounced] + complaints
     return Figure(
-        name=NAME,
         title="Rolling bounce: each static member is closed and started again at once, one after the other",
         series=tuple(series),
         checks=tuple(checks),
@@ -97,7 +92,6 @@ def run(bench: Bench) -> Figure:
             "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
             *notes,
         ),
-        began_load=began_load,
     )
 
 

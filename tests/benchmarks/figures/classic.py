@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from contextlib import ExitStack
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Side
     from tests.benchmarks.groups import Record
-
-NAME = "classic"
 
 STRATEGIES = ("range", "cooperative-sticky")
 IDLE, FLOWING = "idle", "records flowing"
@@ -134,7 +131,6 @@ class Contestant:
 
 def run(bench: Bench) -> Figure:
     """Let groups of both sides and both strategies grow from nothing to three, to four, and back to three, in turns."""
-    began_load = os.getloadavg()[0]
     backlog = bench.filled_topic("classic-idle", _RECORDS)
     pairs = [pair for strategy in STRATEGIES for pair in _pairs(bench, strategy)]
     rounds = bench.count(10, 2)
@@ -148,7 +144,6 @@ def run(bench: Bench) -> Figure:
     series = [one for _, *both in compared for one in both]
     standings = [pair[0].standing for pair in pairs if pair[0].standing]
     return Figure(
-        name=NAME,
         title="Classic groups: join of 3 members, scale-out 3 -> 4, leave 4 -> 3; 12 partitions",
         series=(
             *series,
@@ -180,7 +175,6 @@ def run(bench: Bench) -> Figure:
             f"stopped: silent {STOPPED_S} s longer than it ever was before the newcomer came",
             *(_parts(one) for one in series),
         ),
-        began_load=began_load,
     )
 
 

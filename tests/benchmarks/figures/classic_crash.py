@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import PARTITIONS, Figure
@@ -12,22 +11,18 @@ from tests.benchmarks.samples import medians_at_most
 if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench
 
-NAME = "classic-crash"
-
 FACTOR = 1.1
 _STRATEGY = "range"
 
 
 def run(bench: Bench) -> Figure:
     """Kill one of three members at a random moment, again and again, in groups of both sides in turns."""
-    began_load = os.getloadavg()[0]
     topic = bench.topic("classic-crash")
     config = {"group_protocol": "classic", "partition_assignment_strategy": _STRATEGY}
     ours, raw = Away.of(bench.ours(**config)), Away.of(bench.raw(**config))
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
         complaints = crash_in_turns(bench, topic, ours, raw)
     return Figure(
-        name=NAME,
         title="Classic groups, crash: kill -9 of one of three static members, started again at once",
         series=tuple(one for both in zip(ours.series, raw.series, strict=True) for one in both),
         checks=(
@@ -52,5 +47,4 @@ def run(bench: Bench) -> Figure:
             raw.timeline(),
             *complaints,
         ),
-        began_load=began_load,
     )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench
 
-NAME = "codec"
-
 #: What a heartbeat with 1,000 partitions may take to be written, and to be read.
-_HEARTBEAT_S = 0.001
+HEARTBEAT_S = 0.001
 _CALLS = 5
 _MEMBER = "m" * 36
 _METADATA = bytes(120)
@@ -140,7 +137,6 @@ def _messages() -> list[_Message]:
 
 def run(bench: Bench) -> Figure:
     """Write and read each message some times, ours and kio in turns."""
-    began_load = os.getloadavg()[0]
     series, checks = [], []
     for message in _messages():
         for verb, calls in _calls(message).items():
@@ -154,9 +150,8 @@ def run(bench: Bench) -> Figure:
             series += both
             ours = both[0]
             if message.is_bound:
-                checks.append(at_most(f"{ours.label}: at most 1 ms", median_of(ours), _HEARTBEAT_S, "s", [ours]))
+                checks.append(at_most(f"{ours.label}: at most 1 ms", median_of(ours), HEARTBEAT_S, "s", [ours]))
     return Figure(
-        name=NAME,
         title="Codec: messages as bytes and back",
         series=tuple(series),
         checks=tuple(checks),
@@ -164,7 +159,6 @@ def run(bench: Bench) -> Figure:
             f"each value is the mean of {_CALLS} calls; the same message each time, as an idle group's is",
             "kio's readers and writers are compiled; ours are Python",
         ),
-        began_load=began_load,
     )
 
 

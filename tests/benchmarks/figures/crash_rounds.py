@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench
     from tests.benchmarks.instances import Instance, Picture
-
-NAME = "crash-rounds"
 
 RECOVERY = "kill to first record at the replacement"
 TWICE = "records handled twice because of a kill"
@@ -96,7 +93,6 @@ class _Run:
 
 def run(bench: Bench) -> Figure:
     """Kill and restart at random moments while records flow and each batch is committed, then count by number."""
-    began_load = os.getloadavg()[0]
     topic = bench.topic("crash-rounds")
     counted = _Counted.of()
     rounds = bench.count(50, 5)
@@ -122,7 +118,6 @@ def run(bench: Bench) -> Figure:
         for instance in group.instances:
             instance.life.leave()
     return Figure(
-        name=NAME,
         title=f"Crash rounds: {rounds} x kill -9 of one of three static members under {_RECORDS_PER_S:,} records/s",
         series=counted.series,
         checks=_checks(counted, rounds),
@@ -135,7 +130,6 @@ def run(bench: Bench) -> Figure:
             ),
             *notes,
         ),
-        began_load=began_load,
     )
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
     from tests.benchmarks.groups import Record
 
-NAME = "guardian"
-
 MEMBERS = 3
 #: One heartbeat interval, and a second for everything else.
 LIMIT_S = HEARTBEAT_S + 1.0
@@ -45,7 +43,6 @@ class _Contest:
 
 def run(bench: Bench) -> Figure:
     """Kill one of three members at a random moment, again and again; all sides at the same time."""
-    began_load = os.getloadavg()[0]
     topic = bench.topic("guardian")
     guarded = {"crash_guardian_enable": "true"}
     # A round without a guardian takes a session of 45 s and more, and all of them say the same.
@@ -69,7 +66,6 @@ def run(bench: Bench) -> Figure:
             lane.result()
     default, quick, *_ = (contest.series for contest in contests)
     return Figure(
-        name=NAME,
         title="kill -9 of one of three members: the kill to the others' first record from each of its partitions",
         series=tuple(contest.series for contest in contests),
         checks=(
@@ -81,7 +77,6 @@ def run(bench: Bench) -> Figure:
             f"{STREAM_BEATS_PER_S:.0f} records a second for each partition: every member's heartbeats are active ones",
             f"before each kill nothing happened for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
         ),
-        began_load=began_load,
     )
 
 

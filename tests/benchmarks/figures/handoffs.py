@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     import random
 
     from tests.benchmarks.bench import Bench, Side
-
-NAME = "handoffs"
 
 _RECORDS, _QUICK_RECORDS = 60_000, 20_000
 _RECORDS_PER_S = 2_000
@@ -33,7 +30,6 @@ _LOST, _TWICE, _LEAVES, _JOINS, _MOVES = "lost", "twice", "leaves", "joins", "pa
 
 def run(bench: Bench) -> Figure:
     """Count lost and repeated records by number, over joins and leaves at random moments."""
-    began_load = os.getloadavg()[0]
     sides = (bench.ours(), bench.raw())
     units = {_LOST: "records", _TWICE: "records", _JOINS: "members", _LEAVES: "members", _MOVES: "partitions"}
     series = {
@@ -62,12 +58,10 @@ def run(bench: Bench) -> Figure:
         for what in (_LOST, _TWICE)
     )
     return Figure(
-        name=NAME,
         title=f"Clean handoffs: members leave and join while {records:,} records flow",
         series=tuple(one for pair in zip(*(series[side].values() for side in sides), strict=True) for one in pair),
         checks=checks,
         notes=("odd rounds consume by poll(), even ones by consume(50); commits are each side's own automatic ones",),
-        began_load=began_load,
     )
 
 

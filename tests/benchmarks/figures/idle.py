@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,21 +21,18 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Side
 
-NAME = "idle"
-
 _SETTLE_S, _QUICK_SETTLE_S = 30.0, 16.0
 _WATCH_S, _QUICK_WATCH_S = 40.0, 21.0
 _BALANCE_S = 30.0
-_MOST_PER_INTERVAL = 1.01
+MOST_PER_INTERVAL = 1.01
 """One, and what timers are off by."""
 
-_MOST_CPU_PERCENT = 1.0
+MOST_CPU_PERCENT = 1.0
 _FEWEST_BEATS = 2
 
 
 def run(bench: Bench) -> Figure:
     """Count the requests of members that own 12 empty partitions, on the wire, and read their processor time."""
-    began_load = os.getloadavg()[0]
     sides = (bench.ours(), bench.raw())
     beats = {
         side: Series(label=f"heartbeats per interval, {side.label}", unit="", is_ours=side.is_ours) for side in sides
@@ -61,20 +57,19 @@ def run(bench: Bench) -> Figure:
         at_most(
             "idle member: no more than one heartbeat an interval",
             max(ours_beats.values, default=None),
-            _MOST_PER_INTERVAL,
+            MOST_PER_INTERVAL,
             "an interval",
             [ours_beats],
         ),
         at_most(
-            f"idle member: under {_MOST_CPU_PERCENT:.0f} % of a core",
+            f"idle member: under {MOST_CPU_PERCENT:.0f} % of a core",
             max(ours_share.values, default=None),
-            _MOST_CPU_PERCENT,
+            MOST_CPU_PERCENT,
             "%",
             [ours_share],
         ),
     )
     return Figure(
-        name=NAME,
         title="Idle member: 12 empty partitions, poll(1.0) in a loop",
         series=(*beats.values(), *shares.values(), *totals.values()),
         checks=checks,
@@ -84,7 +79,6 @@ def run(bench: Bench) -> Figure:
                 f" interval = {HEARTBEAT_S:.0f} s / mean distance of two"
             ),
         ),
-        began_load=began_load,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import Figure, counted_in
 from tests.benchmarks.processes import WorkerFailedError
-from tests.benchmarks.samples import Series, at_most, difference, median_of
+from tests.benchmarks.samples import Series, median_above_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,11 +18,9 @@ if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench
     from tests.benchmarks.samples import Check
 
-NAME = "import"
-
 _RAW_MODULE = "confluent_kafka"
 #: At most so much more than raw, by what the machine does besides.
-_SLOWER_BY_S = {"quiet": 0.10, "busy": 0.20}
+SLOWER_BY_S = {"quiet": 0.10, "busy": 0.20}
 _SPIN = "while True: pass"
 #: The class as well: a module that imports it when it is asked for is not lighter for who wants a consumer.
 _PROGRAM = """
@@ -38,22 +35,19 @@ print(time.perf_counter() - began, time.process_time() - cpu, len(sys.modules))
 
 def run(bench: Bench) -> Figure:
     """Import each in fresh interpreters, in turns: alone, then beside a process that takes one core."""
-    began_load = os.getloadavg()[0]
     imports: list[_Import] = []
     checks: list[Check] = []
-    for load, slower_by_s in _SLOWER_BY_S.items():
+    for load, slower_by_s in SLOWER_BY_S.items():
         pair = (_Import.of(bench.subject, load, is_ours=True), _Import.of(_RAW_MODULE, load, is_ours=False))
         for one in pair:
             one.measure()  # reads the files into the system's cache: not counted
         with _busy() if load == "busy" else nullcontext():
             bench.in_turns(bench.count(25, 9), *(one.count for one in pair))
         ours, raw = (one.wall for one in pair)
-        more_s = difference(median_of(ours), median_of(raw))
         bound = f"import, {load} machine: median at most raw + {slower_by_s:.2f} s"
-        checks.append(at_most(bound, more_s, slower_by_s, "s more than raw", [ours, raw]))
+        checks.append(median_above_at_most(bound, ours, raw, slower_by_s, "s more than raw"))
         imports += pair
     return Figure(
-        name=NAME,
         title="Import: `Consumer` in a fresh interpreter",
         series=(*(one.wall for one in imports), *(one.cpu for one in imports)),
         checks=tuple(checks),
@@ -63,7 +57,6 @@ def run(bench: Bench) -> Figure:
             "without hypothesis, which the tests install and users do not; bytecode is compiled before",
             f"modules in the interpreter afterwards: {', '.join(map(_Import.words, imports[:2]))}",
         ),
-        began_load=began_load,
     )
 
 

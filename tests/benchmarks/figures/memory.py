@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,25 +9,22 @@ import psutil
 
 from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
 from tests.benchmarks.processes import Worker, WorkerFailedError
-from tests.benchmarks.samples import Series, at_most, difference, median_of
+from tests.benchmarks.samples import Series, median_above_at_most
 from tests.benchmarks.workers import footprint
 
 if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
 
-NAME = "memory"
-
 _RECORDS = 12_000
 _CONSUMERS = 10
 _MIB = 2**20
-_FIRST_MIB, _FURTHER_MIB = 14.0, 2.0
+FIRST_MIB, FURTHER_MIB = 14.0, 2.0
 _TIMEOUT_S = 90.0
 _KINDS = ("RSS", "USS")
 
 
 def run(bench: Bench) -> Figure:
     """Measure ten consumers in one process, each with 12 partitions and after 12,000 records."""
-    began_load = os.getloadavg()[0]
     topic = bench.filled_topic("memory", _RECORDS)
     sides = (bench.ours(), bench.raw())
     steps = ("imported", "first consumer", "each further consumer")
@@ -45,19 +41,16 @@ def run(bench: Bench) -> Figure:
     bench.in_turns(bench.count(4, 1), *turns)
     ours, raw = sides
     checks = []
-    for step, limit in (("first consumer", _FIRST_MIB), ("each further consumer", _FURTHER_MIB)):
+    for step, limit in (("first consumer", FIRST_MIB), ("each further consumer", FURTHER_MIB)):
         for kind in _KINDS:
             left, right = series[ours, step, kind], series[raw, step, kind]
-            more = difference(median_of(left), median_of(right))
             bound = f"{step}, {kind}: at most raw + {limit:.0f} MiB"
-            checks.append(at_most(bound, more, limit, "MiB more than raw", [left, right]))
+            checks.append(median_above_at_most(bound, left, right, limit, "MiB more than raw"))
     return Figure(
-        name=NAME,
         title="Memory of a process: imports, first consumer, each of nine further ones",
         series=tuple(series.values()),
         checks=tuple(checks),
         notes=("read from outside, each consumer in a group of its own, after its records and a second more",),
-        began_load=began_load,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -18,18 +17,15 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Side
 
-NAME = "scale-out"
-
 BALANCE_S = 30.0
 STREAM_BEATS_PER_S = 50.0
 _LANES = 2
-_SLOWER_BY_S = 0.5
+SLOWER_BY_S = 0.5
 QUICK_CADENCE_S = 0.8
 
 
 def run(bench: Bench) -> Figure:
     """Measure idle groups and groups under load, at random phases of the first member's heartbeat."""
-    began_load = os.getloadavg()[0]
     sides = (bench.ours(), bench.raw(), bench.ours("ours, heartbeat.interval.ms=200", heartbeat_interval_ms="200"))
     classic = bench.raw(
         "raw classic, cooperative-sticky", group_protocol="classic", partition_assignment_strategy="cooperative-sticky"
@@ -38,7 +34,6 @@ def run(bench: Bench) -> Figure:
     loaded = _measure(bench, "under load", sides)
     checks = [check for measured in (idle, loaded) for check in _checks(*measured[:3])]
     return Figure(
-        name=NAME,
         title="Scale-out 1 -> 2: second member's constructor and subscribe until both own 6 of 12 partitions",
         series=(*idle, *loaded),
         checks=tuple(checks),
@@ -46,7 +41,6 @@ def run(bench: Bench) -> Figure:
             f"the first member was alone and undisturbed for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
             f"load: {STREAM_BEATS_PER_S:.0f} records a second for each partition",
         ),
-        began_load=began_load,
     )
 
 
@@ -54,9 +48,9 @@ def _checks(ours: Series, raw: Series, quick: Series) -> list[Check]:
     circumstances = ours.label.split(", ", 1)[1]
     relative = [
         at_most(
-            f"scale-out {circumstances}, default settings: {name} at most raw + {_SLOWER_BY_S} s",
+            f"scale-out {circumstances}, default settings: {name} at most raw + {SLOWER_BY_S} s",
             difference(of(ours), of(raw)),
-            _SLOWER_BY_S,
+            SLOWER_BY_S,
             "s more than raw",
             [ours, raw],
         )

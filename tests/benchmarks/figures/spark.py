@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,7 +94,6 @@ def run(bench: Bench) -> Figure:
 
 def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Sequence[str]) -> Figure:
     """A figure of these contests, in one session."""
-    began_load = os.getloadavg()[0]
     records = _QUICK_RECORDS if bench.is_quick else _RECORDS
     sides = bench.ours(), bench.raw("spark-sql-kafka")
     pairs = [(Contestant.of(sides[0], contest), Contestant.of(sides[1], contest)) for contest in contests]
@@ -114,7 +112,6 @@ def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Seque
                         one.count(take(worker, turn, records), number, records)
             worker.end()
     return Figure(
-        name=name,
         title=f"Spark {MASTER}: {records:,} x {_BYTES} B from {PARTITIONS} partitions, counted",
         series=tuple(series),
         checks=tuple(check(*pair) for pair in pairs),
@@ -124,7 +121,6 @@ def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Seque
             *notes,
             *(_in_words(*pair) for pair in pairs),
         ),
-        began_load=began_load,
     )
 
 

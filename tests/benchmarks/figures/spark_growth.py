@@ -37,7 +37,6 @@ def sizes(*, is_quick: bool) -> list[int]:
 
 def run(bench: Bench) -> Figure:
     """Drain topics of several sizes by several numbers of tasks, in turns."""
-    began_load = os.getloadavg()[0]
     grid = {
         (tasks, records): Series(label=label(tasks, records), unit="s", is_ours=True)
         for records in sizes(is_quick=bench.is_quick)
@@ -60,7 +59,6 @@ def run(bench: Bench) -> Figure:
                     tell(f"{NAME}: {series.label} {wall_s:.3f} s")
             worker.end()
     return Figure(
-        name=NAME,
         title=f"Spark {_MASTER}: drain of {_BYTES} B records, by records and tasks",
         series=tuple(grid.values()),
         checks=(
@@ -78,7 +76,6 @@ def run(bench: Bench) -> Figure:
             f"{os.cpu_count()} cores for all: broker, JVM and tasks; more tasks than cores share them",
             *(_in_words(grid, tasks) for tasks in TASKS),
         ),
-        began_load=began_load,
     )
 
 

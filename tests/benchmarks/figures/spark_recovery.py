@@ -153,7 +153,6 @@ def chosen(names: Sequence[str]) -> list[Scenario]:
 
 def run(bench: Bench) -> Figure:
     """Kill and wait for the replacement, again and again; then compare the sink with what was written."""
-    began_load = os.getloadavg()[0]
     rounds = bench.count(10, 2)
     # The same for each cell: its victims and the pauses before their ends.
     seed = bench.chance.random()
@@ -164,7 +163,6 @@ def run(bench: Bench) -> Figure:
             notes.append(_kill(bench, one, store, rounds, bench.chance_of_own(seed)))
         tell(f"{NAME}: {one}")
     return Figure(
-        name=NAME,
         title=f"Spark: {rounds} x kill -9 of a task's Python worker, and of an executor, under load",
         series=tuple(series for one in counted for series in one.series),
         checks=tuple(check for one in counted for check in checks(one, rounds)),
@@ -183,7 +181,6 @@ def run(bench: Bench) -> Figure:
             *(str(one) for one in counted),
             *notes,
         ),
-        began_load=began_load,
     )
 
 

@@ -38,7 +38,6 @@ _MIB = 2**20
 
 def run(bench: Bench) -> Figure:
     """Drains on growing clusters; then crowds of members that do nothing."""
-    began_load = os.getloadavg()[0]
     drains = {
         (executors, partitions): _series(f"drain, {executors} executors, {partitions:,} partitions", "s")
         for partitions in PARTITIONS
@@ -88,7 +87,6 @@ def run(bench: Bench) -> Figure:
         for partitions in PARTITIONS:
             _watch(bench, broker, partitions, beat[partitions], commit[partitions], grown[partitions])
     return Figure(
-        name=NAME,
         title=f"Spark: executors and partitions, {records:,} x {_BYTES} B; {_CROWD} members that do nothing",
         series=tuple(series),
         checks=(
@@ -110,7 +108,6 @@ def run(bench: Bench) -> Figure:
                 if one.samples
             ),
         ),
-        began_load=began_load,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Side
 
-NAME = "standstill"
-
 CHANGES = ("scale-out", "clean leave")
 
 _LANES = 4
@@ -28,7 +25,6 @@ LIMIT_S = 0.4
 
 def run(bench: Bench) -> Figure:
     """Measure every partition that moves, in scale-outs and clean leaves at random phases, default settings."""
-    began_load = os.getloadavg()[0]
     topic = bench.topic("standstill")
     sides = (bench.ours(), bench.raw())
     series = {
@@ -54,7 +50,6 @@ def run(bench: Bench) -> Figure:
         for change, one in zip(CHANGES, ours, strict=False)
     )
     return Figure(
-        name=NAME,
         title="Standstill of a moved partition: last record at the old owner to first record at the new one",
         series=tuple(one for pair in zip(*series.values(), strict=True) for one in pair),
         checks=checks,
@@ -66,7 +61,6 @@ def run(bench: Bench) -> Figure:
             ),
             f"before each change nothing happened for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
         ),
-        began_load=began_load,
     )
 
 

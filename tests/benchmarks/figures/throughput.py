@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,6 @@ from tests.benchmarks.workers import drain
 
 if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
-
-NAME = "throughput"
 
 SAME_FETCHING = {"fetch_queue_backoff_ms": "5", "fetch_wait_max_ms": "100"}
 _RECORDS = 1_000_000
@@ -49,7 +46,6 @@ CONTESTS = (
 
 def run(bench: Bench) -> Figure:
     """Drain one topic by both sides in turns."""
-    began_load = os.getloadavg()[0]
     topic = bench.filled_topic("throughput", _RECORDS, _BYTES)
     contests = [_contestants(bench, contest) for contest in CONTESTS]
     for number in range(bench.count(11, 1)):
@@ -59,7 +55,6 @@ def run(bench: Bench) -> Figure:
                 _drain(bench, one, topic, number)
     pairs = [(ours.rate, raw.rate) for ours, raw in contests]
     return Figure(
-        name=NAME,
         title=f"Throughput: {_RECORDS:,} x {_BYTES} B from 12 partitions",
         series=(
             *(one.rate for contestants in contests for one in contestants),
@@ -74,7 +69,6 @@ def run(bench: Bench) -> Figure:
             "raw's defaults make it wait and not compute: a busy machine slows only ours in the comparison of defaults",
             *(_in_words(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
         ),
-        began_load=began_load,
     )
 
 
