@@ -6,4 +6,23 @@ There is one `world`; what differs with the protocol is its coordinator (`consum
 follows Kafka's rules and knows nothing of the simulation, and what a request is called (`words`). `application` and
 `network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at every step of one
 process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
+
+The coordinators keep the rules of real brokers: each rule test runs on a simulated coordinator and on a broker's
+(`under_test`, `real`). What a broker does otherwise, and why the simulation does not:
+
+a broker                                        the simulation                      the reason
+--------                                        --------------                      ----------
+converts living groups (migration.policy)       converts empty groups only          worlds have no such policy [1]
+on 4.3 has an emptied group wait                assigns its first member at once    rules of 4.3 alone: none [2]
+reads RE2/J                                     reads Python's `re`                 its patterns are the same in both
+gives partitions in its assignors' own order    gives as many, perhaps others       no rule names a partition
+breaks a tie of votes for an assignor by a hash by who voted first                  no rule names the winner
+makes member ids from names and random UUIDs    counts                              a seed must be repeatable
+has texts of its own for the other protocol     has one text                        members read the code
+
+[1] `tests/integration/test_migration.py` converts groups on a broker.
+[2] `tests/integration/test_broker_differences.py` has 4.3; an empty first assignment occurs with each further member.
+
+Moves of the coordinator take several nodes, and moments at which timers end take virtual time: those rules are tested
+on the simulation only (`classic/test_moves.py`, `classic/test_times.py`).
 """

@@ -50,10 +50,13 @@ class Rules:
     shrinks_at_once: bool = True
     #: KAFKA-19974 (4.2): from one revocation to the next the member's epoch stays.
     keeps_epoch_between_revocations: bool = True
-    #: 4.3: the assignor runs at most this often, so that a join's answer may be empty; 0: at once.
+    #: 4.3: the assignor runs at most this often, so that a join's answer may be empty; 0: at once. As on 4.4, the first
+    #: member of a group that was emptied does not wait.
     assignment_interval_s: float = 0.0
     #: KIP-1251 (4.3): a commit of an older epoch counts for what the member has held since that epoch.
     accepts_older_commits: bool = False
+    #: 4.4: a member that asks for another assignor begins a new epoch; before, it counts with the next change.
+    assigns_for_another_assignor: bool = False
     #: KAFKA-20601 (4.4): a returning instance id is let in although the group is full.
     lets_returning_instances_in: bool = False
     #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
@@ -62,7 +65,12 @@ class Rules:
 
 RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_at_once=False, keeps_epoch_between_revocations=False)
 RULES_4_2: Final = Rules()
-RULES_4_4: Final = Rules(assignment_interval_s=1.0, accepts_older_commits=True, lets_returning_instances_in=True)
+RULES_4_4: Final = Rules(
+    assignment_interval_s=1.0,
+    accepts_older_commits=True,
+    assigns_for_another_assignor=True,
+    lets_returning_instances_in=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

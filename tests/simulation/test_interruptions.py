@@ -48,7 +48,7 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
 
 def fence(world: World, process: Process) -> None:
     """Let the coordinator forget the member, and wait until it has heard of it."""
-    world.coordinator.remove_member(GROUP, member_id=process.view.member_id)
+    world.expel(process.view.member_id)
     world.invariants.look_into_journal()
     assert world.run(world.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
 

@@ -14,6 +14,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
+from tests.simulation.exchanges import Leave, LeaveResults, MemberIdentity
 from tests.simulation.journal import Removed
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
@@ -216,9 +217,10 @@ def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -
     dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
     world.settle(within_s=8)
     world.run_for(2)
-    assert world.coordinator.remove_member(GROUP, instance_id="i0")
+    by_instance = Leave(members=(MemberIdentity(instance_id="i0"),))
+    assert world.coordinator.answer(GROUP, by_instance, world.now) == LeaveResults(codes=(0,))
     assert world.coordinator.journal[-1] == Removed(member_id=one.view.member_id, reason="removed")
-    assert world.coordinator.remove_member(GROUP, member_id=dynamic.view.member_id)
+    world.expel(dynamic.view.member_id)
     world.run_for(3)
     assert (one.state, one.application.held, dynamic.state) == (MemberState.FATAL, {}, MemberState.STABLE)
 

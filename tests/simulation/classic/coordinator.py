@@ -30,6 +30,7 @@ from tests.simulation.exchanges import (
     Join,
     Key,
     Leave,
+    LeaveResults,
     MemberIdentity,
     Released,
     Request,
@@ -59,6 +60,8 @@ class ClassicCoordinator(Coordinator):
                 self._group(group_id).heartbeat(request, now)
                 return Alive()
             case Leave():
+                if group_id not in self.groups:
+                    return LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * len(request.members))
                 return self._group(group_id).leave(request, now)
             case Commit():
                 return self._commit(group_id, request, now)

@@ -22,15 +22,16 @@ from tests.simulation.exchanges import (
     Synced,
 )
 from tests.simulation.rules import ClassicRules
+from tests.simulation.under_test import PARTITIONS, TOPIC
 
-A = tuple(TopicPartition("a", number) for number in range(4))
+A = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
 T = TypeVar("T")
 
 
 def coordinator(rules: ClassicRules | None = None) -> ClassicCoordinator:
-    """A coordinator of a cluster with topic a of four partitions; by default it does not wait for a group's second."""
+    """A coordinator of a cluster with the rule tests' topic; by default it does not wait for a group's second."""
     sut = ClassicCoordinator(rules or ClassicRules(initial_rebalance_delay_s=0.0))
-    sut.create_topic("a", 4)
+    sut.create_topic(TOPIC, PARTITIONS)
     return sut
 
 
@@ -39,7 +40,7 @@ def join(
     *,
     instance_id: str | None = None,
     assignors: tuple[str, ...] = ("range",),
-    topics: tuple[str, ...] = ("a",),
+    topics: tuple[str, ...] = (TOPIC,),
     session_timeout_s: float = 10.0,
     rebalance_timeout_s: float = 60.0,
     version: int = 9,
@@ -104,7 +105,7 @@ def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None
 
 
 def stable(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[Joined]:
-    """A stable group of these: the first one leads and gives each member in turn the next partition of topic a."""
+    """A stable group of these: the first one leads and gives each member in turn the next partition."""
     members = gathering(sut, *requests, now=now)
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
     released = [one for member in members[1:] for one in sut.ask(member.member_id, "g", sync(member), now)]

@@ -26,6 +26,7 @@ from tests.simulation.exchanges import (
 )
 from tests.simulation.journal import JoinsCompleted, Loaded, RebalanceCompleted
 from tests.simulation.rules import ClassicRules
+from tests.simulation.under_test import PARTITIONS, TOPIC
 
 STEPS = 250
 INSTANCES = (None, None, "i0", "i1")
@@ -39,7 +40,7 @@ class Askers:
         self.random = Random(seed)  # noqa: S311 - a simulation, not cryptography
         rules = ClassicRules(max_size=3, new_member_join_timeout_s=40.0, sees_returning_subscriptions=seed % 2 == 0)
         self.sut = ClassicCoordinator(rules)
-        self.sut.create_topic("a", 4)
+        self.sut.create_topic(TOPIC, PARTITIONS)
         self.now = 0.0
         self.ids = [""]
         self.asked: set[int] = set()
@@ -89,7 +90,7 @@ class Askers:
             member_id,
             instance_id=instance_id,
             assignors=pick(LISTS),
-            topics=pick((("a",), ("a",), ("a", "b"))),
+            topics=pick(((TOPIC,), (TOPIC,), (TOPIC, "b"))),
             session_timeout_s=pick((6.0, 10.0)),
             rebalance_timeout_s=pick((2.0, 5.0)),
             version=pick((3, 8, 9)),

@@ -1,66 +1,73 @@
-"""Commits to a classic group, and what is read back (rules 3.6 and 3.7)."""
+"""Commits to a classic group, and what is read back (rules 3.6 and 3.7), on the simulation and on brokers.
+
+Each test runs on the simulated coordinator and, marked integration, on a real one.
+"""
 
 from __future__ import annotations
 
-from consumer_membership.types import OffsetAndMetadata
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.classic.scene import A, answer, ask, coordinator, gathering, join, journal, stable, sync
+from tests.simulation.classic.rule_scene import Sut, gathering, rejoin, send_and_see, stable
+from tests.simulation.classic.scene import A, join, sync
 from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
-from tests.simulation.journal import Committed
 
 OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
 
-def commit(member_id: str = "", generation: int = -1) -> Commit:
-    """A commit of one offset."""
-    return Commit(member_id=member_id, generation=generation, offsets=OFFSETS)
+def commit(sut: Sut, member_id: str = "", generation: int = -1, partition: TopicPartition = A[0]) -> int:
+    """Commit an offset; return the partition's error code."""
+    offsets = {partition: OFFSETS[A[0]]}
+    answer = sut.ask(Commit(member_id=member_id, generation=generation, offsets=offsets))
+    assert isinstance(answer, CommitResults), answer
+    return answer.codes[partition]
 
 
-def test_commits_are_fenced_by_member_and_generation() -> None:
+def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
     """Rules 3.6 and 4.7: and refused while the leader assigns; in the join phase they count."""
-    sut = coordinator()
-    leader, follower = gathering(sut, join(), join())
-    member_id = leader.member_id
+    leader, follower = gathering(classic, join(), join())
+    good, old = leader.generation, leader.generation - 1
 
-    def codes(*commits: Commit) -> list[int]:
-        return [given.codes[A[0]] for one in commits if isinstance(given := answer(sut, one), CommitResults)]
+    def codes() -> list[int]:
+        return [
+            commit(classic, who, at) for who, at in (("m9", good), (leader.member_id, old), (leader.member_id, good))
+        ]
 
-    good, strange, old = commit(member_id, 1), commit("m9", 1), commit(member_id, 0)
     refusals = [code.UNKNOWN_MEMBER_ID, code.ILLEGAL_GENERATION]
-    assert codes(strange, old, good) == [*refusals, code.REBALANCE_IN_PROGRESS]
-    ask(sut, 1, sync(leader))
-    assert codes(strange, old, good) == [*refusals, 0]
-    ask(sut, 2, join(follower.member_id, topics=("b",)))
-    assert codes(strange, old, good) == [*refusals, 0]
-    assert [entry.generation for entry in journal(sut, Committed)] == [1, 1]
+    assert codes() == [*refusals, code.REBALANCE_IN_PROGRESS]
+    classic.ask(sync(leader))
+    assert codes() == [*refusals, 0]
+    send_and_see(classic, "follower", rejoin(join(topics=("b",)), follower))
+    assert codes() == [*refusals, 0]
 
 
-def test_accepted_commit_counts_as_a_heartbeat() -> None:
-    """Rules 3.6."""
-    sut = coordinator()
-    (leader,) = stable(sut, join())
-    answer(sut, commit(leader.member_id, 1), 7.0)
-    assert sut.next_deadline() == 17.0
-
-
-def test_commits_without_a_member_count_in_an_empty_group_only() -> None:
+def test_commits_without_a_member_count_in_an_empty_group_only(classic: Sut) -> None:
     """Rules 3.6: a consumer that assigns by hand; a group that is not there is made for it."""
-    sut = coordinator()
-    assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.GROUP_ID_NOT_FOUND})
-    assert answer(sut, commit()) == CommitResults(codes={A[0]: 0})
-    assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
-    (leader,) = stable(sut, join())
-    assert answer(sut, commit()) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
-    assert answer(sut, commit(leader.member_id)) == CommitResults(codes={A[0]: code.ILLEGAL_GENERATION})
+    assert commit(classic, "m9", 3) == code.GROUP_ID_NOT_FOUND
+    assert commit(classic) == 0
+    assert commit(classic, "m9", 3) == code.UNKNOWN_MEMBER_ID
+    (leader,) = stable(classic, join())
+    assert commit(classic) == code.UNKNOWN_MEMBER_ID
+    assert commit(classic, leader.member_id) == code.ILLEGAL_GENERATION
 
 
-def test_committed_offsets_are_read_without_looking_at_members() -> None:
-    """Rules 3.7: also where there is no such group; a deleted topic's are gone."""
-    sut = coordinator()
+def test_committed_offsets_are_read_without_looking_at_members(classic: Sut) -> None:
+    """Rules 3.7: also where there is no such group."""
     wanted = Fetch(partitions=frozenset(A[:2]))
-    assert answer(sut, wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
-    answer(sut, commit())
-    assert answer(sut, wanted) == Fetched(offsets={A[0]: OFFSETS[A[0]], A[1]: None})
-    sut.delete_topic("a")
-    assert answer(sut, wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
-    assert answer(sut, commit()) == CommitResults(codes={A[0]: code.UNKNOWN_TOPIC_OR_PARTITION})
+    assert classic.ask(wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
+    assert commit(classic) == 0
+    committed = Fetched(offsets={A[0]: OFFSETS[A[0]], A[1]: None})
+    stable(classic, join())
+    strange = Fetch(partitions=wanted.partitions, member_id="m9", member_epoch=3)
+    assert [classic.ask(one) for one in (wanted, strange)] == [committed, committed]
+
+
+def test_committed_offsets_of_a_deleted_topic_are_gone(classic: Sut) -> None:
+    """Rules 3.7: and nothing is committed for it any more."""
+    topic = classic.create_topic(1)
+    partition = TopicPartition(topic.name, 0)
+    wanted = Fetch(partitions=frozenset({partition}))
+    assert commit(classic, partition=partition) == 0
+    assert classic.ask(wanted) == Fetched(offsets={partition: OFFSETS[A[0]]})
+    classic.delete_topic(topic)
+    classic.until(lambda: classic.ask(wanted) == Fetched(offsets={partition: None}))
+    assert commit(classic, partition=partition) == code.UNKNOWN_TOPIC_OR_PARTITION

@@ -31,6 +31,8 @@ from tests.simulation.exchanges import (
     Join,
     Key,
     Leave,
+    LeaveResults,
+    MemberIdentity,
     Released,
     Request,
     Sync,
@@ -56,11 +58,12 @@ class ConsumerCoordinator(Coordinator):
             case Commit():
                 return self._commit(group_id, request)
             case Fetch():
-                group = self._check_fetch(group_id, request.member_id, request.member_epoch)
-                return Fetched(offsets={partition: group.committed.get(partition) for partition in request.partitions})
+                return self._fetch(group_id, request)
             case Describe():
                 return self._describe(group_id)
-            case Join() | Sync() | Beat() | Leave():
+            case Leave():
+                return self._leave(group_id, request)
+            case Join() | Sync() | Beat():
                 # There is no such classic member here.
                 raise Refusal(code.UNKNOWN_MEMBER_ID)
             case _:
@@ -130,17 +133,39 @@ class ConsumerCoordinator(Coordinator):
                 return False
         return True
 
-    def _check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ConsumerGroup:
+    def _fetch(self, group_id: str, request: Fetch) -> Fetched:
+        """Rules 3.7: a group that does not exist has committed nothing, and no member of it is checked."""
         group = self.groups.get(group_id)
         if group is None:
-            raise Refusal(code.GROUP_ID_NOT_FOUND)
-        if member_id is not None or member_epoch > NO_EPOCH:
-            member = group.members.get(member_id or "")
+            return Fetched(offsets=dict.fromkeys(request.partitions))
+        if request.member_id is not None or request.member_epoch > NO_EPOCH:
+            member = group.members.get(request.member_id or "")
             if member is None:
                 raise Refusal(code.UNKNOWN_MEMBER_ID)
-            if member.epoch != member_epoch:
+            if member.epoch != request.member_epoch:
                 raise Refusal(code.STALE_MEMBER_EPOCH)
-        return group
+        return Fetched(offsets={partition: group.committed.get(partition) for partition in request.partitions})
+
+    # ---- removals by an administrator (KAFKA-18188) ----
+
+    def _leave(self, group_id: str, request: Leave) -> LeaveResults:
+        group = self.groups.get(group_id)
+        if group is None:
+            return LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * len(request.members))
+        return LeaveResults(codes=tuple(self._remove(group, member) for member in request.members))
+
+    def _remove(self, group: ConsumerGroup, member: MemberIdentity) -> int:
+        """Take this member out; return its error code."""
+        holder = group.instances.get(member.instance_id or "")
+        member_id = member.member_id or holder
+        if member_id is None or (member.instance_id is not None and holder is None):
+            return code.UNKNOWN_MEMBER_ID
+        if member.instance_id is not None and holder != member_id:
+            return code.FENCED_INSTANCE_ID
+        if member_id not in group.members:
+            return code.UNKNOWN_MEMBER_ID
+        group.remove(member_id, "removed")
+        return 0
 
     # ---- the cluster ----
 
@@ -152,18 +177,9 @@ class ConsumerCoordinator(Coordinator):
             group.restart_timers(now + loading_s)
         return []
 
-    def remove_member(self, group_id: str, *, member_id: str | None = None, instance_id: str | None = None) -> bool:
-        """LeaveGroup as an administrator sends it (KAFKA-18188); whether there was such a member."""
-        group = self.groups[group_id]
-        found = member_id if member_id is not None else group.instances.get(instance_id or "")
-        if found is None or found not in group.members:
-            return False
-        group.remove(found, "removed")
-        return True
-
-    def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:  # noqa: ARG002 - the base's
+    def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Take a member out as an administrator does."""
-        self.remove_member(group_id, member_id=member_id)
+        self.ask("administrator", group_id, Leave(members=(MemberIdentity(member_id),)), now)
         return []
 
     def members(self, group_id: str) -> frozenset[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import (
@@ -17,10 +19,13 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from tests.simulation import rules as code
-from tests.simulation.consumer.assignor import uniform
+from tests.simulation.consumer.assignor import ASSIGNORS
 from tests.simulation.consumer.group_member import ConsumerMember, Reconciliation, Standing
 from tests.simulation.coordinator import Topic
 from tests.simulation.rules import Granted, Refusal, Rules
+
+#: Before any moment.
+NEVER: Final[Instant] = float("-inf")
 
 
 @dataclass(slots=True)
@@ -42,7 +47,7 @@ class ConsumerGroup:
     target: dict[str, Assignment] = field(default_factory=dict)
     holder: dict[TopicIdPartition, str] = field(default_factory=dict)
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    assigned_at: Instant = float("-inf")
+    assigned_at: Instant = NEVER
     patterns: dict[str, Instant] = field(default_factory=dict)
     #: What the topics looked like when the group's epoch was last raised for them.
     seen_topics: Assignment = frozenset()
@@ -201,7 +206,7 @@ class ConsumerGroup:
     def _take_in(self, member: ConsumerMember, beat: Heartbeat, now: Instant) -> bool:
         """Take in what the heartbeat says of the member; whether the group must be assigned anew for it."""
         is_new = member.member_id not in self.target
-        before = (member.topics, member.pattern)
+        before = (member.topics, member.pattern, self._assignor() if self.rules.assigns_for_another_assignor else None)
         if beat.rebalance_timeout_s is not None:
             member.rebalance_timeout_s = beat.rebalance_timeout_s
         if beat.assignor is not None:
@@ -213,7 +218,8 @@ class ConsumerGroup:
             if member.pattern is not None:
                 self.patterns.setdefault(member.pattern, now + self.rules.regex_delay_s)
         self.target.setdefault(member.member_id, frozenset())
-        return is_new or (member.topics, member.pattern) != before
+        after = (member.topics, member.pattern, self._assignor() if self.rules.assigns_for_another_assignor else None)
+        return is_new or after != before
 
     # ---- leaving and being removed ----
 
@@ -245,6 +251,8 @@ class ConsumerGroup:
         for partition in [p for p, owner in self.holder.items() if owner == member_id]:
             del self.holder[partition]
         self.epoch += 1
+        if not self.members:
+            self.assigned_at = NEVER
         self.removed(member_id, reason)
 
     def expire(self, now: Instant) -> None:
@@ -290,9 +298,14 @@ class ConsumerGroup:
             member.member_id: {p for name in self._topics_of(member, now) for p in self.topics[name]}
             for member in self.members.values()
         }
-        self.target = uniform(wanted, self.target)
+        self.target = ASSIGNORS[self._assignor()](wanted, self.target)
         self.target_epoch = self.epoch
         self.assigned_at = now
+
+    def _assignor(self) -> str:
+        """The assignor that most members ask for, or the first one of the broker's list where no member asks."""
+        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return asked.most_common(1)[0][0] if asked else self.rules.assignors[0]
 
     @property
     def is_settled(self) -> bool:

@@ -1,253 +1,570 @@
-"""The fake coordinator keeps the broker's rules (rules 3.1 to 3.7): no fake may lie alone."""
+"""The rules of a coordinator of the consumer protocol (rules 2.4 and 3.1 to 3.7), on the simulation and on brokers.
+
+Each test runs on the simulated coordinator with the rules of several versions and, marked integration, on a real one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from uuid import UUID
+from typing import TypeAlias
 
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import OffsetAndMetadata, Offsets, TopicIdPartition, TopicPartition
+from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
+from tests.simulation.exchanges import (
+    Commit,
+    CommitResults,
+    Describe,
+    Described,
+    Fetch,
+    Fetched,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+)
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
+from tests.simulation.under_test import PARTITIONS, TOPIC, CoordinatorUnderTest
 
-TOPIC = UUID(int=7)
-ALL = frozenset(TopicIdPartition(TOPIC, number) for number in range(4))
-FIRST = TopicPartition("a", 0)
-EVERY_RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
+Sut: TypeAlias = CoordinatorUnderTest[Rules]
 
-
-def coordinator(rules: Rules) -> ConsumerCoordinator:
-    """A coordinator of a cluster with topic a of four partitions."""
-    sut = ConsumerCoordinator(rules)
-    sut.create_topic("a", 4, TOPIC)
-    return sut
+FIRST = TopicPartition(TOPIC, 0)
+OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
+NOTHING: Assignment = frozenset()
 
 
-def beat(
-    member_id: str,
-    epoch: int,
-    owned: frozenset[TopicIdPartition] | None = None,
-    *,
-    is_full: bool = False,
-    instance_id: str | None = None,
-) -> Heartbeat:
-    """A heartbeat; one with epoch 0 is complete and owns nothing."""
-    is_full = is_full or epoch == 0
-    return Heartbeat(
-        member_id=member_id,
-        member_epoch=epoch,
-        instance_id=instance_id,
-        rebalance_timeout_s=60.0 if is_full else None,
-        topics=("a",) if is_full else None,
-        owned=frozenset() if epoch == 0 else owned,
-    )
+class Member:
+    """A member that sends what a test wants, and adopts the epochs that it is given."""
+
+    def __init__(
+        self,
+        sut: Sut,
+        member_id: str,
+        instance_id: str | None = None,
+        *,
+        rebalance_timeout_s: float = 60.0,
+        topics: tuple[str, ...] = (TOPIC,),
+        pattern: str | None = None,
+        assignor: str | None = None,
+    ) -> None:
+        self._sut = sut
+        self.member_id, self._instance_id = member_id, instance_id
+        self._rebalance_timeout_s, self.topics, self.pattern = rebalance_timeout_s, topics, pattern
+        self.assignor = assignor
+        self.epoch = 0
+
+    def ask(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> Granted | Refused:
+        """Send a heartbeat and return its answer."""
+        answer = self._sut.ask(
+            Heartbeat(
+                member_id=self.member_id,
+                member_epoch=epoch,
+                instance_id=self._instance_id,
+                rebalance_timeout_s=self._rebalance_timeout_s if is_full else None,
+                topics=self.topics if is_full else None,
+                pattern=self.pattern if is_full else None,
+                assignor=self.assignor if is_full else None,
+                owned=owned,
+            )
+        )
+        assert isinstance(answer, Granted | Refused), answer
+        if isinstance(answer, Granted):
+            self.epoch = answer.member_epoch
+        return answer
+
+    def refused(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> int:
+        """Send a heartbeat that is refused; return the error code."""
+        answer = self.ask(epoch, owned, is_full=is_full)
+        assert isinstance(answer, Refused), answer
+        return answer.code
+
+    def beat(self, owned: Assignment | None = None, *, is_full: bool = False) -> Granted:
+        """Send a heartbeat with the member's epoch, which is accepted."""
+        answer = self.ask(self.epoch, owned, is_full=is_full)
+        assert isinstance(answer, Granted), answer
+        return answer
+
+    def join(self) -> Granted:
+        """Join; the answer is a success."""
+        self.epoch = 0
+        return self.beat(NOTHING, is_full=True)
+
+    def refused_join(self) -> int:
+        """Join; return the error code of the refusal."""
+        return self.refused(0, NOTHING, is_full=True)
+
+    def hears(self, owned: Assignment | None = None) -> Assignment:
+        """Send heartbeats until one brings an assignment, and return that."""
+        answers: list[Granted] = []
+
+        def brings_one() -> bool:
+            answers.append(self.beat(owned))
+            return answers[-1].assignment is not None
+
+        self._sut.until(brings_one)
+        return answers[-1].assignment or NOTHING
+
+    def whole(self, owned: Assignment = NOTHING) -> Assignment:
+        """Send a complete heartbeat, and return the assignment that its answer has."""
+        answer = self.beat(owned, is_full=True)
+        assert answer.assignment is not None
+        return answer.assignment
+
+    def has_all(self) -> None:
+        """Join, and have the whole topic."""
+        assert self.join().assignment == frozenset(self._sut.topic)
+
+    def commit(self, epoch: int, partition: TopicPartition = FIRST) -> int:
+        """Commit an offset with this epoch; return the partition's error code."""
+        return commit(self._sut, self.member_id, epoch, partition)
 
 
-def say(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted | Refused:
-    """Send a heartbeat."""
-    answer = sut.answer("g", one, now)
-    assert isinstance(answer, Granted | Refused), answer
-    return answer
-
-
-def commit(
-    sut: ConsumerCoordinator, member_id: str, epoch: int, offsets: Offsets, now: float
-) -> Mapping[TopicPartition, int]:
-    """Commit; each partition's error code."""
-    answer = sut.answer("g", Commit(member_id=member_id, generation=epoch, offsets=offsets), now)
+def commit(sut: Sut, member_id: str, epoch: int, partition: TopicPartition = FIRST) -> int:
+    """Commit an offset; return the partition's error code."""
+    offsets = {partition: OffsetAndMetadata(offset=3)}
+    answer = sut.ask(Commit(member_id=member_id, generation=epoch, offsets=offsets))
     assert isinstance(answer, CommitResults), answer
+    return answer.codes[partition]
+
+
+def fetch(sut: Sut, member_id: str | None = None, epoch: int = -1) -> object:
+    """Ask for the committed offset of the first partition."""
+    return sut.ask(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
+
+
+def remove(sut: Sut, *members: MemberIdentity) -> tuple[int, ...]:
+    """Remove members as an administrator does; return each one's error code."""
+    answer = sut.ask(Leave(members=members))
+    assert isinstance(answer, LeaveResults), answer
     return answer.codes
 
 
-def fetch(sut: ConsumerCoordinator, member_id: str | None, epoch: int) -> object:
-    """Ask for what is committed of the first partition."""
-    return sut.answer("g", Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})), 0.1)
+def pair(sut: Sut) -> tuple[Member, Member, Assignment]:
+    """A first member whose revocation is acknowledged, a second one that has the rest, and what the first one kept."""
+    first, second = Member(sut, "m1"), Member(sut, "m2")
+    first.has_all()
+    second.join()
+    kept = first.hears()
+    first.beat(kept)
+    second.hears()
+    return first, second, kept
 
 
-def granted(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted:
-    """Send a heartbeat that succeeds."""
-    answer = say(sut, one, now)
-    assert isinstance(answer, Granted), answer
-    return answer
+# ---- epochs ----
 
 
-def refused(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> int:
-    """Send a heartbeat that is refused; the error code."""
-    answer = say(sut, one, now)
-    assert isinstance(answer, Refused), answer
-    return answer.code
+def test_first_member_has_everything_with_its_join(consumer: Sut) -> None:
+    """Rules 3.2: the answer to the join of a group's first member has the whole assignment."""
+    joined = Member(consumer, "m1").join()
+    assert joined.assignment == frozenset(consumer.topic)
+    assert joined.member_epoch > 0
 
 
-@EVERY_RULES
-def test_b11_handover_goes_through_revocation_and_its_acknowledgement(rules: Rules) -> None:
-    """B11: nothing goes to the second member before the first one has said that it gave it up."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    assert first.assignment == ALL
-    second = granted(sut, beat("m2", 0), 2.0)
-    assert second.assignment == frozenset()
-    told = granted(sut, beat("m1", first.member_epoch), 2.1)
-    assert (len(told.assignment or ()), told.member_epoch) == (2, first.member_epoch)
-    assert granted(sut, beat("m2", second.member_epoch), 2.2).assignment is None
-    assert granted(sut, beat("m1", told.member_epoch, told.assignment), 2.3).member_epoch > told.member_epoch
-    assert granted(sut, beat("m2", second.member_epoch), 2.4).assignment == ALL - (told.assignment or ALL)
+def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: Sut) -> None:
+    """B11: nothing goes to the second member before the first one acknowledged; it takes three heartbeats."""
+    first, second = Member(consumer, "m1"), Member(consumer, "m2")
+    first.has_all()
+    before = first.epoch
+    assert second.join().assignment == NOTHING
+    kept = first.hears()
+    assert (len(kept), first.epoch) == (PARTITIONS // 2, before)
+    assert not second.beat().assignment
+    assert first.beat(kept).member_epoch > before
+    assert second.beat().assignment == frozenset(consumer.topic) - kept
 
 
-@EVERY_RULES
-def test_b10_repeated_complete_heartbeats_change_nothing(rules: Rules) -> None:
-    """B10: idempotent in the stable state, while waiting for partitions, and during a revocation."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    stable = [granted(sut, beat("m1", first.member_epoch, ALL, is_full=True), 0.1) for _ in range(2)]
-    second = granted(sut, beat("m2", 0), 2.0)
-    waiting = [granted(sut, beat("m2", second.member_epoch, frozenset(), is_full=True), 2.1) for _ in range(2)]
-    revoking = [granted(sut, beat("m1", first.member_epoch, ALL, is_full=True), 2.2) for _ in range(2)]
-    assert stable[0] == stable[1] == first
-    assert waiting[0] == waiting[1] == second
+def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
+    """B10: a complete heartbeat twice has one answer: in a stable member, a waiting one, and one that must revoke."""
+    first, second = Member(consumer, "m1"), Member(consumer, "m2")
+    joined = first.join()
+    whole = frozenset(consumer.topic)
+    stable = [first.beat(whole, is_full=True) for _ in range(2)]
+    second.join()
+    first.hears()
+    second.beat()
+    waiting = [second.beat(NOTHING, is_full=True) for _ in range(2)]
+    revoking = [first.beat(whole, is_full=True) for _ in range(2)]
+    assert stable == [joined, joined]
+    assert waiting[0] == waiting[1]
     assert revoking[0] == revoking[1]
 
 
-@pytest.mark.parametrize(
-    ("rules", "expected"), [(RULES_4_0, code.FENCED_MEMBER_EPOCH), (RULES_4_2, None), (RULES_4_4, None)]
-)
-def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(rules: Rules, expected: int | None) -> None:
-    """B09, KAFKA-19233: before, a known member's epoch 0 is fenced once its previous epoch is not 0 any more."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    granted(sut, beat("m2", 0), 2.0)
-    told = granted(sut, beat("m1", first.member_epoch), 2.1)
-    granted(sut, beat("m1", told.member_epoch, told.assignment), 2.2)
-    answer = say(sut, beat("m1", 0), 2.3)
-    assert (answer.code if isinstance(answer, Refused) else None) == expected
+def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> None:
+    """B09, KAFKA-19233: a known member's epoch 0 keeps its epoch; before 4.2 it is fenced as a smaller one."""
+    first, _, kept = pair(consumer)
+    known = first.epoch
+    answer = first.ask(0, NOTHING, is_full=True)
+    if consumer.rules.accepts_rejoin:
+        assert isinstance(answer, Granted)
+        assert (answer.member_epoch, answer.assignment) == (known, kept)
+    else:
+        assert isinstance(answer, Refused)
+        assert answer.code == code.FENCED_MEMBER_EPOCH
 
 
-@EVERY_RULES
-def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(rules: Rules) -> None:
+def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut) -> None:
     """Rules 3.1: the answer with the newer epoch was lost; a bare repetition is fenced."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    granted(sut, beat("m2", 0), 2.0)
-    told = granted(sut, beat("m1", first.member_epoch), 2.1)
-    granted(sut, beat("m1", told.member_epoch, told.assignment), 2.2)
-    assert refused(sut, beat("m1", told.member_epoch), 2.3) == code.FENCED_MEMBER_EPOCH
-    again = granted(sut, beat("m1", told.member_epoch, told.assignment, is_full=True), 2.4)
-    assert again.assignment == told.assignment
+    first, second = Member(consumer, "m1"), Member(consumer, "m2")
+    first.has_all()
+    second.join()
+    kept = first.hears()
+    before = first.epoch
+    first.beat(kept)
+    assert first.refused(before) == code.FENCED_MEMBER_EPOCH
+    again = first.ask(before, kept, is_full=True)
+    assert isinstance(again, Granted)
+    assert again.assignment == kept
 
 
-@EVERY_RULES
-def test_sessions_and_rebalance_timeouts_end(rules: Rules) -> None:
-    """Rules 3.2: a silent member, and one that does not revoke in time, are removed."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    granted(sut, beat("m2", 0), 2.0)
-    granted(sut, beat("m1", first.member_epoch), 2.1)
-    for moment in range(3, 62):
-        granted(sut, beat("m1", first.member_epoch), float(moment))
-        sut.pass_time(float(moment))
-    assert sut.groups["g"].members.keys() == {"m1"}
-    sut.pass_time(62.2)
-    assert refused(sut, beat("m1", first.member_epoch), 62.3) == code.UNKNOWN_MEMBER_ID
+def test_larger_epoch_is_fenced(consumer: Sut) -> None:
+    """Rules 3.1: a member cannot be ahead of its coordinator; the member itself goes on."""
+    member = Member(consumer, "m1")
+    member.has_all()
+    assert member.refused(member.epoch + 1) == code.FENCED_MEMBER_EPOCH
+    member.beat()
 
 
-@EVERY_RULES
-def test_takeover_of_a_held_instance_id(rules: Rules) -> None:
-    """Rules 3.3, verified on 4.3.1: refused, released on the holder's behalf, joined, the holder is fenced."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0, instance_id="i"), 0.0)
-    answer = say(sut, beat("m2", 0, instance_id="i"), 1.0)
-    assert answer == Refused(
+def test_strangers_are_unknown(consumer: Sut) -> None:
+    """Rules 3.1: an epoch above 0 in a group that does not exist, and of a member that does not."""
+    assert Member(consumer, "m1").ask(3) == Refused(
+        code.GROUP_ID_NOT_FOUND, f"Consumer group {consumer.group_id} not found."
+    )
+    Member(consumer, "m1").join()
+    assert Member(consumer, "m2").ask(3) == Refused(
+        code.UNKNOWN_MEMBER_ID, f"Member m2 is not a member of group {consumer.group_id}."
+    )
+
+
+def test_join_must_be_complete_and_own_nothing(consumer: Sut) -> None:
+    """Rules 2.4: the broker's own checks of a request."""
+    whole = frozenset(consumer.topic)
+    member = Member(consumer, "m1")
+    assert member.refused(0) == code.INVALID_REQUEST
+    assert member.refused(0, whole, is_full=True) == code.INVALID_REQUEST
+    assert member.refused(-2) == code.INVALID_REQUEST
+    assert member.refused(-3) == code.INVALID_REQUEST
+    assert Member(consumer, "").refused_join() == code.INVALID_REQUEST
+    assert Member(consumer, "m1", "").refused_join() == code.INVALID_REQUEST
+    assert Member(consumer, "m1", assignor="mine").ask(0, NOTHING, is_full=True) == Refused(
+        code.UNSUPPORTED_ASSIGNOR, "ServerAssignor mine is not supported. Supported assignors: uniform, range."
+    )
+
+
+def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
+    """KAFKA-19431: in the same answer from 4.2 on; before, when the assignor ran."""
+    other, left = consumer.create_topic(2), frozenset(consumer.topic)
+    member = Member(consumer, "m1", topics=(TOPIC, other.name))
+    assert member.join().assignment == left | frozenset(other)
+    member.topics = (TOPIC,)
+    answer = member.beat(left | frozenset(other), is_full=True)
+    assert not consumer.rules.shrinks_at_once or answer.assignment == left
+    consumer.until(lambda: member.whole(left) == left)
+
+
+def test_topic_that_grows_is_assigned(consumer: Sut) -> None:
+    """Rules 3.2: the group's epoch grows with the partitions of a subscribed topic."""
+    topic = consumer.create_topic(2)
+    member = Member(consumer, "m1", topics=(topic.name,))
+    assert member.join().assignment == frozenset(topic)
+    grown = consumer.grow_topic(topic, 3)
+    assert member.hears() == frozenset(grown)
+
+
+def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut) -> None:
+    """B03: the answers to the join and to later heartbeats bring the topics that a regular expression matches."""
+    member = Member(consumer, "m1", topics=(), pattern=f"{TOPIC[:-1]}.")
+    member.join()
+    consumer.until(lambda: member.whole() == frozenset(consumer.topic))
+    member.pattern = ""
+    consumer.until(lambda: member.whole() == NOTHING)
+
+
+def test_b03_pattern_that_is_none_is_refused(consumer: Sut) -> None:
+    """B03: INVALID_REGULAR_EXPRESSION; the text has the pattern."""
+    answer = Member(consumer, "m1", topics=(), pattern="[").ask(0, NOTHING, is_full=True)
+    assert isinstance(answer, Refused)
+    assert answer.code == code.INVALID_REGULAR_EXPRESSION
+    assert answer.message.startswith("SubscribedTopicRegex `[` is not a valid regular expression: ")
+
+
+def test_first_member_of_an_emptied_group_has_everything_with_its_join(consumer: Sut) -> None:
+    """Rules 7.1: the assignor runs at once for it, except on 4.3, which is not among these versions."""
+    first = Member(consumer, "m1")
+    first.has_all()
+    first.ask(-1)
+    Member(consumer, "m2").has_all()
+
+
+@pytest.mark.parametrize(("assignor", "shares"), [("range", [2, 4]), ("uniform", [3, 3]), (None, [3, 3])])
+def test_assignor_that_members_ask_for_assigns(consumer: Sut, assignor: str | None, shares: list[int]) -> None:
+    """Rules 6.1: range gives one member the first partitions of each topic; the broker's own choice is uniform."""
+    topics = tuple(consumer.create_topic(3).name for _ in range(2))
+    first, second = (Member(consumer, name, topics=topics, assignor=assignor) for name in ("m1", "m2"))
+    first.join()
+    second.join()
+    consumer.until(lambda: len(first.whole()) < 6)
+    kept = first.whole()
+    first.beat(kept)
+    given = second.hears()
+    assert sorted([len(kept), len(given)]) == shares
+
+
+def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -> None:
+    """Rules 7.1: before 4.4 it counts with the next change of the group."""
+    member = Member(consumer, "m1")
+    whole = member.join().assignment or NOTHING
+    before = member.epoch
+    member.assignor = "range"
+    answer = member.beat(whole, is_full=True)
+    if consumer.rules.assigns_for_another_assignor:
+        consumer.until(lambda: member.beat().member_epoch > before)
+    else:
+        assert [answer.member_epoch, member.beat().member_epoch] == [before, before]
+
+
+# ---- removals ----
+
+
+def test_silent_member_is_removed_at_the_end_of_its_session(consumer: Sut) -> None:
+    """Rules 3.2: each accepted heartbeat begins the session again; the silent member's id is unknown afterwards."""
+    first, second, _ = pair(consumer)
+
+    def is_alone() -> bool:
+        first.beat()
+        return consumer.members() == {"m1"}
+
+    consumer.until(is_alone)
+    assert second.refused(second.epoch) == code.UNKNOWN_MEMBER_ID
+    consumer.until(lambda: first.whole() == frozenset(consumer.topic))
+
+
+def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
+    """Rules 3.2: at the end of its rebalance timeout, although its session goes on."""
+    first, second = Member(consumer, "m1", rebalance_timeout_s=1.0), Member(consumer, "m2")
+    first.has_all()
+    second.join()
+    first.hears()
+
+    def is_out() -> bool:
+        second.beat()
+        return isinstance(answer := first.ask(first.epoch), Refused) and answer.code == code.UNKNOWN_MEMBER_ID
+
+    consumer.until(is_out)
+    assert consumer.members() == {"m2"}
+
+
+def test_b30_administrator_removes_members(consumer: Sut) -> None:
+    """B30: by member id, by instance id, by both; each with its own result (KAFKA-18188)."""
+    first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first.join()
+    static.join()
+    unknown, fenced = code.UNKNOWN_MEMBER_ID, code.FENCED_INSTANCE_ID
+    strangers = (MemberIdentity("m9"), MemberIdentity(instance_id="i9"), MemberIdentity("m1", "i"))
+    assert remove(consumer, *strangers) == (unknown, unknown, fenced)
+    assert remove(consumer, MemberIdentity("m1"), MemberIdentity(instance_id="i")) == (0, 0)
+    assert first.refused(first.epoch) == unknown
+    assert static.refused(static.epoch) == unknown
+
+
+# ---- static members ----
+
+
+def test_takeover_of_a_held_instance_id(consumer: Sut) -> None:
+    """Rules 3.3: refused, released on the holder's behalf over another connection, joined; the holder is fenced."""
+    holder, newcomer = Member(consumer, "m1", "i"), Member(consumer, "m2", "i")
+    holder.has_all()
+    epoch = holder.epoch
+    assert newcomer.ask(0, NOTHING, is_full=True) == Refused(
         code.UNRELEASED_INSTANCE_ID,
         "Static member m2 with instance id i cannot join the group because the instance id is owned by m1 member.",
     )
-    granted(sut, Heartbeat(member_id="m1", member_epoch=-2, instance_id="i"), 1.1)
-    taken = granted(sut, beat("m2", 0, instance_id="i"), 1.2)
-    assert (taken.assignment, taken.member_epoch) == (ALL, first.member_epoch)
-    assert refused(sut, beat("m1", first.member_epoch, instance_id="i"), 1.3) == code.FENCED_INSTANCE_ID
-
-
-@EVERY_RULES
-def test_static_member_that_left_for_good_is_unknown(rules: Rules) -> None:
-    """Rules 3.3: -1 removes the instance id, -2 needs one."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0, instance_id="i"), 0.0)
-    granted(sut, Heartbeat(member_id="m1", member_epoch=-1, instance_id="i"), 0.1)
-    assert say(sut, beat("m1", first.member_epoch, instance_id="i"), 0.2) == Refused(
-        code.UNKNOWN_MEMBER_ID, "Instance id i is unknown."
+    assert holder.ask(-2) == Granted(member_epoch=-2, heartbeat_interval_s=0.0, assignment=None)
+    newcomer.has_all()
+    assert newcomer.epoch == epoch
+    assert holder.ask(epoch) == Refused(
+        code.FENCED_INSTANCE_ID, "Static member m1 with instance id i was fenced by member m2."
     )
-    assert refused(sut, Heartbeat(member_id="m1", member_epoch=-2), 0.3) == code.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(
-    ("rules", "epochs"),
-    [
-        (RULES_4_2, {-1: code.STALE_MEMBER_EPOCH, 0: 0, 1: code.STALE_MEMBER_EPOCH}),
-        (RULES_4_4, {-1: 0, 0: 0, 1: code.STALE_MEMBER_EPOCH}),
-    ],
-    ids=["4.2", "4.4"],
-)
-def test_commits_are_fenced_by_the_epoch(rules: Rules, epochs: dict[int, int]) -> None:
-    """Rules 3.6: KIP-1251 (4.3) accepts an older epoch for what has been held since then."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    granted(sut, beat("m2", 0), 2.0)
-    told = granted(sut, beat("m1", first.member_epoch), 2.1)
-    now = granted(sut, beat("m1", told.member_epoch, told.assignment), 2.2).member_epoch
-    kept = min(told.assignment or ())
-    offsets = {TopicPartition("a", kept.partition): OffsetAndMetadata(offset=3)}
-    answers = {step: commit(sut, "m1", now + step, offsets, 2.3) for step in epochs}
-    assert {step: next(iter(answer.values())) for step, answer in answers.items()} == epochs
+def test_holder_itself_cannot_join_again(consumer: Sut) -> None:
+    """Rules 3.3: an instance id that is not released is refused to its own holder also."""
+    holder = Member(consumer, "m1", "i")
+    holder.has_all()
+    assert holder.ask(0, NOTHING, is_full=True) == Refused(
+        code.UNRELEASED_INSTANCE_ID,
+        "Static member m1 with instance id i cannot join the group because the instance id is owned by m1 member.",
+    )
 
 
-@EVERY_RULES
-def test_commits_without_a_member_count_in_an_empty_group_only(rules: Rules) -> None:
-    """Rules 3.6: a simple consumer's commit is refused while the group has members."""
-    sut = coordinator(rules)
-    offsets = {FIRST: OffsetAndMetadata(offset=3)}
-    empty = commit(sut, "", -1, offsets, 0.0)
-    granted(sut, beat("m1", 0), 0.1)
-    assert (empty, commit(sut, "", -1, offsets, 0.2)) == ({FIRST: 0}, {FIRST: code.UNKNOWN_MEMBER_ID})
+def test_released_place_is_taken_and_no_other_member_notices(consumer: Sut) -> None:
+    """Rules 3.3: the newcomer has the same partitions at once; the other member's epoch and assignment stay."""
+    first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first.has_all()
+    static.join()
+    kept = first.hears()
+    first.beat(kept)
+    given = static.hears()
+    epoch = first.beat().member_epoch
+    static.ask(-2)
+    assert Member(consumer, "m3", "i").join().assignment == given
+    assert first.beat() == Granted(
+        member_epoch=epoch, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=None
+    )
 
 
-@EVERY_RULES
-def test_offset_fetch_knows_no_older_epoch(rules: Rules) -> None:
-    """Rules 3.7: no KIP-1251 for OffsetFetch; without a member it is always answered."""
-    sut = coordinator(rules)
-    first = granted(sut, beat("m1", 0), 0.0)
-    assert fetch(sut, "m1", first.member_epoch) == Fetched(offsets={FIRST: None})
-    assert fetch(sut, None, -1) == Fetched(offsets={FIRST: None})
-    assert fetch(sut, "m1", first.member_epoch + 1) == Refused(code.STALE_MEMBER_EPOCH)
-    assert fetch(sut, "m9", 1) == Refused(code.UNKNOWN_MEMBER_ID)
+def test_released_place_is_kept_until_the_session_ends(consumer: Sut) -> None:
+    """Rules 3.3: after -2 the others get nothing before the session ends, and everything afterwards."""
+    first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first.has_all()
+    static.join()
+    kept = first.hears()
+    first.beat(kept)
+    static.hears()
+    static.ask(-2)
+    assert consumer.members() == {"m1", "m2"}
+    assert first.hears() == frozenset(consumer.topic)
+    assert consumer.members() == {"m1"}
 
 
-@EVERY_RULES
+def test_static_member_that_left_for_good_is_unknown(consumer: Sut) -> None:
+    """Rules 3.3: -1 removes the instance id, and the group is assigned again."""
+    first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first.has_all()
+    static.join()
+    first.beat(first.hears())
+    static.hears()
+    epoch = static.epoch
+    static.ask(-1)
+    assert static.ask(epoch) == Refused(code.UNKNOWN_MEMBER_ID, "Instance id i is unknown.")
+    assert first.hears() == frozenset(consumer.topic)
+
+
+def test_only_the_holder_releases_its_place(consumer: Sut) -> None:
+    """Rules 3.3: -2 of another member id is fenced, and that of an instance id which nobody holds is unknown."""
+    Member(consumer, "m1", "i").has_all()
+    assert Member(consumer, "m2", "i").refused(-2) == code.FENCED_INSTANCE_ID
+    assert Member(consumer, "m2", "i9").refused(-2) == code.UNKNOWN_MEMBER_ID
+
+
+def test_holders_are_described(consumer: Sut) -> None:
+    """Rules 3.3: ConsumerGroupDescribe tells who holds an instance id, and -2 of one that is released."""
+    holder = Member(consumer, "m1", "i")
+    holder.has_all()
+    Member(consumer, "m2").join()
+    epochs = []
+    for _ in range(2):
+        described = consumer.ask(Describe())
+        assert isinstance(described, Described)
+        epochs.append({name: (one.member_id, one.member_epoch) for name, one in described.holders.items()})
+        before, _ = holder.epoch, holder.ask(-2)
+    assert epochs == [{"i": ("m1", epochs[0]["i"][1])}, {"i": ("m1", -2)}]
+    assert (epochs[0]["i"][1] or 0) > 0
+    assert before is not None
+
+
+def test_full_group_takes_no_other_member(small_consumer: Sut) -> None:
+    """GROUP_MAX_SIZE_REACHED for a new member; KAFKA-20601: a returning instance id is let in from 4.4 on."""
+    static, other = Member(small_consumer, "m1", "i"), Member(small_consumer, "m2")
+    static.join()
+    other.join()
+    assert Member(small_consumer, "m3").ask(0, NOTHING, is_full=True) == Refused(
+        code.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum capacity of 2 members."
+    )
+    static.ask(-2)
+    answer = Member(small_consumer, "m4", "i").ask(0, NOTHING, is_full=True)
+    assert isinstance(answer, Granted) is small_consumer.rules.lets_returning_instances_in
+
+
+# ---- offsets ----
+
+
+def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
+    """B31: KIP-1251 (4.3) accepts an older epoch for what the member has held since then; a larger one never counts."""
+    first, second = Member(consumer, "m1"), Member(consumer, "m2")
+    first.has_all()
+    second.join()
+    kept = first.hears()
+    old = first.epoch
+    now = first.beat(kept).member_epoch
+    partition = TopicPartition(TOPIC, min(kept).partition)
+    stale = code.STALE_MEMBER_EPOCH
+    of_old = 0 if consumer.rules.accepts_older_commits else stale
+    assert [first.commit(epoch, partition) for epoch in (old, now, now + 1)] == [of_old, 0, stale]
+    new = TopicPartition(TOPIC, min(second.hears()).partition)
+    assert [second.commit(epoch, new) for epoch in (second.epoch - 1, second.epoch)] == [stale, 0]
+
+
+def test_commits_without_a_member_count_in_an_empty_group_only(consumer: Sut) -> None:
+    """Rules 3.6: a simple consumer's commit makes the group; it is refused while the group has members."""
+    assert commit(consumer, "m9", 3) == code.GROUP_ID_NOT_FOUND
+    assert commit(consumer, "", -1) == 0
+    member = Member(consumer, "m1")
+    member.join()
+    refusals = [commit(consumer, "", -1), commit(consumer, "m9", member.epoch)]
+    assert refusals == [code.UNKNOWN_MEMBER_ID, code.UNKNOWN_MEMBER_ID]
+
+
+def test_instance_id_of_a_commit_is_not_checked(consumer: Sut) -> None:
+    """Rules 3.6: in a group of the consumer protocol."""
+    member = Member(consumer, "m1")
+    member.join()
+    wrong = Commit(member_id="m1", generation=member.epoch, instance_id="i9", offsets=OFFSETS)
+    assert consumer.ask(wrong) == CommitResults(codes={FIRST: 0})
+
+
+def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
+    """Rules 3.6: a member that left with -2 commits nothing any more."""
+    member = Member(consumer, "m1", "i")
+    member.has_all()
+    epoch = member.epoch
+    member.ask(-2)
+    assert member.commit(epoch) == code.STALE_MEMBER_EPOCH
+
+
+def test_b32_offset_fetch_knows_no_older_epoch(consumer: Sut) -> None:
+    """B32: no KIP-1251 for OffsetFetch; without a member it is always answered."""
+    first, second = Member(consumer, "m1"), Member(consumer, "m2")
+    first.has_all()
+    before = first.epoch
+    assert fetch(consumer, "m1", before) == Fetched(offsets={FIRST: None})
+    second.join()
+    first.beat(first.hears())
+    assert fetch(consumer, "m1", first.epoch) == Fetched(offsets={FIRST: None})
+    assert fetch(consumer) == Fetched(offsets={FIRST: None})
+    assert fetch(consumer, "m1", before) == Refused(code.STALE_MEMBER_EPOCH)
+    assert fetch(consumer, "m1", first.epoch + 1) == Refused(code.STALE_MEMBER_EPOCH)
+    assert fetch(consumer, "m9", 1) == Refused(code.UNKNOWN_MEMBER_ID)
+
+
+def test_offset_fetch_of_a_group_that_does_not_exist(consumer: Sut) -> None:
+    """Rules 3.7: nothing is committed, and a member is not checked."""
+    assert fetch(consumer) == Fetched(offsets={FIRST: None})
+    assert fetch(consumer, "m1", 1) == Fetched(offsets={FIRST: None})
+
+
+def test_committed_offsets_are_read_and_gone_with_their_topic(consumer: Sut) -> None:
+    """Rules 3.7: the committed offsets of a deleted topic are gone."""
+    topic = consumer.create_topic(1)
+    partition = TopicPartition(topic.name, 0)
+    wanted = Fetch(partitions=frozenset({partition}))
+    assert commit(consumer, "", -1, partition) == 0
+    assert consumer.ask(wanted) == Fetched(offsets={partition: OffsetAndMetadata(offset=3)})
+    consumer.delete_topic(topic)
+    consumer.until(lambda: consumer.ask(wanted) == Fetched(offsets={partition: None}))
+    assert commit(consumer, "", -1, partition) == code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- several nodes: on the simulation only ----
+
+
+@pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 def test_other_nodes_and_a_loading_one_refuse(rules: Rules) -> None:
-    """After a move the old node is not the coordinator, and the new one loads first."""
-    sut = coordinator(rules)
-    granted(sut, beat("m1", 0), 0.0)
+    """Rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
+    sut = ConsumerCoordinator(rules)
+    joins = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=("a",), owned=NOTHING)
+    sut.answer("g", joins, 0.0)
     sut.move(2, 1.0, loading_s=0.5)
-    asked = [sut.answer("g", beat("m1", 0), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.6))]
+    asked = [sut.answer("g", joins, at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.6))]
     codes = [answer.code if isinstance(answer, Refused) else 0 for answer in asked]
     assert codes == [code.NOT_COORDINATOR, code.COORDINATOR_LOAD_IN_PROGRESS, 0]
-
-
-@EVERY_RULES
-def test_join_must_be_complete_and_own_nothing(rules: Rules) -> None:
-    """Rules 2.4: the broker's own checks."""
-    sut = coordinator(rules)
-    bare = Heartbeat(member_id="m1", member_epoch=0)
-    owning = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=1.0, topics=("a",), owned=ALL)
-    foreign = Heartbeat(
-        member_id="m1", member_epoch=0, rebalance_timeout_s=1.0, topics=("a",), owned=frozenset(), assignor="mine"
-    )
-    assert [refused(sut, one) for one in (bare, owning, foreign)] == [
-        code.INVALID_REQUEST,
-        code.INVALID_REQUEST,
-        code.UNSUPPORTED_ASSIGNOR,
-    ]
-    assert ConsumerCoordinator(rules).answer("g", beat("m1", 3), 0.0) == Refused(
-        code.GROUP_ID_NOT_FOUND, "Consumer group g not found."
-    )

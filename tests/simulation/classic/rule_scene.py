@@ -1,0 +1,79 @@
+"""Builders for the rule tests of classic groups, on the simulation and on real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from tests.simulation.classic.scene import A, join, sync, told
+from tests.simulation.exchanges import Beat, Join, Joined, MemberIdRequired, Synced
+from tests.simulation.rules import ClassicRules
+from tests.simulation.under_test import CoordinatorUnderTest
+
+Sut: TypeAlias = CoordinatorUnderTest[ClassicRules]
+
+#: A timeout that a test waits for, and one that ends in no test.
+SHORT_S, LONG_S = 1.0, 60.0
+#: The states of a group, as brokers name them.
+EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
+
+
+def new_id(sut: Sut, *, session_timeout_s: float = 10.0) -> str:
+    """Return the id that a dynamic member must join with."""
+    return told(MemberIdRequired, sut.ask(join(session_timeout_s=session_timeout_s))).member_id
+
+
+def with_id(sut: Sut, request: Join) -> Join:
+    """Give a dynamic member's join the id that the coordinator makes."""
+    if request.instance_id is not None or request.member_id:
+        return request
+    return replace(request, member_id=told(MemberIdRequired, sut.ask(request)).member_id)
+
+
+def rejoin(request: Join, joined: Joined) -> Join:
+    """The same join, of the member that it made."""
+    return replace(request, member_id=joined.member_id)
+
+
+def send_and_see(sut: Sut, key: str, request: Join) -> None:
+    """Send a join that makes the group gather, and return when it does."""
+    sut.send(key, request)
+    sut.until(lambda: sut.state() == PREPARING)
+
+
+def gathering(sut: Sut, *requests: Join) -> list[Joined]:
+    """Let these join the empty group, up to the end of the join phase. The first one leads.
+
+    It joins twice: a real group's first member waits for no other, and the others come in its second generation.
+    """
+    first, *others = requests
+    joined = told(Joined, sut.ask(with_id(sut, first)))
+    if not others:
+        return [joined]
+    for number, request in enumerate(others):
+        sut.send(number, with_id(sut, request))
+        sut.until(_has_members(sut, number + 2))
+    again = told(Joined, sut.ask(rejoin(first, joined)))
+    return [again, *(told(Joined, sut.receive(number)) for number in range(len(others)))]
+
+
+def _has_members(sut: Sut, count: int) -> Callable[[], bool]:
+    return lambda: len(sut.members()) == count
+
+
+def stable(sut: Sut, *requests: Join) -> list[Joined]:
+    """A stable group of these: the leader gives each member in turn the next partition."""
+    members = gathering(sut, *requests)
+    shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
+    for member, request in zip(members[1:], requests[1:], strict=True):
+        sut.send(member.member_id, replace(sync(member), instance_id=request.instance_id))
+    leaders = sut.ask(replace(sync(members[0], shares), instance_id=requests[0].instance_id))
+    answers = [leaders, *(sut.receive(member.member_id) for member in members[1:])]
+    assert [told(Synced, one).assignment for one in answers] == [frozenset({A[n]}) for n in range(len(members))]
+    return members
+
+
+def beat(member: Joined, instance_id: str | None = None) -> Beat:
+    """A Heartbeat of this member."""
+    return Beat(member_id=member.member_id, generation=member.generation, instance_id=instance_id)

@@ -1,0 +1,175 @@
+"""What only virtual time shows of the classic coordinator: when exactly its timers end (rules 3.4 and 4.9).
+
+The rules that a broker shows also are in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.types import OffsetAndMetadata
+from tests.simulation import rules as code
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.classic.group import GroupState, TimerKind
+from tests.simulation.classic.scene import (
+    A,
+    answer,
+    ask,
+    coordinator,
+    gathering,
+    group_of,
+    join,
+    journal,
+    new_id,
+    stable,
+    sync,
+    told,
+)
+from tests.simulation.exchanges import Beat, Commit, Joined, Leave, MemberIdentity
+from tests.simulation.journal import RebalanceBegan, Removed
+from tests.simulation.rules import ClassicRules, Refused
+from tests.simulation.under_test import TOPIC
+
+UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
+STATIC = (join(instance_id="i0"), join(instance_id="i1"))
+OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
+
+
+def rebalances(sut: ClassicCoordinator) -> int:
+    """How many rebalances there were after the first one."""
+    return len(journal(sut, RebalanceBegan)) - 1
+
+
+def commit(member_id: str = "", generation: int = -1) -> Commit:
+    """A commit of one offset."""
+    return Commit(member_id=member_id, generation=generation, offsets=OFFSETS)
+
+
+def test_initial_delay_gathers_members_and_is_extended_while_they_come() -> None:
+    """Rules 4.9: 3 s, again while somebody came, a rebalance timeout at most."""
+    sut = coordinator(ClassicRules())
+    ids = [new_id(sut), new_id(sut)]
+    ask(sut, 1, join(ids[0]), 0.0)
+    ask(sut, 2, join(ids[1]), 2.0)
+    assert (sut.pass_time(3.0), sut.next_deadline()) == ([], 6.0)
+    assert {key for key, _ in sut.pass_time(6.0)} == {1, 2}
+
+
+def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
+    """Rules 4.9: members that go on coming do not extend it for ever."""
+    sut = coordinator(ClassicRules())
+    ends: list[float] = []
+    for second in range(8):
+        ask(sut, second, join(instance_id=f"i{second}", rebalance_timeout_s=5.0), float(second))
+        ends += [float(second)] if sut.pass_time(float(second)) else []
+    assert ends == [5.0]
+
+
+def test_new_member_whose_join_waits_too_long_is_forgotten() -> None:
+    """Rules 4.9: five minutes, as nobody knows whether it is still there; those with an id are kept."""
+    sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, new_member_join_timeout_s=30.0))
+    leader, follower = stable(sut, join(), join())
+    ask(sut, "new", join(new_id(sut)), 0.0)
+    ask(sut, "leader", join(leader.member_id), 0.0)
+    for second in range(0, 30, 5):
+        answer(sut, Beat(member_id=follower.member_id, generation=1), float(second))
+        assert sut.pass_time(float(second)) == []
+    answer(sut, Beat(member_id=follower.member_id, generation=1), 29.0)
+    assert sut.pass_time(30.0) == [("new", UNKNOWN)]
+
+
+def test_timeouts_of_the_newest_join_count() -> None:
+    """KAFKA-14009: a process may come back with other settings; the group waits for the most patient member."""
+    sut = coordinator()
+    leader, _ = stable(sut, join(), join())
+    ask(sut, 1, join(leader.member_id, rebalance_timeout_s=100.0), 1.0)
+    assert TimerKind.JOIN in {timer.kind for _, timer in sut.timers() if timer.at == 101.0}
+
+
+def test_only_the_newest_of_a_members_joins_is_answered() -> None:
+    """Rules 4.2: one whose asker gave up is forgotten; the member stays the same."""
+    sut = coordinator()
+    leader, follower = stable(sut, join(), join())
+    ask(sut, "old", join(leader.member_id), 1.0)
+    ask(sut, "new", join(leader.member_id), 1.0)
+    assert sut.waiting() == {"new"}
+    assert ask(sut, "other", join(follower.member_id), 1.0).keys() == {"new", "other"}
+
+
+def test_waiting_request_keeps_a_known_member_alive() -> None:
+    """Rules 4.3: the pending JoinGroup stands for heartbeats; its answer starts the session anew."""
+    sut = coordinator()
+    leader, follower = stable(sut, join(), join())
+    ask(sut, "leader", join(leader.member_id), 1.0)
+    for second in (5.0, 14.0, 23.0):
+        answer(sut, Beat(member_id=follower.member_id, generation=1), second)
+        assert sut.pass_time(second) == []
+        assert (sut.next_deadline() or 0.0) > second
+    assert ask(sut, 1, join(follower.member_id), 30.0).keys() == {"leader", 1}
+    assert sut.next_deadline() == 40.0
+
+
+def test_waiting_sync_keeps_a_member_alive() -> None:
+    """Rules 4.9: the leader may take its time to assign."""
+    sut = coordinator()
+    leader, follower = gathering(sut, join(), join())
+    ask(sut, "waits", sync(follower))
+    for second in (8.0, 16.0):
+        answer(sut, Beat(member_id=leader.member_id, generation=1), second)
+        assert sut.pass_time(second) == []
+    assert ask(sut, 1, sync(leader), 17.0).keys() == {"waits", 1}
+    answer(sut, Beat(member_id=leader.member_id, generation=1), 18.0)
+    assert sut.next_deadline() == 27.0
+
+
+def test_returning_members_session_starts_anew() -> None:
+    """It counts from the return, though with the former process's timeout until the next heartbeat."""
+    sut = coordinator()
+    stable(sut, STATIC[0])
+    again = told(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
+    assert sut.next_deadline() == 15.0
+    answer(sut, Beat(member_id=again.member_id, generation=1, instance_id="i0"), 6.0)
+    assert sut.next_deadline() == 26.0
+
+
+@pytest.mark.parametrize(
+    ("sees", "topics", "expected"),
+    [(False, (TOPIC, "b"), 0), (True, (TOPIC, "b"), 1), (True, (TOPIC,), 0)],
+    ids=["4.x", "KAFKA-12759", "KAFKA-12759, unchanged"],
+)
+def test_other_topics_of_a_returning_member_begin_no_rebalance(
+    topics: tuple[str, ...], expected: int, *, sees: bool
+) -> None:
+    """KAFKA-12759 (open): only the assignor's name is compared, so that the old assignment comes back."""
+    sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, sees_returning_subscriptions=sees))
+    stable(sut, *STATIC)
+    ask(sut, 1, join(instance_id="i1", topics=topics), 1.0)
+    assert rebalances(sut) == expected
+
+
+def test_session_that_a_join_phase_prolongs_does_not_end_with_it() -> None:
+    """What ends first at one moment counts for what would have ended after it."""
+    sut = coordinator()
+    leader, static = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=60.0) for n in range(2)))
+    ask(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
+    sut.pass_time(60.0)
+    assert group_of(sut).roster.members.keys() == {leader.member_id, static.member_id}
+
+
+def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_end() -> None:
+    """A join phase that nobody took part in begins anew, until there is nobody any more."""
+    sut = coordinator()
+    members = stable(sut, *(join(instance_id=f"i{number}", session_timeout_s=100.0) for number in range(3)))
+    answer(sut, Leave(members=(MemberIdentity(members[2].member_id),)), 0.0)
+    assert (sut.pass_time(60.0), group_of(sut).generation, group_of(sut).join_ends_at) == ([], 1, 120.0)
+    sut.pass_time(100.0)
+    assert [entry.reason for entry in journal(sut, Removed)] == ["left", "session", "session"]
+    assert (group_of(sut).state, group_of(sut).generation) == (GroupState.EMPTY, 2)
+
+
+def test_accepted_commit_counts_as_a_heartbeat() -> None:
+    """Rules 3.6."""
+    sut = coordinator()
+    (leader,) = stable(sut, join())
+    answer(sut, commit(leader.member_id, 1), 7.0)
+    assert sut.next_deadline() == 17.0

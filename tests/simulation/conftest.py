@@ -1,0 +1,98 @@
+"""Coordinators under test: the simulated ones with each version's rules, and real brokers', marked integration.
+
+The gate has the newest broker; `python -m tests --full` also has the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.either import EitherCoordinator
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
+from tests.simulation.under_test import CoordinatorUnderTest, RulesT, SimulatedCoordinator
+from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
+from tests.support.versions import NEWEST, OLDEST
+
+if TYPE_CHECKING:
+    from tests.simulation.coordinator import Coordinator
+
+#: How many members fill a small group.
+SMALL = 2
+
+_REAL = (
+    pytest.param(NEWEST, id="real newest", marks=pytest.mark.integration),
+    pytest.param(OLDEST, id="real oldest", marks=pytest.mark.integration),
+)
+_CONSUMER_RULES: Mapping[str, Rules] = {"4.0": RULES_4_0, "4.2": RULES_4_2, "4.4": RULES_4_4}
+_CONSUMER = (*_CONSUMER_RULES, *_REAL)
+_CLASSIC = ("simulated", *_REAL)
+#: The sessions that `SHORT_SESSIONS` allows, and devbroker's delay.
+_CLASSIC_RULES = ClassicRules(initial_rebalance_delay_s=0.0, min_session_timeout_s=1.0)
+
+
+@contextmanager
+def _under_test(
+    request: pytest.FixtureRequest, rules: RulesT, simulated: Callable[[RulesT], Coordinator]
+) -> Iterator[CoordinatorUnderTest[RulesT]]:
+    """The coordinator that the fixture's parameter names, with these rules."""
+    if request.param not in (NEWEST, OLDEST):
+        yield SimulatedCoordinator(simulated(rules), rules)
+        return
+    from tests.simulation.real import RealCoordinator  # noqa: PLC0415 - not for a run without brokers
+
+    kind = TWO_MEMBERS if rules.max_size == SMALL else SHORT_SESSIONS
+    broker = request.getfixturevalue("broker_pool").shared(request.param, properties=kind)
+    sut = RealCoordinator(broker.bootstrap_servers, rules)
+    yield sut
+    sut.close()
+
+
+def _consumer_rules(version: str) -> Rules:
+    return _CONSUMER_RULES[".".join(version.split(".")[:2])]
+
+
+@pytest.fixture(params=_CONSUMER)
+def consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
+    """A coordinator of groups of the consumer protocol."""
+    with _under_test(request, _consumer_rules(request.param), ConsumerCoordinator) as sut:
+        yield sut
+
+
+@pytest.fixture(params=_CONSUMER)
+def small_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
+    """A coordinator of groups of the consumer protocol that are full with two members."""
+    rules = replace(_consumer_rules(request.param), max_size=SMALL)
+    with _under_test(request, rules, ConsumerCoordinator) as sut:
+        yield sut
+
+
+@pytest.fixture(params=_CLASSIC)
+def classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
+    """A coordinator of classic groups, which do not wait for a second member."""
+    with _under_test(request, _CLASSIC_RULES, ClassicCoordinator) as sut:
+        yield sut
+
+
+@pytest.fixture(params=_CLASSIC)
+def small_classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
+    """A coordinator of classic groups that are full with two members."""
+    with _under_test(request, replace(_CLASSIC_RULES, max_size=SMALL), ClassicCoordinator) as sut:
+        yield sut
+
+
+@pytest.fixture(params=_CONSUMER)
+def either(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
+    """A coordinator of groups of both protocols, which converts no group that has members."""
+
+    def simulated(rules: Rules) -> EitherCoordinator:
+        return EitherCoordinator(rules, _CLASSIC_RULES)
+
+    with _under_test(request, _consumer_rules(request.param), simulated) as sut:
+        yield sut

@@ -1,0 +1,96 @@
+"""Groups of either protocol where no living group is converted (rules 4.10), on the simulation and on brokers.
+
+Each test runs on the simulated coordinator and, marked integration, on a real one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.simulation import rules as code
+from tests.simulation.classic.scene import join, sync, told
+from tests.simulation.exchanges import (
+    Answer,
+    Beat,
+    Commit,
+    CommitResults,
+    Describe,
+    Fetch,
+    Fetched,
+    Joined,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+    MemberIdRequired,
+    Synced,
+)
+from tests.simulation.rules import Granted, Refused, Rules
+from tests.simulation.under_test import TOPIC, CoordinatorUnderTest
+
+Sut: TypeAlias = CoordinatorUnderTest[Rules]
+
+FIRST = TopicPartition(TOPIC, 0)
+OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
+COMMITTED = Fetched(offsets=dict(OFFSETS))
+READ = Fetch(partitions=frozenset({FIRST}))
+JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=(TOPIC,), owned=frozenset())
+
+
+def refusal(answer: Answer) -> int:
+    """The error code of an answer that is a refusal."""
+    return told(Refused, answer).code
+
+
+def classic_member(sut: Sut) -> Joined:
+    """The one member of a stable classic group, which has committed."""
+    member_id = told(MemberIdRequired, sut.ask(join())).member_id
+    joined = told(Joined, sut.ask(join(member_id)))
+    told(Synced, sut.ask(sync(joined)))
+    committed = sut.ask(Commit(member_id=member_id, generation=joined.generation, offsets=OFFSETS))
+    assert committed == CommitResults(codes={FIRST: 0})
+    return joined
+
+
+def consumer_member(sut: Sut) -> int:
+    """The one member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
+    epoch = told(Granted, sut.ask(JOIN)).member_epoch
+    assert sut.ask(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
+    return epoch
+
+
+def test_b22_living_classic_group_is_not_converted(either: Sut) -> None:
+    """B22: GROUP_ID_NOT_FOUND to a join of the consumer protocol, and to a member of it that knows no better."""
+    joined = classic_member(either)
+    assert refusal(either.ask(JOIN)) == code.GROUP_ID_NOT_FOUND
+    assert refusal(either.ask(Heartbeat(member_id="m1", member_epoch=3))) == code.GROUP_ID_NOT_FOUND
+    assert refusal(either.ask(Describe())) == code.GROUP_ID_NOT_FOUND
+    assert either.members() == {joined.member_id}
+    assert either.ask(READ) == COMMITTED
+
+
+def test_b23_consumer_group_takes_no_classic_member(either: Sut) -> None:
+    """B23: INCONSISTENT_GROUP_PROTOCOL to a classic join; other classic requests are those of a stranger."""
+    consumer_member(either)
+    assert refusal(either.ask(join())) == code.INCONSISTENT_GROUP_PROTOCOL
+    assert refusal(either.ask(Beat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
+    assert either.members() == {"m1"}
+
+
+def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None:
+    """B20: with its next member; the committed offsets stay."""
+    joined = classic_member(either)
+    assert either.ask(Leave(members=(MemberIdentity(joined.member_id),))) == LeaveResults(codes=(0,))
+    told(Granted, either.ask(JOIN))
+    assert either.members() == {"m1"}
+    assert either.ask(READ) == COMMITTED
+
+
+def test_b20_emptied_consumer_group_becomes_a_classic_group(either: Sut) -> None:
+    """B20: with its next member; the committed offsets stay."""
+    consumer_member(either)
+    told(Granted, either.ask(Heartbeat(member_id="m1", member_epoch=-1)))
+    joined = classic_member(either)
+    assert either.members() == {joined.member_id}
+    assert either.ask(READ) == COMMITTED

@@ -1,0 +1,145 @@
+"""A coordinator under test: the rule tests send requests to it, and it is a simulated one or a real broker's.
+
+A test sends requests, receives answers, and lets time pass until something is the case. It reads no clock, so that the
+same test runs in virtual time here and in real time on a broker (`tests.simulation.real`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+from uuid import uuid4
+
+from consumer_membership.types import Instant
+from tests.simulation.coordinator import Coordinator, Topic
+from tests.simulation.exchanges import Answer, Key, Released, Request
+from tests.simulation.rules import ClassicRules, Rules
+
+T = TypeVar("T")
+RulesT = TypeVar("RulesT", bound=Rules | ClassicRules)
+
+#: The topic of the rule tests and its partitions; a broker that other tests share has no other topic of this name.
+TOPIC: Final = f"rules-{uuid4().hex[:10]}"
+PARTITIONS: Final = 4
+
+#: Virtual time passes in steps of this length, and this many of them at most.
+_STEP_S: Final = 0.1
+_MOST_STEPS: Final = 6000
+
+
+class CoordinatorUnderTest(ABC, Generic[RulesT]):
+    """The coordinator of one group, which has no members at first, in a cluster that has `topic`."""
+
+    def __init__(self, group_id: str, rules: RulesT, topic: Topic) -> None:
+        self.group_id = group_id
+        #: What the version and the configuration of this coordinator make it answer.
+        self.rules = rules
+        self.topic = topic
+
+    @abstractmethod
+    def send(self, key: Key, request: Request, *, group_id: str | None = None) -> None:
+        """Send a request; its answer is `key`'s. Another group than the one under test can be named."""
+
+    @abstractmethod
+    def has_answer(self, key: Key) -> bool:
+        """Whether the answer has come; a false "no" is possible on a real broker, a false "yes" is not."""
+
+    @abstractmethod
+    def receive(self, key: Key) -> Answer:
+        """Return the answer to this request; time passes until it comes."""
+
+    @abstractmethod
+    def until(self, attempt: Callable[[], T]) -> T:
+        """Let time pass until this returns something true, and return that."""
+
+    @abstractmethod
+    def members(self) -> frozenset[str]:
+        """The ids of the group's members."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """The state of a classic group, as DescribeGroups names it."""
+
+    @abstractmethod
+    def create_topic(self, partitions: int) -> Topic:
+        """Create another topic, with a name of its own."""
+
+    @abstractmethod
+    def grow_topic(self, topic: Topic, partitions: int) -> Topic:
+        """Give a topic more partitions."""
+
+    @abstractmethod
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic."""
+
+    def ask(self, request: Request, *, group_id: str | None = None) -> Answer:
+        """Send a request and return its answer."""
+        key = object()
+        self.send(key, request, group_id=group_id)
+        return self.receive(key)
+
+
+class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
+    """A simulated coordinator, in virtual time."""
+
+    def __init__(self, coordinator: Coordinator, rules: RulesT) -> None:
+        coordinator.create_topic(TOPIC, PARTITIONS)
+        super().__init__("g", rules, coordinator.topics[TOPIC])
+        self.coordinator = coordinator
+        self.now: Instant = 0.0
+        self._answers: dict[Key, Answer] = {}
+
+    def send(self, key: Key, request: Request, *, group_id: str | None = None) -> None:
+        """Let the coordinator handle the request."""
+        self._keep(self.coordinator.ask(key, group_id or self.group_id, request, self.now))
+
+    def has_answer(self, key: Key) -> bool:
+        """Whether the coordinator has released the answer."""
+        return key in self._answers
+
+    def receive(self, key: Key) -> Answer:
+        """Let one deadline after the other pass until the answer is there."""
+        while key not in self._answers:
+            deadline = self.coordinator.next_deadline()
+            assert deadline is not None, f"nothing will ever answer {key}"
+            self._pass_to(max(self.now, deadline))
+        return self._answers.pop(key)
+
+    def until(self, attempt: Callable[[], T]) -> T:
+        """Let virtual time pass in small steps."""
+        for _ in range(_MOST_STEPS):
+            if result := attempt():
+                return result
+            self._pass_to(self.now + _STEP_S)
+        raise AssertionError(f"this did not happen within {_MOST_STEPS * _STEP_S:.0f} virtual seconds")
+
+    def members(self) -> frozenset[str]:
+        """The ids of the group's members."""
+        return self.coordinator.members(self.group_id)
+
+    def state(self) -> str:
+        """The state of the classic group."""
+        return str(self.coordinator.groups[self.group_id].state.value)
+
+    def create_topic(self, partitions: int) -> Topic:
+        """Create another topic."""
+        name = f"{TOPIC}-{len(self.coordinator.topics)}"
+        self.coordinator.create_topic(name, partitions)
+        return self.coordinator.topics[name]
+
+    def grow_topic(self, topic: Topic, partitions: int) -> Topic:
+        """Give a topic more partitions."""
+        self.coordinator.create_topic(topic.name, partitions, topic.topic_id)
+        return self.coordinator.topics[topic.name]
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic."""
+        self.coordinator.delete_topic(topic.name)
+
+    def _pass_to(self, now: Instant) -> None:
+        self.now = now
+        self._keep(self.coordinator.pass_time(now))
+
+    def _keep(self, released: list[Released]) -> None:
+        self._answers |= dict(released)
