@@ -67,6 +67,7 @@ class Cluster:
     `security`: what its owner made of the same settings; None: it is made here. `on_coordinator_lost` is called when
     the connection to a coordinator ended by itself while nothing was in flight; a request that was in flight has an
     answer that says so. `on_silence` is called when a broker takes a connection and says nothing.
+    `longest_pause_s` limits the pause between two attempts to connect, None: as the settings say.
 
     Raises:
         ConfigurationError: what TLS needs cannot be read.
@@ -78,11 +79,17 @@ class Cluster:
         security: ConnectionSecurity | None = None,
         on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
         on_silence: Callable[[str], None] = lambda _: None,
+        *,
+        longest_pause_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._on_coordinator_lost = on_coordinator_lost
         self._connections = Connections(
-            settings, security or ConnectionSecurity(settings), self._connection_lost, on_silence
+            settings,
+            security or ConnectionSecurity(settings),
+            self._connection_lost,
+            on_silence,
+            longest_pause_s=longest_pause_s,
         )
         self._brokers: Mapping[int, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
@@ -100,10 +107,6 @@ class Cluster:
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
-
-    def pace(self, longest_pause_s: Callable[[], float | None]) -> None:
-        """Have no pause between two attempts to connect be longer than this; None: than the settings say."""
-        self._connections.longest_pause_s = longest_pause_s
 
     async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:
         """The brokers of the cluster."""

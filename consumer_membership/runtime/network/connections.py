@@ -98,6 +98,7 @@ class Connections:
 
     `on_lost` is called when a connection ended by itself: with its purpose, the broker, the reason, and whether
     requests were waiting on it. `on_silence` is called when a broker takes a connection and says nothing.
+    `longest_pause_s` limits the pause between two attempts, None: as the settings say.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Connections:
         security: ConnectionSecurity,
         on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
         on_silence: Callable[[str], None] = lambda _: None,
+        *,
+        longest_pause_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._security = security
@@ -116,8 +119,7 @@ class Connections:
         self._backoffs: dict[tuple[str, int], _BrokerBackoff] = {}
         self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
-        #: The longest pause between two attempts that may be made just now; None: what the settings say.
-        self.longest_pause_s: Callable[[], float | None] = lambda: None
+        self._longest_pause_s = longest_pause_s
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
         """What went over all connections so far, from any thread."""
@@ -252,7 +254,7 @@ class Connections:
                 on_silence=lambda words: self._note_silence(backoff, words),
             )
         except TransportError as error:
-            backoff.failed(error, self.longest_pause_s())
+            backoff.failed(error, self._longest_pause_s())
             raise
         finally:
             self._dialing.pop(key, None)

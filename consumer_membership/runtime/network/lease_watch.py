@@ -8,12 +8,16 @@ earliest one ends, and then sends the next `poll` of that consumer the long way,
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from time import monotonic
 
 from consumer_membership.runtime.line import WakeUp
+from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.types import Instant
+
+_LOG = PackageLog("consumer_membership.network", "BROKER")
 
 
 class LeaseWatch:
@@ -63,3 +67,40 @@ class LeaseWatch:
 LEASES = LeaseWatch()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=LEASES.begin_in_child)
+
+
+class MemberLease:
+    """The lease of one member: delivery stops at its end, and the member's own thread logs that; used from one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake_up: WakeUp) -> None:
+        self._loop = loop
+        self._wake_up = wake_up
+        self._until: Instant | None = None
+        #: The latest lease whose end was logged.
+        self._logged: Instant | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def follow(self, until: Instant | None) -> None:
+        """Follow the lease that ends at this moment; None: there is none.
+
+        A lease that grows keeps its timer, which is set again when it fires. A lease that is over when its answer is
+        read, because this process was stopped, also has its timer.
+        """
+        if until != self._until:
+            self._until = until
+            LEASES.watch(self._wake_up, until)
+        if self._timer is None and until is not None and until != self._logged:
+            self._timer = self._loop.call_at(until, self._log_end)
+
+    def _log_end(self) -> None:
+        self._timer = None
+        now, until = self._loop.time(), self._until
+        if until is None or until > now:
+            self.follow(until)
+            return
+        self._logged = until
+        _LOG.warning(
+            "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
+            "until the coordinator says whether it is still this member's",
+            now - until,
+        )

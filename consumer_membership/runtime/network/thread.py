@@ -41,9 +41,10 @@ from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
-from consumer_membership.runtime.network.lease_watch import LEASES
+from consumer_membership.runtime.network.lease_watch import MemberLease
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
+from consumer_membership.runtime.network.progress import ProgressSampler
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
 from consumer_membership.wire.versions import Api
 
@@ -56,14 +57,6 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 _LOG = PackageLog("consumer_membership.network", "BROKER")
 
 AnswerT = TypeVar("AnswerT")
-
-#: How often the thread looks whether the application polls and is given records.
-PROGRESS_SAMPLE_S = 0.25
-#: The same while the member waits for nothing and no record comes: this part of max.poll.interval.ms, so late may a
-#: missed poll be noticed then. Four looks a second are two thirds of what an idle member's thread does.
-CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
-#: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
-ACTIVE_S = 1.0
 
 
 def new_member_id() -> str:
@@ -118,12 +111,12 @@ class NetworkThread:
     @property
     def is_calm(self) -> bool:
         """Whether the thread samples the application's progress seldom."""
-        return self._loop is not None and self._loop.is_calm
+        return self._loop is not None and self._loop.sampler.is_calm
 
     def sample_soon(self) -> None:
         """End the calm: sample the application's progress at the usual pace."""
         if self._loop is not None:
-            self._loop.call(self._loop.sample_soon)
+            self._loop.call(self._loop.sampler.end_calm)
 
     def watch(self, watcher: Watcher) -> MembershipView:
         """Call this with each event's outcome from now on; return the view that the first one follows."""
@@ -178,7 +171,6 @@ class MemberLoop:
         notify: Watcher,
     ) -> None:
         self._line = line
-        self._progress = settings.progress
         self._notify = notify
         self._dumps = dumps
         self._recorder = dumps.recorder
@@ -187,27 +179,30 @@ class MemberLoop:
         self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
         self._loop = asyncio.new_event_loop()
-        self._client = Cluster(settings.connection, security, self._coordinator_lost, self._broker_silent)
-        self._client.pace(lambda: member.longest_pause_s(self._loop.time()))
+        self._client = Cluster(
+            settings.connection,
+            security,
+            self._coordinator_lost,
+            self._broker_silent,
+            longest_pause_s=lambda: member.longest_pause_s(self._loop.time()),
+        )
         self._requests = MemberRequests(self._client, member, settings.start, self._feed)
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._lease_timer: asyncio.TimerHandle | None = None
-        #: The latest lease whose end was logged, and the latest one that is watched.
-        self._ended_lease: float | None = None
-        self._watched_lease: float | None = None
-        self._sample_timer: asyncio.TimerHandle | None = None
-        #: Whether `progress` is sampled seldom, since no record has come for a while; the application reads it.
-        self.is_calm = False
-        self._calm_s = max(PROGRESS_SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
+        self._lease = MemberLease(self._loop, line.wake_up)
+        self.sampler = ProgressSampler(
+            self._loop,
+            settings.progress,
+            self._feed,
+            lambda: line.view.waits_for is not None,
+            max_poll_interval_s=settings.member.max_poll_interval_s,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._measure = settings.measure
         self._rack_id = settings.member.rack_id
         self._telemetry: Telemetry | None = None
         #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
         self._is_over = False
-        self._seen = (0, 0)
-        self._delivered_at = float("-inf")
 
     # ---- for other threads ----
 
@@ -236,13 +231,13 @@ class MemberLoop:
             _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
         try:
             loop.call_soon(self.take_posts)
-            self._sample_in(PROGRESS_SAMPLE_S)
+            self.sampler.start()
             loop.run_forever()
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
         finally:
             self._is_over = True
-            LEASES.watch(self._line.wake_up, None)
+            self._lease.follow(None)
             self._line.close()
             loop.run_until_complete(self._wind_up())
             loop.close()
@@ -269,9 +264,9 @@ class MemberLoop:
         )
 
     async def _wind_up(self) -> None:
-        for timer in (self._timer, self._lease_timer, self._sample_timer):
-            if timer is not None:
-                timer.cancel()
+        self.sampler.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -283,7 +278,7 @@ class MemberLoop:
 
     def take_posts(self) -> None:
         """Take what the application posted."""
-        self.sample_soon()
+        self.sampler.end_calm()
         for post in self._line.take_posts():
             match post:
                 case CommittedOffsetsQuestion():
@@ -299,34 +294,6 @@ class MemberLoop:
 
     def _broker_silent(self, words: str) -> None:
         self._requests.note_silence(words)
-
-    def _sample(self) -> None:
-        """See whether the application polled and was given records; the hot path of `poll()` then says nothing."""
-        self._look()
-        is_calm = self._line.view.waits_for is None and self._loop.time() - self._delivered_at >= ACTIVE_S
-        self._sample_in(self._calm_s if is_calm else PROGRESS_SAMPLE_S)
-
-    def _look(self) -> None:
-        """Tell the core of polls and records that it has not heard of."""
-        now = self._loop.time()
-        polls, records = self._progress()
-        if records != self._seen[1]:
-            self._delivered_at = now
-        has_polled = polls != self._seen[0]
-        self._seen = (polls, records)
-        if has_polled:
-            self._feed(Polled(delivered=now - self._delivered_at < ACTIVE_S))
-
-    def sample_soon(self) -> None:
-        """End the calm: a poll is noticed quickly again."""
-        if self.is_calm:
-            self._sample_in(PROGRESS_SAMPLE_S)
-
-    def _sample_in(self, delay_s: float) -> None:
-        if self._sample_timer is not None:
-            self._sample_timer.cancel()
-        self._sample_timer = self._loop.call_later(delay_s, self._sample)
-        self.is_calm = delay_s > PROGRESS_SAMPLE_S
 
     # ---- the core ----
 
@@ -349,7 +316,7 @@ class MemberLoop:
             self._perform(effects, view)
         self._record_end(effects)
         self._set_clock()
-        self._watch_lease()
+        self._lease.follow(self._line.view.lease_until)
 
     def _record_end(self, effects: tuple[GroupEffect, ...]) -> None:
         """Have a recording written of a membership that ended for good, or for now since nobody polled."""
@@ -369,7 +336,7 @@ class MemberLoop:
             self._coordinator_since = monotonic()
             self._begin_telemetry()
         if view.waits_for is not None:
-            self.sample_soon()
+            self.sampler.end_calm()
         self._line.show(view, *orders)
 
     def _begin_telemetry(self) -> None:
@@ -413,7 +380,7 @@ class MemberLoop:
     def _time_passed(self) -> None:
         """A deadline is here: a poll that no sample has seen yet counts, it may be the one that was to come by now."""
         self._timer = None
-        self._look()
+        self.sampler.sample()
         self._feed(TimePassed())
 
     def _set_clock(self) -> None:
@@ -425,33 +392,6 @@ class MemberLoop:
             self._timer = None
         if deadline is not None:
             self._timer = self._loop.call_at(deadline, self._time_passed)
-
-    def _watch_lease(self) -> None:
-        """Have delivery stop at the end of the lease (`LeaseWatch`), and a timer that logs it.
-
-        If the lease has grown when the timer fires, the timer is set again. A lease that is over when its answer is
-        read, because this process was stopped, also has its timer.
-        """
-        until = self._line.view.lease_until
-        if until != self._watched_lease:
-            self._watched_lease = until
-            LEASES.watch(self._line.wake_up, until)
-        if self._lease_timer is None and until is not None and until != self._ended_lease:
-            self._lease_timer = self._loop.call_at(until, self._end_lease)
-
-    def _end_lease(self) -> None:
-        """Log that no heartbeat was answered for a session; `LeaseWatch` has stopped delivery already."""
-        self._lease_timer = None
-        now, until = self._loop.time(), self._line.view.lease_until
-        if until is None or until > now:
-            self._watch_lease()
-            return
-        self._ended_lease = until
-        _LOG.warning(
-            "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
-            "until the coordinator says whether it is still this member's",
-            now - until,
-        )
 
     # ---- requests ----
 

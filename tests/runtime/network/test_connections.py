@@ -30,12 +30,14 @@ def with_connections(
     act: Callable[[Connections], Awaitable[ResultT]],
     known: ConnectionSettings | None = None,
     on_silence: Callable[[str], None] = lambda _: None,
+    longest_pause_s: Callable[[], float | None] = lambda: None,
 ) -> ResultT:
     """What `act` makes of connections, which are closed at the end."""
 
     async def run() -> ResultT:
         wanted = known or settings()
-        pool = Connections(wanted, ConnectionSecurity(wanted), lambda *_: None, on_silence)
+        security = ConnectionSecurity(wanted)
+        pool = Connections(wanted, security, lambda *_: None, on_silence, longest_pause_s=longest_pause_s)
         try:
             return await act(pool)
         finally:
@@ -204,8 +206,7 @@ def test_pause_is_no_longer_than_the_owner_allows() -> None:
 
     async def act(pool: Connections) -> list[float]:
         waits = []
-        for pause in pauses:
-            pool.longest_pause_s = lambda: pause  # noqa: B023 - called before the next one
+        for _ in pauses:
             pool._backoff(somewhere(port))._delays.failures = 7
             pool.clear_backoff(somewhere(port))
             with pytest.raises(TransportError):
@@ -215,7 +216,7 @@ def test_pause_is_no_longer_than_the_owner_allows() -> None:
 
     patient = replace(settings(), reconnect_backoff_s=1.0, reconnect_backoff_max_s=900.0)
     with unused_port() as port:
-        waits = with_connections(act, patient)
+        waits = with_connections(act, patient, longest_pause_s=iter(pauses).__next__)
     assert waits[0] > 100
     assert (waits[1] <= 7.0, waits[2] <= 1.0) == (True, True)
 

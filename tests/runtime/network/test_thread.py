@@ -44,8 +44,7 @@ from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Difference, Replay
 from consumer_membership.runtime.line import CommittedOffsetsQuestion, Line, RefusedError, UnansweredError
 from consumer_membership.runtime.membership_thread import ThreadSettings
-from consumer_membership.runtime.network import thread as network_thread
-from consumer_membership.runtime.network import transport
+from consumer_membership.runtime.network import progress, transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
@@ -841,7 +840,7 @@ def test_poll_that_no_sample_has_seen_counts(
     broker: ScriptedBroker, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """max.poll.interval.ms: before it is called over, the application's progress is looked at."""
-    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     one = join(max_poll_interval_s=0.5)
     poll_until(lambda: one.owns(6), "six partitions", one)
     seen = len(broker.requests(HEARTBEAT))
@@ -853,10 +852,10 @@ def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
-    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 0.01)
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
-    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     one.thread.sample_soon()
     poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
 
@@ -865,10 +864,10 @@ def test_member_that_waits_for_something_is_not_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll may be what its reconciliation waits for."""
-    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 0.01)
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
-    monkeypatch.setattr(network_thread, "PROGRESS_SAMPLE_S", 3600.0)
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
     script.forget_group("group")
     poll_until(lambda: one.line.view.waits_for is not None and not one.thread.is_calm, "the end of the calm", one)
