@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from tests.simulation.profiles import PROFILES
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What this command takes."""
+    """Return the parser of this command's arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds of each profile")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
@@ -21,8 +22,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def repeating(profile: str, seed: int) -> str:
+    """Return the command that runs one seed of one profile."""
+    return shlex.join(["python", "-m", "tests.simulation", "--profile", profile, "--start", str(seed), "--seeds", "1"])
+
+
 def main() -> int:
-    """Run the seeds of every profile and print a summary; 1 if a seed failed."""
+    """Run the seeds of every profile and print a summary; return 1 if a seed failed."""
     chosen = _parser().parse_args()
     failures: Counter[str] = Counter()
     for name, profile in PROFILES.items():
@@ -35,7 +41,7 @@ def main() -> int:
                 outcome = simulate(seed, profile)
             except SimulationFailure as failure:
                 if not failures:
-                    print(failure)
+                    print(f"{failure}\nto repeat it: {repeating(name, seed)}")
                 failures[str(failure).rsplit("\nseed ", 1)[-1].split(": ", 1)[-1].split("\n")[0][:110]] += 1
                 failed.append(seed)
                 if not chosen.keep_going:

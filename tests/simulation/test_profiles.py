@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
+from tests.simulation.__main__ import _parser, repeating
 from tests.simulation.chaos import simulate
 from tests.simulation.profiles import PROFILES
 from tests.support.seeds import seed_for
@@ -26,3 +29,10 @@ def test_run_follows_from_its_seed() -> None:
     """The same seed gives the same run."""
     profile = PROFILES["everything"]
     assert simulate(7, profile) == simulate(7, profile)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_repeating_runs_one_seed_of_one_profile(name: str) -> None:
+    """The command reads its own words, also where the name of a profile has blanks."""
+    options = _parser().parse_args(shlex.split(repeating(name, 7))[3:])
+    assert (options.profile, options.start, options.seeds) == (name, 7, 1)

@@ -1,4 +1,4 @@
-"""What a test run cost, and how many recordings it replayed: printed at its end and added up over the stages."""
+"""The costs of a test run and its number of replayed recordings: printed at its end, and added up over the stages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from textwrap import shorten
 from typing import Self
 
 SLOWEST = 10
-#: The recordings of members on real brokers that were run again in this process, and led to the same.
+#: The recordings of members on real brokers that this process replayed with equal effects.
 REPLAYED: list[str] = []
 
 
 @dataclass(slots=True)
 class Costs:
-    """Of one stage, or of several.
+    """The costs of one stage, or of several.
 
     Attributes:
         tests: Seconds of each test, its fixtures included.
-        starts: Seconds of each start of a broker, by its kind.
-        left_out: How many tests each flag left out.
-        reasons: Of those that are left to the full run, how many for each reason.
-        recordings: How many of members on real brokers were replayed, and led to the same.
+        starts: Seconds of each start of a broker, by the broker's kind.
+        left_out: The number of tests that each flag left out.
+        reasons: The number of tests that each reason left to the full run.
+        recordings: The number of recordings of members on real brokers that were replayed with equal effects.
     """
 
     tests: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Costs:
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Self:
-        """Those of several stages together."""
+        """Return the costs of several stages together."""
         together = cls()
         for path in paths:
             one = cls(**json.loads(path.read_text()))
@@ -48,22 +48,22 @@ class Costs:
         return together
 
     def write(self, path: Path) -> None:
-        """For `read`."""
+        """Write the costs to a file that `read` reads."""
         path.write_text(json.dumps(asdict(self)))
 
     def add_test(self, name: str, seconds: float) -> None:
-        """One phase of this test took so long."""
+        """Add the seconds of one phase of a test."""
         self.tests[name] = self.tests.get(name, 0.0) + seconds
 
     def add_starts(self, starts: Iterable[tuple[str, float]]) -> None:
-        """These brokers were started."""
+        """Add the starts of brokers, each with its kind and seconds."""
         found = defaultdict(list, self.starts)
         for kind, seconds in starts:
             found[kind].append(seconds)
         self.starts = dict(found)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the lines of a summary."""
         slowest = sorted(self.tests.items(), key=lambda one: -one[1])[:SLOWEST]
         if slowest:
             yield f"the {len(slowest)} slowest tests:"
