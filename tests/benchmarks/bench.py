@@ -46,6 +46,10 @@ class Side:
     config: Mapping[str, str]
     is_ours: bool = False
 
+    def series(self, what: str, unit: str) -> Series:
+        """Return an empty series of what is measured on this side."""
+        return Series(label=f"{what}, {self.label}", unit=unit, is_ours=self.is_ours)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:

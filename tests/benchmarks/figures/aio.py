@@ -33,13 +33,9 @@ def run(bench: Bench) -> Figure:
     sides = (bench.ours(**SAME_FETCHING), bench.raw("confluent-kafka", **SAME_FETCHING))
     sides = (*sides, replace(sides[1], label=aio_reader.AIOKAFKA, module=aio_reader.AIOKAFKA, config={}))
     topic, small = bench.filled_topic("aio", _RECORDS), bench.filled_topic("aio-few", _FEW_RECORDS)
-    rates = {
-        (task, side.label): Series(label=f"{task}, {side.label}", unit="msg/s", is_ours=side.is_ours)
-        for task in (_ONE_BY_ONE, _BATCHES)
-        for side in sides
-    }
-    late = {side.label: Series(label=f"trickle, {side.label}", unit="s", is_ours=side.is_ours) for side in sides}
-    shares = {side.label: Series(label=f"idle, {side.label}", unit="%", is_ours=side.is_ours) for side in sides}
+    rates = {(task, side.label): side.series(task, "msg/s") for task in (_ONE_BY_ONE, _BATCHES) for side in sides}
+    late = {side.label: side.series("trickle", "s") for side in sides}
+    shares = {side.label: side.series("idle", "%") for side in sides}
     for number in range(bench.count(5, 1)):
         for task in (_ONE_BY_ONE, _BATCHES):
             for side in sides if number % 2 == 0 else sides[::-1]:

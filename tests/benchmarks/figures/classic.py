@@ -111,10 +111,7 @@ class Contestant:
     def of(cls, side: Side, strategy: str, circumstance: str, joins: Mapping[str, Series]) -> Contestant:
         """No measurement yet; the join is the same in both circumstances."""
         is_standing = strategy == "cooperative-sticky" and circumstance == FLOWING
-        later = {
-            step: Series(label=f"{step}, {strategy}, {circumstance}, {side.label}", unit="s", is_ours=side.is_ours)
-            for step in (SCALE_OUT, LEAVE)
-        }
+        later = {step: side.series(f"{step}, {strategy}, {circumstance}", "s") for step in (SCALE_OUT, LEAVE)}
         return cls(
             side=side,
             strategy=strategy,
@@ -181,13 +178,7 @@ def run(bench: Bench) -> Figure:
 def _pairs(bench: Bench, strategy: str) -> list[tuple[Contestant, Contestant]]:
     """Ours and raw in each circumstance."""
     sides = [_sides(bench, strategy, circumstance) for circumstance in (IDLE, FLOWING)]
-    joins = [
-        {
-            step: Series(label=f"{step}, {strategy}, {side.label}", unit="s", is_ours=side.is_ours)
-            for step in (JOIN, FIRST_RECORDS)
-        }
-        for side in sides[0]
-    ]
+    joins = [{step: side.series(f"{step}, {strategy}", "s") for step in (JOIN, FIRST_RECORDS)} for side in sides[0]]
     pairs = []
     for circumstance, both in zip((IDLE, FLOWING), sides, strict=True):
         ours, raw = (Contestant.of(side, strategy, circumstance, join) for side, join in zip(both, joins, strict=True))

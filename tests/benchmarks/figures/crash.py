@@ -54,7 +54,7 @@ class Away:
         """No measurement yet."""
 
         def series(what: str, unit: str) -> Series:
-            return Series(label=f"{what}{circumstances}, {side.label}", unit=unit, is_ours=side.is_ours)
+            return side.series(f"{what}{circumstances}", unit)
 
         return cls(
             side=side,

@@ -32,12 +32,7 @@ def run(bench: Bench) -> Figure:
     """Count lost and repeated records by number, over joins and leaves at random moments."""
     sides = (bench.ours(), bench.raw())
     units = {_LOST: "records", _TWICE: "records", _JOINS: "members", _LEAVES: "members", _MOVES: "partitions"}
-    series = {
-        side: {
-            what: Series(label=f"{what}, {side.label}", unit=unit, is_ours=side.is_ours) for what, unit in units.items()
-        }
-        for side in sides
-    }
+    series = {side: {what: side.series(what, unit) for what, unit in units.items()} for side in sides}
     rounds = bench.count(3, 1)
     # Both sides of a round live through the same schedule: the same source of chance, twice.
     for number in range(rounds):

@@ -34,11 +34,9 @@ _FEWEST_BEATS = 2
 def run(bench: Bench) -> Figure:
     """Count the requests of members that own 12 empty partitions, on the wire, and read their processor time."""
     sides = (bench.ours(), bench.raw())
-    beats = {
-        side: Series(label=f"heartbeats per interval, {side.label}", unit="", is_ours=side.is_ours) for side in sides
-    }
-    shares = {side: Series(label=f"share of a core, {side.label}", unit="%", is_ours=side.is_ours) for side in sides}
-    totals = {side: Series(label=f"requests a second, {side.label}", unit="/s", is_ours=side.is_ours) for side in sides}
+    beats = {side: side.series("heartbeats per interval", "") for side in sides}
+    shares = {side: side.series("share of a core", "%") for side in sides}
+    totals = {side: side.series("requests a second", "/s") for side in sides}
     topic = bench.topic("idle")
     for _ in range(bench.count(2, 1)):
         with ExitStack() as held:

@@ -29,10 +29,7 @@ def run(bench: Bench) -> Figure:
     sides = (bench.ours(), bench.raw())
     steps = ("imported", "first consumer", "each further consumer")
     series = {
-        (side, step, kind): Series(label=f"{kind}, {step}, {side.label}", unit="MiB", is_ours=side.is_ours)
-        for kind in _KINDS
-        for step in steps
-        for side in sides
+        (side, step, kind): side.series(f"{kind}, {step}", "MiB") for kind in _KINDS for step in steps for side in sides
     }
     turns = [
         partial(_weigh, bench, side, topic, [[series[side, step, kind] for step in steps] for kind in _KINDS])

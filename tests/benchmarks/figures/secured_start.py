@@ -35,9 +35,7 @@ def run(bench: Bench) -> Figure:
             for way in _WAYS:
                 config = {key: str(value) for key, value in client_config(broker, made, way).items()}
                 sides = (here.ours(), here.raw())
-                ours, raw = (
-                    Series(label=f"{way.value}, {side.label}", unit="s", is_ours=side.is_ours) for side in sides
-                )
+                ours, raw = (side.series(way.value, "s") for side in sides)
                 pairs = zip(sides, (ours, raw), strict=True)
                 turns = [partial(measure_start, here, side, topic, first, config) for side, first in pairs]
                 here.in_turns(here.count(15, 4), *turns)

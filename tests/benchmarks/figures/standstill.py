@@ -28,10 +28,7 @@ def run(bench: Bench) -> Figure:
     topic = bench.topic("standstill")
     sides = (bench.ours(), bench.raw())
     series = {
-        side: [
-            Series(label=f"{change}, {side.label}", unit="s", is_ours=side.is_ours)
-            for change in (*CHANGES, *(f"oldest record at {change}" for change in CHANGES))
-        ]
+        side: [side.series(change, "s") for change in (*CHANGES, *(f"oldest record at {change}" for change in CHANGES))]
         for side in sides
     }
     rounds = bench.count(20, 4)

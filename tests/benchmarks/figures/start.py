@@ -28,7 +28,7 @@ def run(bench: Bench) -> Figure:
     """Measure one member of a fresh group, 12 partitions with records, from the earliest."""
     topic = bench.filled_topic("start", _RECORDS)
     sides = (bench.ours(), bench.raw(), bench.raw("raw classic", group_protocol="classic"))
-    first = {side: Series(label=f"first record, {side.label}", unit="s", is_ours=side.is_ours) for side in sides}
+    first = {side: side.series("first record", "s") for side in sides}
     bench.in_turns(bench.count(15, 4), *(partial(measure_start, bench, side, topic, first[side]) for side in sides))
 
     ours, raw, _ = (first[side] for side in sides)

@@ -88,8 +88,8 @@ def _contestants(bench: Bench, contest: Contest) -> tuple[Contestant, Contestant
         Contestant(
             side=side,
             contest=contest,
-            rate=Series(label=f"{contest}, {side.label}", unit="msg/s", is_ours=side.is_ours),
-            cost=Series(label=f"CPU: {contest}, {side.label}", unit="µs/msg", is_ours=side.is_ours),
+            rate=side.series(str(contest), "msg/s"),
+            cost=side.series(f"CPU: {contest}", "µs/msg"),
         )
         for side in (bench.ours(**config), bench.raw(**config))
     )
