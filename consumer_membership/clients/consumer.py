@@ -36,6 +36,7 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application.fetcher import key_of
+from consumer_membership.runtime.application.observer import ConsumerObserver
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.membership_thread import ThreadFactory
@@ -80,6 +81,7 @@ class Consumer(LibrdkafkaConsumer):
     __slots__ = ("__dict__", "__weakref__", "_is_layout_checked", "_ready", "_session", "_wake_up")
 
     _session: Session | None
+    _observer: ConsumerObserver
     _events: LifecycleEvents
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: ARG004
@@ -100,13 +102,16 @@ class Consumer(LibrdkafkaConsumer):
         on_commit = given.on_commit
         config = ConsumerConfig.from_mapping(given.config)
         with naming_variables(given.config):  # of what only librdkafka judges
+            observer = ConsumerObserver(config, given.callbacks.stats_cb)
             session = Session(
                 config,
                 callbacks=given.callbacks,
                 on_commit=None if on_commit is None else lambda completed: call_on_commit(on_commit, completed),
                 make_thread=make_thread,
+                observer=observer,
             )
-        self._session = session
+            observer.observe(session)
+        self._session, self._observer = session, observer
         # What the hot path of `poll` reads, and nothing else.
         self._wake_up = session.line.wake_up
         self._ready = session.buffer.ready
@@ -117,6 +122,10 @@ class Consumer(LibrdkafkaConsumer):
         if self._session is None:
             raise RuntimeError(words)
         return self._session
+
+    def _use_observer(self) -> ConsumerObserver:
+        self._use()
+        return self._observer
 
     # ---- polling ----
 
@@ -470,7 +479,7 @@ class Consumer(LibrdkafkaConsumer):
         Never waits, in any thread, and after close, too. The first call begins to look at the partitions every two
         seconds: what is told of them is of the latest look.
         """
-        return self._use().health()
+        return self._use_observer().health()
 
     @raises_as_confluent
     def metrics(self) -> Metrics:
@@ -479,7 +488,7 @@ class Consumer(LibrdkafkaConsumer):
         Never waits, in any thread, and after close, too. The first call begins to look at the partitions, as `health`
         does; everything else is counted from the beginning. `metrics.catalogue.java_metrics` has it under Java's names.
         """
-        return self._use().metrics()
+        return self._use_observer().metrics()
 
     @raises_as_confluent
     def on_event(self, callback: EventCallback) -> EventRegistration:
@@ -497,7 +506,7 @@ class Consumer(LibrdkafkaConsumer):
         """
         given = arguments.event_callback(callback)
         # The consumer alone holds callbacks: the member's thread holds the session, and would hold what they refer to.
-        self._events = events = self._in_use().lifecycle_events()
+        self._events = events = self._use_observer().lifecycle_events()
         return events.register(given)
 
     @raises_as_confluent
@@ -512,7 +521,7 @@ class Consumer(LibrdkafkaConsumer):
             UseError: `recorder.enable` is false.
             OSError: the file cannot be written.
         """
-        return self._use().dump("asked for by the program", path)
+        return self._use_observer().dump("asked for by the program", path)
 
     @raises_as_confluent
     def generation(self) -> int:

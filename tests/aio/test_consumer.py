@@ -112,7 +112,7 @@ def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: st
         await consumer.poll()
         while len(consumer._ready) < 2 * RECORDS:
             await consumer.poll(0)
-            consumer._consumer._session._fetcher.fill(0.1)  # type: ignore[union-attr]
+            consumer._consumer._session.fetcher.fill(0.1)  # type: ignore[union-attr]
         before, left = turns, len(consumer._ready)
         for _ in range(left):
             consumer._breathes_at = 0.0  # as if each took its time

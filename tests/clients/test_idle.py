@@ -94,4 +94,4 @@ def test_record_that_was_waited_for_says_how_heavy_a_batch_may_get(
     assert producer.flush(PATIENCE_S) == 0
     polling.outcome()
     assert consumer._session is not None
-    assert consumer._session._fetcher._batch == 4
+    assert consumer._session.fetcher._batch == 4

@@ -201,7 +201,7 @@ def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, cap
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
         worker.settled(4)
         # A handle that is made anew has them, too.
-        worker.order(lambda consumer: consumer._use()._fetcher.renew())
+        worker.order(lambda consumer: consumer._use().fetcher.renew())
         produce(doors.broker.bootstrap_servers, topic, 4)
         worker.wait(lambda w: len(w.notes.records) == 8, "what came after the renewal")
     assert "a-wrong-secret" not in caplog.text

@@ -23,7 +23,7 @@ _log = partial(logging.getLogger, "consumer_membership.session")
 
 
 class Recorded(Protocol):
-    """A session as the signal needs it."""
+    """A consumer as the signal needs it."""
 
     @property
     def life(self) -> Lifetime:

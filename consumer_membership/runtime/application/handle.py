@@ -83,23 +83,21 @@ class Reports:
 class Handles:
     """Makes one consumer's handle, and makes it anew: with what was set since.
 
-    `config` gives what it is made from; `rewrite` puts the member into the statistics, and `on_statistics` hears of
-    them as librdkafka wrote them, whoever else does.
+    `config` returns librdkafka's configuration. `on_statistics` is called with librdkafka's statistics after the fetch
+    that reported them; it calls the user's `stats_cb`.
     """
 
     def __init__(
         self,
         config: Callable[[], Mapping[str, object]],
         callbacks: HandleCallbacks,
-        rewrite: Callable[[str], str],
-        on_statistics: Callable[[str], None],
+        on_statistics: Callable[[str], object],
         wake_up: WakeUp,
     ) -> None:
         self._on_statistics = on_statistics
         self.reports = Reports(wake_up)
         self._config = config
         self._callbacks = callbacks
-        self._rewrite = rewrite
         self._credentials: Mapping[str, object] = {}
 
     def make(self) -> LibrdkafkaConsumer:
@@ -129,17 +127,12 @@ class Handles:
         if error_cb is not None:
             noting["error_cb"] = lambda error: note(lambda: error_cb(error))
         if given.stats_cb is not None or has_statistics:
-            noting["stats_cb"] = lambda text: note(lambda: self._tell_statistics(text))
+            noting["stats_cb"] = lambda text: note(lambda: self._on_statistics(text))
         if throttle_cb is not None:
             noting["throttle_cb"] = lambda event: note(lambda: throttle_cb(event))
         if given.logger is not None:
             noting["logger"] = given.logger
         return noting
-
-    def _tell_statistics(self, text: str) -> None:
-        self._on_statistics(text)
-        if self._callbacks.stats_cb is not None:
-            self._callbacks.stats_cb(self._rewrite(text))
 
     def set_credentials(self, handle: LibrdkafkaConsumer, username: str, password: str) -> None:
         """Have this handle's connections to come say this, and those of each later handle."""

@@ -16,37 +16,30 @@ from contextlib import suppress
 from itertools import repeat
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING
-from weakref import ref
+from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.config.settings import ProbeSettings
 from consumer_membership.errors import CommitError
-from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
-from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
-from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
 from consumer_membership.runtime.application.locks import CallLock, RunningCalls
-from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
 from consumer_membership.runtime.application.performer import CommitCallback, Performer, RebalanceListener, Steps
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
-from consumer_membership.runtime.application.statistics import Progress, rewritten
 from consumer_membership.runtime.line import Line, Snapshot
 from consumer_membership.runtime.log_lines import PackageLog, lines_of
 from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
@@ -60,11 +53,6 @@ from consumer_membership.types import (
 )
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
-    from os import PathLike
-    from pathlib import Path
-
-    from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
-    from consumer_membership.runtime.probes.thread import ProbeThread
     from consumer_membership.wire.otlp import Point
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
@@ -80,6 +68,28 @@ WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
 WAITS_FOR_LEASE = "the coordinator's word that the session goes on, to hand out what is buffered"
 
 
+class SessionObserver(Protocol):
+    """Receives what happens to one session; no method waits."""
+
+    def on_subscribed(self) -> None:
+        """The application subscribed."""
+
+    def on_statistics(self, text: str) -> None:
+        """Librdkafka reported these statistics; on the thread that polls, without the handle lock."""
+
+    def measure(self) -> tuple[Point, ...]:
+        """Return the metrics for brokers that collect them (KIP-714); on the membership thread."""
+
+    def on_closing(self) -> None:
+        """The session left its group and refuses every call from now on; may be called twice after an interrupt."""
+
+    def on_closed(self) -> None:
+        """The session released everything; may be called twice after an interrupt."""
+
+    def on_dropped(self) -> None:
+        """The session was dropped without a close; may be called by the garbage collector, in any thread."""
+
+
 class Session:
     """One consumer: the fetching handle, the line to the member, and the application's calls."""
 
@@ -90,6 +100,7 @@ class Session:
         callbacks: HandleCallbacks,
         on_commit: CommitCallback | None,
         make_thread: ThreadFactory,
+        observer: SessionObserver,
         registry: Registry = SESSIONS_OF_PROCESS,
     ) -> None:
         protocols, connection, start = (
@@ -103,14 +114,12 @@ class Session:
         self.subscriptions = config.subscription_settings()
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
-        self._read_committed = start.read_committed
         self.buffer = PrefetchBuffer()
         self.line = Line()
-        self._handles = Handles(
-            config.fetcher_config, callbacks, self._rewrite, self._note_statistics, self.line.wake_up
-        )
+        self._observer = observer
+        self._handles = Handles(config.fetcher_config, callbacks, observer.on_statistics, self.line.wake_up)
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
-        self._log = PackageLog("consumer_membership.session", "SESSION", self._lines)
+        self.log = PackageLog("consumer_membership.session", "SESSION", self._lines)
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         thread_settings = ThreadSettings(
             member=self._settings,
@@ -120,14 +129,12 @@ class Session:
             progress=self.buffer.progress,
             lines=self._lines,
             recorder=recorder,
-            measure=self._measure if config.enable_metrics_push else None,
+            measure=observer.measure if config.enable_metrics_push else None,
         )
-        self._thread = make_thread(self.line, thread_settings)
-        self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, start.reset)
-        self._handle_lock = self._fetcher.lock
-        self.life = Lifetime(self._fetcher, self.line.wake_up, registry)
-        if recorder.on_signal:
-            self._dump_on_signal()
+        self.thread = make_thread(self.line, thread_settings)
+        self.fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, start.reset)
+        self._handle_lock = self.fetcher.lock
+        self.life = Lifetime(self.fetcher, self.line.wake_up, registry)
         self._place = place_of(self._settings, connection)
         self._orders = OrderQueue(self.line)
         commit_settings = CommitSettings(
@@ -135,46 +142,21 @@ class Session:
             stores_by_itself=config.enable_auto_offset_store,
             timeout_s=connection.socket_timeout_s,
         )
-        self._book = OffsetBook(self._fetcher, commit_settings)
-        self._ledger = ApplicationLedger()
-        self.commits = Commits(self._book, self._orders, self.line, self.life, self._ledger)
-        self._steps = Steps(self._fetcher, self.commits, self.line, self._orders)
+        self._book = OffsetBook(self.fetcher, commit_settings)
+        self.ledger = ApplicationLedger()
+        self.commits = Commits(self._book, self._orders, self.line, self.life, self.ledger)
+        self.steps = Steps(self.fetcher, self.commits, self.line, self._orders)
         self._style = CallbackStyle(config.callback_settings(), self.line)
-        self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
-        self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
+        self.partitions = Partitions(self.fetcher, self.commits, self.steps, self._style, self.line, self.life)
+        self._performer = Performer(self._orders, self.steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
         for reason in (lambda: self.has_notice, lambda: self.life.is_ending, lambda: self._lease_expired):
             self.line.wake_up.add_reason(reason)
-        self._health = HealthMonitor(
-            self._fetcher,
-            self.line,
-            self._thread,
-            self.life,
-            lambda: self.view,
-            lambda: self.partitions.subscribed_at,
-            self._ledger,
-            stuck_after_s=config.health_stuck_after_ms / 1000,
-            max_poll_interval_s=self._settings.max_poll_interval_s,
-        )
-        self._meter = MetricsMeter(
-            self._thread,
-            self.life,
-            self.buffer,
-            thread_settings.ledger,
-            self._ledger,
-            client_id=connection.client_id,
-            view=lambda: self.view,
-            health=self._health.health,
-        )
-        self._records_stalls = recorder.is_on and recorder.directory is not None
+        self.membership_ledger = thread_settings.ledger
         #: The version of the view in which the member was last told that the application polls.
         self._announced_at: int | None = None
         #: The version of the view when partitions were frozen; None: none are.
         self._frozen_at: int | None = None
-        #: What happened and was not told yet, made with the first callback for it.
-        self._events: EventQueue | None = None
-        self._lifecycle_events: Callable[[], LifecycleEvents | None] = lambda: None
-        self._making_events = threading.RLock()
         self._closing = CallLock()
         #: The polls of each thread; a close inside a poll waits for its end.
         self._polls = RunningCalls()
@@ -183,17 +165,13 @@ class Session:
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
-        self.client_id = connection.client_id
-        probes = config.probe_settings()
-        #: Where probes are told of this session, from now on.
-        self._probes = self._register_probes(probes) if probes.are_wanted else None
 
     # ---- the member ----
 
     @property
     def view(self) -> MembershipView:
         """The member's latest view; while it waits for nothing itself, what its records wait for."""
-        view, since = self.line.view, self._fetcher.lost_since
+        view, since = self.line.view, self.fetcher.lost_since
         if not self._has_servers and view.waits_for is not None:
             return replace(view, waits_for=WAITS_FOR_SERVERS)
         if view.waits_for is not None:
@@ -219,68 +197,7 @@ class Session:
     def set_credentials(self, username: str, password: str) -> None:
         """Have the connections to come, librdkafka's and the member's, say this."""
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
-        self._thread.set_credentials(username, password)
-
-    def health(self) -> Health:
-        """How the consumer is: why nothing is consumed, if nothing is; never waits."""
-        self.life.check_process()
-        return self._health.health()
-
-    def metrics(self) -> Metrics:
-        """What is counted of the consumer; never waits."""
-        self.life.check_process()
-        return self._meter.metrics()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it was closed, or dropped: probes are told of it no more."""
-        return self.life.is_closed
-
-    def _register_probes(self, settings: ProbeSettings) -> ProbeThread:
-        from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - some ask for it
-        from consumer_membership.runtime.probes.thread import THIS_PROCESS  # noqa: PLC0415
-
-        at = THIS_PROCESS.probes.attend(settings, self)
-        if at is not None:
-            self._log.info("Probes are answered at http://%s: %s", at, PATHS)
-        # Or a poll that stays out would be seen from the first probe on.
-        self._health.start()
-        return THIS_PROCESS.probes
-
-    def lifecycle_events(self) -> LifecycleEvents:
-        """The callbacks for what happens to the consumer, made by whoever asks first; who asks has to hold them."""
-        self.life.check()
-        with self._making_events:
-            made = self._lifecycle_events()
-            if made is None:
-                from consumer_membership.runtime.application.lifecycle_events import LifecycleEvents  # noqa: PLC0415
-
-                made = LifecycleEvents()
-                self._lifecycle_events, self._events = ref(made), made.queue
-                made.queue.begin(self._thread, self._health)
-        if self.life.is_closed:  # by another thread, just now
-            made.queue.close()
-        return made
-
-    def _measure(self) -> tuple[Point, ...]:
-        """What brokers are told of the consumer, where they want metrics; never waits."""
-        from consumer_membership.runtime.application.telemetry_points import points_of  # noqa: PLC0415 - few brokers ask
-
-        return points_of(self._meter.metrics())
-
-    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a file with what is recorded of the member; the path of it."""
-        self.life.check_process()
-        return self._thread.dump(cause, path)
-
-    def _dump_on_signal(self) -> None:
-        from consumer_membership.runtime.application.dump_signal import have_dumped  # noqa: PLC0415 - few ask for it
-
-        if not have_dumped(self):
-            self._log.warning(
-                "recorder.signal.enable is ignored: signal handlers are set by the main thread only, and on systems "
-                "that have SIGUSR2; make the consumer there, or call consumer.dump()"
-            )
+        self.thread.set_credentials(username, password)
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         """Ask for these topics from now on; the member joins, or tells its group, at the next poll."""
@@ -289,13 +206,12 @@ class Session:
         self._notices.refuse_if_fatal("Failed to set subscription")
         for pattern in subscription.patterns:
             if pattern.note:
-                self._log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
+                self.log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
         if self._place is not None and self.life.take_place(self._place):
-            self._log.warning("%s", self._place.warning())
+            self.log.warning("%s", self._place.warning())
         self.partitions.subscribe(subscription)
-        if self._records_stalls:
-            self._health.start()
-        self._steps.listener = listener
+        self._observer.on_subscribed()
+        self.steps.listener = listener
         is_eager = self._style.is_eager(listener)
         self.line.post(Subscribed(subscription=subscription, is_eager=is_eager, asked_at=monotonic()))
         self._announced_at = None
@@ -336,12 +252,12 @@ class Session:
         """
         self.life.check()
         began_at = monotonic()
-        self._ledger.begin_poll(began_at, len(self.buffer.ready))
+        self.ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
             with self._polls.begin():
                 source = self._prepare(limit, deadline, is_wanted, whole)
         finally:
-            self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
+            self.ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
             if self._closes_later is not None:
                 self._close_if_asked()
         return None if self.life.is_closed or not source else source
@@ -406,7 +322,7 @@ class Session:
             self._performer.serve()
         snapshot = self.line.snapshot
         view = snapshot.view
-        if self._fetcher.frozen:
+        if self.fetcher.frozen:
             self._thaw_spared(snapshot)
         else:
             self._frozen_at = None
@@ -421,16 +337,16 @@ class Session:
         """Add to the buffer for one slice; a full batch that can be handed out whole goes there instead."""
         if self.life.is_ending or len(self.buffer.ready) >= limit:
             return
-        if not self._fetcher.can_deliver:
+        if not self.fetcher.can_deliver:
             self._idle(slice_s)
             return
         with self._handle_lock:
             if self.life.is_closed:
                 return
             if limit == 1:
-                self._look_after_handle(is_alive=self._fetcher.fill(slice_s))
+                self._look_after_handle(is_alive=self.fetcher.fill(slice_s))
                 return
-            batch = self._fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
+            batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
             self._look_after_handle(is_alive=bool(batch))
             waits = self._handles.reports or self.line.wake_up.is_set or self._lease_expired or self.buffer.ready
             if whole is not None and len(batch) == limit and not waits:
@@ -445,10 +361,10 @@ class Session:
         processor each object that is touched is far away, and most of what a slice costs (0.1 % of a core for ten of
         them in a second). Whatever happens sends the caller through a turn of its own again, which looks at everything.
         """
-        fetcher, buffer, life, line = self._fetcher, self.buffer, self.life, self.line
+        fetcher, buffer, life, line = self.fetcher, self.buffer, self.life, self.line
         if self._orders.slice_s < SLICE_S or not fetcher.can_deliver:
             return
-        thread = self._thread
+        thread = self.thread
         snapshot, wake_up, reports, lock = line.snapshot, line.wake_up, self._handles.reports.waiting, self._handle_lock
         until = min(deadline, fetcher.look_at)
         while not (wake_up.is_set or reports or life.is_ending or line.snapshot is not snapshot):
@@ -466,10 +382,10 @@ class Session:
 
     def _look_after_handle(self, *, is_alive: bool) -> None:
         """After a slice: have a handle that has lost its brokers made anew, with what it fetches."""
-        if is_alive and self._thread.is_calm:
-            self._thread.sample_soon()
-        if self._fetcher.look_after_handle(is_alive=is_alive):
-            self._log.warning(
+        if is_alive and self.thread.is_calm:
+            self.thread.sample_soon()
+        if self.fetcher.look_after_handle(is_alive=is_alive):
+            self.log.warning(
                 "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
                 "goes on where it was"
             )
@@ -502,7 +418,7 @@ class Session:
         """Wait for the member, since nothing can come from the handle but its reports."""
         with self._handle_lock:
             if not self.life.is_closed:
-                self._fetcher.fill(0)
+                self.fetcher.fill(0)
         if slice_s > 0 and not self.buffer.ready and not self._handles.reports:
             self._orders.wait(lambda: self._may_serve or self.life.is_ending, slice_s)
 
@@ -521,7 +437,7 @@ class Session:
             self._frozen_at = snapshot.version
         elif snapshot.version > self._frozen_at and snapshot.view.is_settled and not self._orders.has_waiting:
             with self._handle_lock:
-                self._fetcher.thaw(self._fetcher.frozen & snapshot.view.owned.keys())
+                self.fetcher.thaw(self.fetcher.frozen & snapshot.view.owned.keys())
 
     def _close_if_asked(self) -> None:
         """At the end of a call that polls: a close that was asked for inside it takes place now."""
@@ -558,7 +474,7 @@ class Session:
     def _to_commit(self, offsets: Offsets | None) -> Offsets:
         self.life.check()
         self._notices.refuse_if_fatal("Commit failed")
-        if self._steps.is_losing:
+        if self.steps.is_losing:
             raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
         if offsets is not None:
             return offsets
@@ -645,30 +561,26 @@ class Session:
     def _shut_down(self) -> None:
         """Refuse every call from now on, and release everything; can be repeated after an interrupt."""
         self.life.close()
-        self._health.stop()
-        self._meter.stop()
-        self._thread.stop(STOP_S)
+        self._observer.on_closing()
+        self.thread.stop(STOP_S)
         with self._handle_lock:
             self.buffer.ready.clear()
-            self._fetcher.handle.close()
+            self.fetcher.handle.close()
         self._performer.release()
-        if self._probes is not None:
-            self._probes.leave(self)
-        if self._events is not None:
-            self._events.close()
+        self._observer.on_closed()
         self._is_shut_down = True
 
     def _settle(self, errors: list[Exception]) -> None:
         """Commit, then leave: every order of the member is performed here, callbacks included."""
         with self._handle_lock:
-            self.commits.begin_by_hand(self._fetcher.by_hand)
+            self.commits.begin_by_hand(self.fetcher.by_hand)
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
         if self._has_servers:
             self._perform_until(lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
         leaves = self._performer.leaves
         self.line.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
-            self._log.error("The member did not confirm its leave in time; the session's end removes it from the group")
+            self.log.error("The member did not confirm its leave in time; the session's end removes it from the group")
 
     def _perform_until(self, is_over: Callable[[], bool], errors: list[Exception], patience_s: float) -> bool:
         """Perform what comes until something is so; False: nothing came for so long."""
@@ -684,33 +596,5 @@ class Session:
         if self.life.is_ours and not self.life.is_closed:
             self.life.end()
             self.life.close()
-            self._health.stop()
-            if self._events is not None:
-                self._events.end()
-            self._meter.stop()
-            self._thread.stop(0)
-            if self._probes is not None:
-                self._probes.ring()
-
-    def _rewrite(self, statistics: str) -> str:
-        return rewritten(
-            statistics, self.line.view, self._thread.figures(), self._progress(), read_committed=self._read_committed
-        )
-
-    def _note_statistics(self, statistics: str) -> None:
-        self._meter.note_statistics(statistics)
-
-    def _progress(self) -> Progress:
-        with self._handle_lock:
-            if self.life.is_closed:
-                return Progress()
-            assigned = self._fetcher.assigned
-            return Progress(
-                assigned=len(assigned),
-                positions=self._fetcher.positions(assigned),
-                stored=self._book.stored(),
-                waiting=self.buffer.waiting(),
-                asked_at=self._fetcher.asked_at.copy(),
-                rebalances=self._steps.rebalances,
-                rebalanced_at=self._steps.rebalanced_at,
-            )
+            self._observer.on_dropped()
+            self.thread.stop(0)

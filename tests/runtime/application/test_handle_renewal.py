@@ -27,7 +27,7 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 def renew(consumer: Consumer) -> None:
     """Make the handle anew, whatever its condition."""
-    consumer._session._fetcher.renew()  # type: ignore[union-attr]
+    consumer._session.fetcher.renew()  # type: ignore[union-attr]
 
 
 def numbers(consumer: Consumer, count: int) -> list[tuple[int, int]]:
@@ -176,14 +176,14 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", "log_level": 0}
     for start in range(10, 40):
         with ScriptedConsumer(settings) as consumer:
-            handle = consumer._session._fetcher.handle  # type: ignore[union-attr]
+            handle = consumer._session.fetcher.handle  # type: ignore[union-attr]
             consumer.assign([PartitionOffset("records", 0, start)])
             broker.wait_for(FETCH, len(broker.requests(FETCH)) + 1)
             shutting_down.restart(consumer)
             fetches = len(broker.requests(FETCH))
             poll_until(consumer, partial(has_fetched, broker, fetches + 1), "another fetch")
             assert shutting_down.fetched_from() == start
-            if consumer._session._fetcher.handle is not handle:  # type: ignore[union-attr]
+            if consumer._session.fetcher.handle is not handle:  # type: ignore[union-attr]
                 return
     pytest.fail(
         "no handle lost its brokers; if librdkafka has mended this, HandleWatch in runtime/application/handle.py can go"

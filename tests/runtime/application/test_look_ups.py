@@ -100,12 +100,12 @@ def begins_anew(alone: Confluent) -> bool:
 def test_idle_partition_that_comes_back_is_fetched_by_the_same_handle(consumers: ConsumerFactory, topic: str) -> None:
     """Nothing is looked up where the group gives numbers, whether a record came or not."""
     consumer = subscribed(consumers, topic, [])
-    handle = consumer._session._fetcher.handle  # type: ignore[union-attr]
+    handle = consumer._session.fetcher.handle  # type: ignore[union-attr]
     consumer.member.assign(dict.fromkeys(at(topic, 0), RECORDS))
     assert drain(consumer) == []
     by_group(consumer, topic)
     assert drain(consumer, RECORDS - _COMMITTED) == [(0, offset) for offset in range(_COMMITTED, RECORDS)]
-    assert consumer._session._fetcher.handle is handle  # type: ignore[union-attr]
+    assert consumer._session.fetcher.handle is handle  # type: ignore[union-attr]
 
 
 class Handle:

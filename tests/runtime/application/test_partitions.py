@@ -43,7 +43,7 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
     wait_until(
         lambda: len(session.buffer.ready) == 2 * RECORDS - 1,
         "all records but one in the buffer",
-        between=lambda: session._fetcher.fill(0.1),
+        between=lambda: session.fetcher.fill(0.1),
     )
     assert position(consumer, topic, first.partition() or 0) == 1
     assert position(consumer, topic, other) == OFFSET_INVALID
@@ -116,7 +116,7 @@ def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str
 
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
-    inner = consumer._session._fetcher  # type: ignore[union-attr]
+    inner = consumer._session.fetcher  # type: ignore[union-attr]
     record(consumer)
     assert inner._batch == fetcher.BATCH_RECORDS
     inner.fetch = lambda limit, _: [b"x" * (fetcher.BATCH_BYTES // 3)] * limit

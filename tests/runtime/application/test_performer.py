@@ -95,7 +95,7 @@ def test_assignment_that_ctrl_c_cut_short_is_made_again(consumers: ConsumerFacto
     """The handle has a partition that nobody noted: it starts where the member says all the same."""
     consumer = subscribed(consumers, topic, [])
     assert consumer._session is not None
-    consumer._session._fetcher.handle.incremental_assign([PartitionOffset(topic, 0, 7)])
+    consumer._session.fetcher.handle.incremental_assign([PartitionOffset(topic, 0, 7)])
     consumer.member.assign({TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
     assert min(start for number, start in drain(consumer, 2 * RECORDS - 3) if number == 0) == 3
 

@@ -1,0 +1,222 @@
+"""Observes one consumer: health, metrics, statistics, lifecycle events, probes and recordings.
+
+A session knows only the port, `SessionObserver`. The client makes the observer, gives it to the session and then calls
+`observe`, from which on the observer reads the session's parts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.health.verdict import Health
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.runtime.application.health_monitor import HealthMonitor
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.metrics_meter import MetricsMeter
+from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.application.statistics import Progress, rewritten
+
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from os import PathLike
+    from pathlib import Path
+
+    from consumer_membership.config.settings import ProbeSettings
+    from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
+    from consumer_membership.runtime.probes.thread import ProbeThread
+    from consumer_membership.wire.otlp import Point
+
+
+class ConsumerObserver:
+    """The observer of one consumer (`session.SessionObserver`); `stats_cb` is the user's.
+
+    It is also what probes see (`probes.thread.Watched`), and what a signal makes write a recording.
+    """
+
+    def __init__(self, config: ConsumerConfig, stats_cb: Callable[[str], object] | None) -> None:
+        self.client_id = config.client_id
+        self._config = config
+        self._stats_cb = stats_cb
+        recorder = config.recorder_settings()
+        self._records_stalls = recorder.is_on and recorder.directory is not None
+        self._read_committed = config.start_settings().read_committed
+        #: The events that wait for callbacks; made with the first callback.
+        self._events: EventQueue | None = None
+        self._lifecycle_events: Callable[[], LifecycleEvents | None] = lambda: None
+        self._making_events = threading.RLock()
+        #: The process's probe thread, if this consumer's settings want one.
+        self._probes: ProbeThread | None = None
+        self._session: Session
+        self.life: Lifetime
+        self._health: HealthMonitor
+        self._meter: MetricsMeter
+
+    def observe(self, session: Session) -> None:
+        """Observe this session until it is closed or dropped.
+
+        Raises:
+            ConfigurationError: the probes' address or file cannot be used.
+        """
+        config = self._config
+        self._session, self.life = session, session.life
+        self._health = HealthMonitor(
+            session.fetcher,
+            session.line,
+            session.thread,
+            session.life,
+            lambda: session.view,
+            lambda: session.partitions.subscribed_at,
+            session.ledger,
+            stuck_after_s=config.health_stuck_after_ms / 1000,
+            max_poll_interval_s=config.member_settings().max_poll_interval_s,
+        )
+        self._meter = MetricsMeter(
+            session.thread,
+            session.life,
+            session.buffer,
+            session.membership_ledger,
+            session.ledger,
+            client_id=config.client_id,
+            view=lambda: session.view,
+            health=self._health.health,
+        )
+        if config.recorder_settings().on_signal:
+            self._dump_on_signal()
+        probes = config.probe_settings()
+        if probes.are_wanted:
+            self._register_probes(probes)
+
+    # ---- from the session ----
+
+    def on_subscribed(self) -> None:
+        """Look for stalls from now on, if they are to be recorded."""
+        if self._records_stalls:
+            self._health.start()
+
+    def on_statistics(self, text: str) -> None:
+        """Count librdkafka's statistics, and call `stats_cb` with them; the member's own are added."""
+        self._meter.note_statistics(text)
+        if self._stats_cb is not None:
+            session = self._session
+            self._stats_cb(
+                rewritten(
+                    text,
+                    session.line.view,
+                    session.thread.figures(),
+                    self._progress(),
+                    read_committed=self._read_committed,
+                )
+            )
+
+    def measure(self) -> tuple[Point, ...]:
+        """The metrics that brokers collect (KIP-714); never waits."""
+        from consumer_membership.runtime.application.telemetry_points import points_of  # noqa: PLC0415 - few brokers ask
+
+        return points_of(self._meter.metrics())
+
+    def on_closing(self) -> None:
+        """Stop looking and counting: the session refuses every call from now on."""
+        self._health.stop()
+        self._meter.stop()
+
+    def on_closed(self) -> None:
+        """Remove the consumer from the probes, and end the events with their last one."""
+        if self._probes is not None:
+            self._probes.leave(self)
+        if self._events is not None:
+            self._events.close()
+
+    def on_dropped(self) -> None:
+        """Stop without a last event: the consumer was dropped without a close."""
+        self._health.stop()
+        if self._events is not None:
+            self._events.end()
+        self._meter.stop()
+        if self._probes is not None:
+            self._probes.ring()
+
+    # ---- from the client, in any thread ----
+
+    def health(self) -> Health:
+        """Whether the consumer consumes, and if not, why; never waits."""
+        self.life.check_process()
+        return self._health.health()
+
+    def metrics(self) -> Metrics:
+        """The consumer's counts and durations; never waits."""
+        self.life.check_process()
+        return self._meter.metrics()
+
+    def lifecycle_events(self) -> LifecycleEvents:
+        """The callbacks for lifecycle events, made by the first call; the caller has to hold them."""
+        self.life.check()
+        with self._making_events:
+            made = self._lifecycle_events()
+            if made is None:
+                from consumer_membership.runtime.application.lifecycle_events import LifecycleEvents  # noqa: PLC0415
+
+                made = LifecycleEvents()
+                self._lifecycle_events, self._events = ref(made), made.queue
+                made.queue.begin(self._session.thread, self._health)
+        if self.life.is_closed:  # by another thread, just now
+            made.queue.close()
+        return made
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a recording of the member; the file's path."""
+        self.life.check_process()
+        return self._session.thread.dump(cause, path)
+
+    # ---- from probes ----
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the consumer was closed or dropped."""
+        return self.life.is_closed
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest view."""
+        return self._session.view
+
+    # ---- inside ----
+
+    def _register_probes(self, settings: ProbeSettings) -> None:
+        from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - few consumers have probes
+        from consumer_membership.runtime.probes.thread import THIS_PROCESS  # noqa: PLC0415
+
+        address = THIS_PROCESS.probes.attend(settings, self)
+        if address is not None:
+            self._session.log.info("Probes are answered at http://%s: %s", address, PATHS)
+        # Otherwise an application that stops polling would be noticed from the first probe on only.
+        self._health.start()
+        self._probes = THIS_PROCESS.probes
+
+    def _dump_on_signal(self) -> None:
+        from consumer_membership.runtime.application.dump_signal import have_dumped  # noqa: PLC0415 - few ask for it
+
+        if not have_dumped(self):
+            self._session.log.warning(
+                "recorder.signal.enable is ignored: signal handlers are set by the main thread only, and on systems "
+                "that have SIGUSR2; make the consumer there, or call consumer.dump()"
+            )
+
+    def _progress(self) -> Progress:
+        session = self._session
+        with session.fetcher.lock:
+            if self.life.is_closed:
+                return Progress()
+            assigned = session.fetcher.assigned
+            return Progress(
+                assigned=len(assigned),
+                positions=session.fetcher.positions(assigned),
+                stored=session.commits.book.stored(),
+                waiting=session.buffer.waiting(),
+                asked_at=session.fetcher.asked_at.copy(),
+                rebalances=session.steps.rebalances,
+                rebalanced_at=session.steps.rebalanced_at,
+            )
