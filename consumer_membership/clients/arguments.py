@@ -23,9 +23,9 @@ from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.runtime.application.callbacks import RebalanceCallback, RebalanceListener
 from consumer_membership.runtime.application.error_message import ErrorMessage
 from consumer_membership.runtime.application.handle import HandleCallbacks
-from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
 from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPartition, TopicPattern

@@ -35,8 +35,8 @@ from consumer_membership.health.verdict import Health
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import Metrics
-from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.observer import ConsumerObserver
+from consumer_membership.runtime.application.partition_offsets import key_of
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.membership_thread import ThreadFactory
@@ -218,7 +218,7 @@ class Consumer(LibrdkafkaConsumer):
         """
         session = self._use()
         listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-        session.subscribe(arguments.subscription_of(topics, session.subscriptions), listener)
+        session.subscribe(arguments.subscription_of(topics, session.subscription_settings), listener)
 
     @raises_as_confluent
     def unsubscribe(self, *, membership: Membership = "default") -> None:
@@ -303,7 +303,7 @@ class Consumer(LibrdkafkaConsumer):
         given = arguments.message_or_offsets(message, offsets, "store")
         if given is None:
             raise ValueError("expected either message or offsets")
-        session.partitions.store(given)
+        session.commits.store(given)
 
     @overload  # type: ignore[override]  # what it is called with there it is here, and by position
     def commit(
@@ -380,7 +380,7 @@ class Consumer(LibrdkafkaConsumer):
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's committed offsets of these partitions (-1001: none), as its coordinator tells this member."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
-        return with_committed(self._use().partitions.committed(given, left), given)
+        return with_committed(self._use().commits.committed(given, left), given)
 
     @raises_as_confluent
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

@@ -12,9 +12,8 @@ from consumer_membership.errors import CommitError
 from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.runtime.application.commits import Commits
-from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.notices import kafka_error
-from consumer_membership.runtime.application.partitions import domain_offset, placed
+from consumer_membership.runtime.application.partition_offsets import domain_offset, key_of, placed
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.types import (
     TIMED_OUT_CODE,

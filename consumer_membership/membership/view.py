@@ -91,6 +91,10 @@ class MembershipView:
         """Whether a poll with a subscription is what the member waits for: no rebalance starts outside poll."""
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
+    def lease_expired(self, now: Instant) -> bool:
+        """Whether records of what the member owns may belong to another member by now (`lease_until`)."""
+        return self.lease_until is not None and now >= self.lease_until
+
     @property
     def is_settled(self) -> bool:
         """Whether the member has taken over what it was assigned, so that nothing of it is on its way."""

@@ -109,10 +109,10 @@ class WakeUp:
     |---|---|---|
     | an order is on the line | `Line` | `show` |
     | an order waits in the queue | `OrderQueue` | `add`; an order that was on the line keeps it set |
-    | an error waits for `poll` | `Session` | the order that it came with keeps it set |
-    | a report waits for its callback | `Session` | `Reports.note` |
-    | the consumer closes | `Session` | `Lifetime.end` |
-    | the lease is over | `Session` | `LeaseWatch`, and each `poll` that finds the lease over |
+    | an error waits for `poll` | `Notices` | the order that it came with keeps it set |
+    | a report waits for its callback | `Reports` | `Reports.note` |
+    | the consumer closes | `Lifetime` | `Lifetime.end` |
+    | the lease is over | `Polling` | `LeaseWatch`, and each `poll` that finds the lease over |
 
     The owner of a reason first makes it true and then calls `set`. Only `review` clears `is_set`, and only
     `OrderQueue.sort` calls it. Without a reason, `set` sends one `poll` the long way: a subscription that the next poll

@@ -108,7 +108,7 @@ def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFact
     try:
         for turn in range(1, 6):
             if name == "commit positions":  # so that there is something to commit each time
-                consumer._use()._book.forget([TopicPartition(topic, 0)])
+                consumer._use().commits.book.forget([TopicPartition(topic, 0)])
             timer = threading.Timer(0.01 * turn, lambda: signal.pthread_kill(main, signal.SIGUSR1))
             timer.start()
             poll_until_handled(turn)

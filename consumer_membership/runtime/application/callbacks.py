@@ -1,16 +1,44 @@
-"""Whether an application's rebalance callbacks are told of differences, or of the whole as under the eager protocol.
+"""An application's callbacks, and whether its rebalance callbacks get differences or the whole assignment.
 
-confluent-kafka speaks the classic protocol with eager assignors unless it is told otherwise: at each change `on_revoke`
-has everything, and `on_assign` the whole new assignment, from what is committed. A program that was written for that
-replaces its list of partitions in `on_assign`; told of a difference, it would forget the rest without a word.
+By default, confluent-kafka uses the classic protocol with eager assignors: at each change, `on_revoke` gets all
+partitions, and `on_assign` the whole new assignment, which starts at the committed offsets. A program that was written
+for that replaces its list of partitions in `on_assign`; with a difference it would forget the other partitions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from consumer_membership.config import CallbackSettings, RebalanceCallbacks
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import AssignedIncrementally
-from consumer_membership.runtime.application.performer import RebalanceListener
 from consumer_membership.runtime.line import Line
+from consumer_membership.types import TopicPartition
+
+CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
+#: Takes the partitions in question, sorted.
+RebalanceCallback: TypeAlias = Callable[[list[TopicPartition]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceListener:
+    """The callbacks of one subscription; they run on the thread that polls or closes, one at a time."""
+
+    on_assign: RebalanceCallback | None = None
+    on_revoke: RebalanceCallback | None = None
+    on_lost: RebalanceCallback | None = None
+
+    @property
+    def on_loss(self) -> RebalanceCallback | None:
+        """The callback for lost partitions: on_lost, else on_revoke, as in confluent-kafka."""
+        return self.on_lost or self.on_revoke
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a callback."""
+        return bool(self.on_assign or self.on_revoke or self.on_lost)
 
 
 class CallbackStyle:

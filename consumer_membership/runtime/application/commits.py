@@ -1,4 +1,4 @@
-"""The offsets of one session: what counts as consumed, what is on its way to the coordinator, what is committed.
+"""The offsets part of a session: consumed offsets, commits on their way to the coordinator, committed offsets.
 
 A synchronous commit waits for its own answer and for nothing else, so it works inside a rebalance callback, in a signal
 handler, and in a worker thread while another thread polls.
@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from math import inf
 from time import monotonic
 
 from confluent_kafka import OFFSET_INVALID
 
 from consumer_membership.errors import CommitError
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.membership.events import CommitRequested
+from consumer_membership.membership.events import AssignedByHand, CommitRequested
 from consumer_membership.metrics.application_ledger import ApplicationLedger
-from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.fetcher import REQUEST_SLICE_S, Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.orders import OrderQueue
-from consumer_membership.runtime.line import Line
-from consumer_membership.types import TIMED_OUT_CODE, BrokerError, OffsetAndMetadata, Offsets, TopicPartition
+from consumer_membership.runtime.application.partition_offsets import domain_offset, key_of
+from consumer_membership.runtime.application.session_errors import (
+    INVALID_ARG_CODE,
+    NO_OFFSET_CODE,
+    STATE_CODE,
+    UNKNOWN_PARTITION_CODE,
+    StateError,
+)
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, Line, UnansweredError
+from consumer_membership.types import (
+    TIMED_OUT_CODE,
+    BrokerError,
+    CommittedOffsets,
+    OffsetAndMetadata,
+    Offsets,
+    TopicPartition,
+)
 
 #: How much longer than the member tries a commit its caller waits for the member's word on it.
 ANSWER_GRACE_S = 5.0
@@ -54,6 +74,16 @@ class OffsetBook:
         self.settings = settings
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committed: dict[TopicPartition, int] = {}
+
+    @property
+    def lock(self) -> FairLock:
+        """The handle lock."""
+        return self._fetcher.lock
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        return self._fetcher.assigned
 
     def store(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
         """Remember what the application has consumed of an assigned partition; None: nothing any more."""
@@ -119,6 +149,98 @@ class Commits:
         #: By number, what each asks for; in the order in which they were begun.
         self._outstanding: dict[int, Offsets] = {}
         orders.completed_commits_go_to(self._complete)
+
+    # ---- for the application ----
+
+    def commit(self, offsets: Offsets | None) -> None:
+        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome."""
+        found = self._or_uncommitted(offsets)
+        if found:
+            self.begin(found, is_awaited=False)
+        else:
+            self._orders.add(CommitCompleted(commit_id=0, offsets={}, errors={}))
+
+    def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
+        """Begin a commit whose outcome `end` waits for: its number, and the offsets that it commits.
+
+        Raises:
+            CommitError: there is nothing to commit.
+        """
+        found = self._or_uncommitted(offsets)
+        if not found:
+            raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
+        return self.begin(found, is_awaited=True), found
+
+    def _or_uncommitted(self, offsets: Offsets | None) -> Offsets:
+        if offsets is not None:
+            return offsets
+        with self.book.lock:
+            return self.book.uncommitted()
+
+    def store(self, offsets: list[PartitionOffset]) -> None:
+        """Remember these offsets as consumed (`enable.auto.offset.store=false`).
+
+        Raises:
+            StateError: none of them could be stored. If only some cannot, those are ignored, as in confluent-kafka.
+        """
+        self._life.check()
+        if self.book.settings.stores_by_itself:
+            raise StateError(
+                "StoreOffsets failed: Local: Invalid argument or configuration (set enable.auto.offset.store=false)",
+                INVALID_ARG_CODE,
+            )
+        with self.book.lock:
+            assigned = self.book.assigned
+            topics = {partition.topic for partition in assigned}
+            # librdkafka accepts a reset of a stored offset for every partition of the topics that it knows.
+            good = [one for one in offsets if key_of(one) in assigned or (one.offset < 0 and one.topic in topics)]
+            if offsets and not good:
+                if any(offset.topic in topics for offset in offsets):
+                    raise StateError("StoreOffsets failed: Local: Erroneous state", STATE_CODE)
+                raise StateError(
+                    "StoreOffsets failed: Local: Unknown partition",
+                    UNKNOWN_PARTITION_CODE,
+                )
+            for offset in good:
+                self.book.store(key_of(offset), domain_offset(offset))
+
+    def committed(self, partitions: list[PartitionOffset], timeout_s: float) -> CommittedOffsets:
+        """The group's committed offsets of these partitions, from its coordinator; negative: wait without a limit.
+
+        It needs neither the handle nor another thread that polls. librdkafka's own answer cannot be used: it copies the
+        metadata without its terminating zero (`rd_kafka_topic_partition_list_update`), so that confluent-kafka reads on
+        behind it in memory.
+
+        Raises:
+            RefusedError: the coordinator refused permanently.
+            UnansweredError: no answer in time.
+        """
+        self._life.check()
+        limit_s = inf if timeout_s < 0 else timeout_s
+        question = CommittedOffsetsQuestion(partitions=frozenset(map(key_of, partitions)), timeout_s=limit_s)
+        self._line.ask(question)
+        answer = question.answer
+        began_at = monotonic()
+        deadline = began_at + limit_s + ANSWER_GRACE_S
+        try:
+            while monotonic() < deadline:
+                with suppress(TimeoutError):
+                    return answer.result(REQUEST_SLICE_S)
+                self._life.check()
+        except CancelledError:
+            self._life.check()
+        finally:
+            answer.cancel()
+            now = monotonic()
+            self.ledger.committed.add(now - began_at, now)
+        raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
+
+    # ---- for the session's other parts ----
+
+    def announce_by_hand(self, *, holds: bool) -> None:
+        """Tell the member whether the application assigned partitions itself; it commits those automatically too."""
+        if self.book.settings.is_automatic:
+            self._line.send(AssignedByHand(holds=holds))
 
     @property
     def has_outstanding(self) -> bool:

@@ -31,6 +31,7 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.look_ups import LookUps
+from consumer_membership.runtime.application.partition_offsets import key_of, to_librdkafka
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from consumer_membership.runtime.application.resets import DurationResets
 from consumer_membership.runtime.application.session_errors import STATE_CODE
@@ -42,6 +43,8 @@ T = TypeVar("T")
 
 #: So many topics at most are asked for one by one: 1,000 requests take a second, 100 take 20 ms.
 LOOK_UPS = 100
+#: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
+REQUEST_SLICE_S = 1.0
 #: A request that failed after this part of its slice has run into the slice's end: librdkafka rounds to milliseconds.
 _NEARLY = 0.9
 #: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
@@ -60,28 +63,17 @@ def whole_ms(timeout_s: float) -> float:
     return (ceil(timeout_s * 1000) + 0.5) / 1000 if timeout_s > 0 else 0.0
 
 
-def key_of(given: PartitionOffset) -> TopicPartition:
-    """The partition that a front end's TopicPartition names."""
-    return TopicPartition(given.topic, given.partition)
-
-
-def to_librdkafka(partitions: Iterable[TopicPartition]) -> list[PartitionOffset]:
-    """The same partitions as librdkafka takes them."""
-    return [PartitionOffset(partition.topic, partition.partition) for partition in partitions]
-
-
 class Fetcher:
     """The handle, the partitions that it fetches, and the buffer that it fills.
 
-    `heard_at` says when the member's last heartbeat was answered (None: there is no member). `reset` is where
-    partitions start that have no position, or one that is gone: librdkafka looks that up by itself, but for a duration.
+    `reset` is where partitions start that have no position, or one that is gone: librdkafka looks that up by itself,
+    but for a duration.
     """
 
     def __init__(
         self,
         make_handle: Callable[[], LibrdkafkaConsumer],
         buffer: PrefetchBuffer,
-        heard_at: Callable[[], float | None] = lambda: None,
         reset: OffsetReset | ByDuration = OffsetReset.LATEST,
     ) -> None:
         #: Lets one application thread at a time to the handle, for one poll slice at most.
@@ -89,7 +81,7 @@ class Fetcher:
         self._make_handle = make_handle
         self.handle = make_handle()
         self.buffer = buffer
-        self._watch = HandleWatch(lambda: self.has_broker, heard_at)
+        self._watch = HandleWatch(lambda: self.has_broker)
         #: Partitions that the group gave, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
         self.by_hand: set[TopicPartition] = set()
@@ -551,15 +543,19 @@ class Fetcher:
 
     @property
     def look_at(self) -> float:
-        """When `look_after_handle` has something to do, if nothing comes until then (`time.monotonic`)."""
+        """When `renew_if_lost` has something to do, if nothing comes until then (`time.monotonic`)."""
         return self._watch.look_at
 
-    def look_after_handle(self, *, is_alive: bool) -> bool:
-        """After a slice: make the handle anew if it has lost its brokers; whether it had. `is_alive`: a record came."""
-        if is_alive:
-            self._watch.saw_life()
-            return False
-        is_lost = self._watch.finds_it_lost()
+    def saw_record(self) -> None:
+        """A record came from the handle."""
+        self._watch.saw_life()
+
+    def renew_if_lost(self, last_heartbeat_at: float | None) -> bool:
+        """After a slice without a record: replace a handle that has lost its brokers; whether it had.
+
+        `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats.
+        """
+        is_lost = self._watch.finds_it_lost(last_heartbeat_at)
         if is_lost:
             self.renew()
         return is_lost

@@ -2,7 +2,7 @@
 
 librdkafka runs `error_cb`, `stats_cb` and `throttle_cb` inside the call that fetches. An exception in one of them would
 throw away the records of that very call, and one that waits for another thread would wait with the handle lock held. So
-the handle gets callbacks that only note what happened; the session calls the user's after the fetch, without that lock,
+the handle gets callbacks that only note what happened; polls call the user's after the fetch, without that lock,
 still on the thread that polls.
 """
 
@@ -165,15 +165,11 @@ class HandleWatch:
     began, and none begins again: librdkafka 2.10 to 2.16, its issue 5301. Heartbeats go on, on connections of this
     package's own, so the member keeps partitions that nobody reads. Whoever owns the handle makes it anew then.
 
-    `has_broker` asks it whether it is connected to any, `heard_at` says when the member's last heartbeat was answered
-    (None: there is no member to compare with).
+    `has_broker` asks the handle whether it is connected to a broker.
     """
 
-    def __init__(
-        self, has_broker: Callable[[], bool], heard_at: Callable[[], float | None], now: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, has_broker: Callable[[], bool], now: Callable[[], float] = monotonic) -> None:
         self._has_broker = has_broker
-        self._heard_at = heard_at
         self._now = now
         self._lost_at: float | None = None
         #: Since when this very handle is given time to find one.
@@ -194,8 +190,12 @@ class HandleWatch:
         self._renewals = 0
         self.look_at = self._now() + SILENCE_S
 
-    def finds_it_lost(self) -> bool:
-        """Nothing came from the handle: whether it is to be made anew now, of which this is the only word."""
+    def finds_it_lost(self, last_heartbeat_at: float | None) -> bool:
+        """Whether a handle from which no record came has to be replaced now; returned once for each loss.
+
+        `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats to compare
+        with.
+        """
         now = self._now()
         if now < self.look_at:
             return False
@@ -205,19 +205,16 @@ class HandleWatch:
         self.look_at = now + AGAIN_S
         if self._lost_at is None:
             self._lost_at = self._waits_from = now
-        if now - self._waits_from < self._patience_s or not self._is_heard:
+        if now - self._waits_from < self._patience_s(last_heartbeat_at) or not self._is_answered(last_heartbeat_at):
             return False
         self._renewals += 1
         self._waits_from = now
         return True
 
-    @property
-    def _is_heard(self) -> bool:
-        """Whether the cluster answers this process: else there is nothing that a new handle would find."""
-        heard_at = self._heard_at()
-        return heard_at is None or heard_at > self._waits_from
+    def _is_answered(self, last_heartbeat_at: float | None) -> bool:
+        """Whether the cluster answers this process; if not, a new handle would not find a broker either."""
+        return last_heartbeat_at is None or last_heartbeat_at > self._waits_from
 
-    @property
-    def _patience_s(self) -> float:
-        first_s = PATIENCE_ALONE_S if self._heard_at() is None else PATIENCE_S
+    def _patience_s(self, last_heartbeat_at: float | None) -> float:
+        first_s = PATIENCE_ALONE_S if last_heartbeat_at is None else PATIENCE_S
         return min(first_s * 2.0 ** min(self._renewals, 10), LONGEST_PATIENCE_S)

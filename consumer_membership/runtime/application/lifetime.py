@@ -98,6 +98,7 @@ class Lifetime:
         self.is_ending = False
         self.is_closed = False
         self._place: StaticPlace | None = None
+        wake_up.add_reason(lambda: self.is_ending)
         registry.add(self)
 
     @property

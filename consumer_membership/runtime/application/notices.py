@@ -10,6 +10,7 @@ from consumer_membership.errors import FatalGroupError
 from consumer_membership.membership.effects import Problem, RaiseToApplication
 from consumer_membership.runtime.application.error_message import error_message
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
+from consumer_membership.runtime.line import WakeUp
 from consumer_membership.types import FATAL_CODE, BrokerError
 
 #: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
@@ -34,9 +35,10 @@ def message_of(notice: RaiseToApplication) -> Message:
 class Notices:
     """What one application is still to be told, and the error that ended its membership."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake_up: WakeUp) -> None:
         #: To be returned by `poll` and `consume`, oldest first.
         self.messages: HandOutQueue[Message] = HandOutQueue()
+        wake_up.add_reason(lambda: bool(self.messages))
         self._fatal: RaiseToApplication | None = None
         #: When it was told last.
         self._told_at = 0.0

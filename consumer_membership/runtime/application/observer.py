@@ -69,7 +69,7 @@ class ConsumerObserver:
             session.thread,
             session.life,
             lambda: session.view,
-            lambda: session.partitions.subscribed_at,
+            lambda: session.subscriptions.subscribed_at,
             session.ledger,
             stuck_after_s=config.health_stuck_after_ms / 1000,
             max_poll_interval_s=config.member_settings().max_poll_interval_s,

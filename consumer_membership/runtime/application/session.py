@@ -1,19 +1,25 @@
 """One consumer on the application's side of the line: what every front end drives.
 
-A session owns the fetching handle, takes the member's orders from the line, has them performed between poll slices on
-the thread that polls, and answers. It decides nothing about the membership.
+A session makes its parts and passes the calls to them; it decides nothing about the membership. The parts, each of
+which knows those above it:
 
-Threads: the handle lock lets one application thread at a time to the handle, for one slice at most; the performer lets
-one thread at a time run steps and callbacks, and that one does not hold the handle lock while a callback runs.
+| part | module | has |
+|---|---|---|
+| delivery | `delivery` | the fetcher with librdkafka's handle and its lock, the prefetch buffer, look-ups, resets |
+| offsets | `commits` | the offset book, commits, automatic commits |
+| rebalance | `rebalance` | the member's orders, steps, notices, the subscription and its callbacks |
+| calls | `polling`, `partitions` | `poll` and `consume`; `assign`, `pause`, `seek` and the like |
+
+An observer is attached from outside (`SessionObserver`).
+
+Threads: the handle lock lets one application thread at a time use the handle, for one slice at most. Only one thread at
+a time performs steps and callbacks, and it does not hold the handle lock while a callback runs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from itertools import repeat
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
@@ -21,30 +27,31 @@ from typing import TYPE_CHECKING, Protocol
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.errors import CommitError
 from consumer_membership.light_dataclasses import replace
-from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
+from consumer_membership.membership.events import LeaveRequested
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.recorder.dumps import check_directory
-from consumer_membership.runtime.application.callbacks import CallbackStyle
+from consumer_membership.runtime.application.callbacks import CallbackStyle, CommitCallback, RebalanceListener
 from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits, CommitSettings, OffsetBook
-from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
+from consumer_membership.runtime.application.delivery import Delivery
+from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
 from consumer_membership.runtime.application.locks import CallLock, RunningCalls
-from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
+from consumer_membership.runtime.application.notices import Notices
+from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
-from consumer_membership.runtime.application.performer import CommitCallback, Performer, RebalanceListener, Steps
+from consumer_membership.runtime.application.polling import Polling
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer
-from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
-from consumer_membership.runtime.line import Line, Snapshot
+from consumer_membership.runtime.application.rebalance import Rebalance
+from consumer_membership.runtime.application.steps import Steps
+from consumer_membership.runtime.application.subscriptions import Subscriptions
+from consumer_membership.runtime.line import Line
 from consumer_membership.runtime.log_lines import PackageLog, lines_of
 from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
 from consumer_membership.types import (
-    ASSIGNMENT_LOST_CODE,
     JOIN_EPOCH,
     GroupProtocol,
     LeaveOption,
@@ -59,10 +66,6 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 STOP_S = 2.0
 #: The states of a member that has left, or has nothing to leave.
 _OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
-#: The slices of a wait, whether the member is calm or not.
-_WHOLE_SLICES_S = {
-    is_calm: (slice_s, whole_ms(slice_s)) for is_calm, slice_s in ((False, SLICE_S), (True, CALM_SLICE_S))
-}
 WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
 WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
 WAITS_FOR_LEASE = "the coordinator's word that the session goes on, to hand out what is buffered"
@@ -75,7 +78,7 @@ class SessionObserver(Protocol):
         """The application subscribed."""
 
     def on_statistics(self, text: str) -> None:
-        """Librdkafka reported these statistics; on the thread that polls, without the handle lock."""
+        """Receive librdkafka's statistics; on the thread that polls, without the handle lock."""
 
     def measure(self) -> tuple[Point, ...]:
         """Return the metrics for brokers that collect them (KIP-714); on the membership thread."""
@@ -91,7 +94,7 @@ class SessionObserver(Protocol):
 
 
 class Session:
-    """One consumer: the fetching handle, the line to the member, and the application's calls."""
+    """One consumer: makes its parts, and passes the application's calls to them."""
 
     def __init__(
         self,
@@ -111,16 +114,18 @@ class Session:
         self._settings = config.member_settings()
         recorder = config.recorder_settings()
         check_directory(recorder)
-        self.subscriptions = config.subscription_settings()
+        self.subscription_settings = config.subscription_settings()
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
+        self._place = place_of(self._settings, connection)
+        self._observer = observer
+
+        # The line to the member, and its thread.
         self.buffer = PrefetchBuffer()
         self.line = Line()
-        self._observer = observer
         self._handles = Handles(config.fetcher_config, callbacks, observer.on_statistics, self.line.wake_up)
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
         self.log = PackageLog("consumer_membership.session", "SESSION", self._lines)
-        # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         thread_settings = ThreadSettings(
             member=self._settings,
             protocols=protocols,
@@ -131,32 +136,38 @@ class Session:
             recorder=recorder,
             measure=observer.measure if config.enable_metrics_push else None,
         )
+        self.membership_ledger = thread_settings.ledger
+        # Before librdkafka's handle: for a file that TLS cannot read, this error has the file's name, and librdkafka's
+        # has OpenSSL's numbers.
         self.thread = make_thread(self.line, thread_settings)
-        self.fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, start.reset)
-        self._handle_lock = self.fetcher.lock
+
+        # Delivery.
+        self.fetcher = Fetcher(self._handles.make, self.buffer, start.reset)
         self.life = Lifetime(self.fetcher, self.line.wake_up, registry)
-        self._place = place_of(self._settings, connection)
+        self._delivery = Delivery(self.fetcher, self.line, self.thread, self.life, self.log)
+
+        # Offsets.
         self._orders = OrderQueue(self.line)
+        self.ledger = ApplicationLedger()
         commit_settings = CommitSettings(
             is_automatic=self._settings.auto_commit,
             stores_by_itself=config.enable_auto_offset_store,
             timeout_s=connection.socket_timeout_s,
         )
-        self._book = OffsetBook(self.fetcher, commit_settings)
-        self.ledger = ApplicationLedger()
-        self.commits = Commits(self._book, self._orders, self.line, self.life, self.ledger)
-        self.steps = Steps(self.fetcher, self.commits, self.line, self._orders)
-        self._style = CallbackStyle(config.callback_settings(), self.line)
-        self.partitions = Partitions(self.fetcher, self.commits, self.steps, self._style, self.line, self.life)
-        self._performer = Performer(self._orders, self.steps, on_commit=on_commit, on_left=self.partitions.left)
-        self._notices = self._performer.notices
-        for reason in (lambda: self.has_notice, lambda: self.life.is_ending, lambda: self._lease_expired):
-            self.line.wake_up.add_reason(reason)
-        self.membership_ledger = thread_settings.ledger
-        #: The version of the view in which the member was last told that the application polls.
-        self._announced_at: int | None = None
-        #: The version of the view when partitions were frozen; None: none are.
-        self._frozen_at: int | None = None
+        book = OffsetBook(self.fetcher, commit_settings)
+        self.commits = Commits(book, self._orders, self.line, self.life, self.ledger)
+
+        # Rebalance.
+        self.subscriptions = Subscriptions(
+            self.fetcher, self.line, CallbackStyle(config.callback_settings(), self.line)
+        )
+        self.steps = Steps(self.fetcher, self.commits, self.line, self._orders, self.subscriptions)
+        self._notices = Notices(self.line.wake_up)
+        self._rebalance = Rebalance(self._orders, self.steps, self._notices, self.subscriptions, on_commit)
+
+        # The application's calls.
+        self.partitions = Partitions(self.fetcher, self.commits, self.steps, self.subscriptions, self.life)
+        self._polling = Polling(self._delivery, self._rebalance, self._handles.reports, self.line, self.life)
         self._closing = CallLock()
         #: The polls of each thread; a close inside a poll waits for its end.
         self._polls = RunningCalls()
@@ -176,7 +187,7 @@ class Session:
             return replace(view, waits_for=WAITS_FOR_SERVERS)
         if view.waits_for is not None:
             return view
-        if self._lease_expired:
+        if view.lease_expired(monotonic()):
             return replace(view, waits_for=WAITS_FOR_LEASE, waits_since=view.lease_until, waits_until=None)
         if since is not None:
             return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
@@ -200,7 +211,11 @@ class Session:
         self.thread.set_credentials(username, password)
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
-        """Ask for these topics from now on; the member joins, or tells its group, at the next poll."""
+        """Replace the subscription; the member joins, or updates its subscription, at the next poll.
+
+        Raises:
+            FatalGroupError: the member was refused permanently.
+        """
         self.life.check()
         self._notices.forgive_subscription()
         self._notices.refuse_if_fatal("Failed to set subscription")
@@ -209,20 +224,13 @@ class Session:
                 self.log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
         if self._place is not None and self.life.take_place(self._place):
             self.log.warning("%s", self._place.warning())
-        self.partitions.subscribe(subscription)
+        self.subscriptions.subscribe(subscription, listener)
         self._observer.on_subscribed()
-        self.steps.listener = listener
-        is_eager = self._style.is_eager(listener)
-        self.line.post(Subscribed(subscription=subscription, is_eager=is_eager, asked_at=monotonic()))
-        self._announced_at = None
-        # Records that the application assigned itself may be buffered: the next poll announces the subscription first.
-        self.line.wake_up.set()
 
     def unsubscribe(self, option: LeaveOption) -> None:
-        """Leave the group, and hand out nothing more of it; on_revoke is called by the next polls, or by close."""
+        """Leave the group, and deliver no more of it; on_revoke is called by the next polls, or by close."""
         self.life.check()
-        self.partitions.subscribe(Subscription())
-        self.line.post(LeaveRequested(option=option))
+        self.subscriptions.unsubscribe(option)
 
     # ---- polling ----
 
@@ -255,189 +263,35 @@ class Session:
         self.ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
             with self._polls.begin():
-                source = self._prepare(limit, deadline, is_wanted, whole)
+                source = self._polling.prepare(limit, deadline, is_wanted, whole)
         finally:
             self.ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
             if self._closes_later is not None:
                 self._close_if_asked()
-        return None if self.life.is_closed or not source else source
+        return None if self.life.is_closed else source
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
-        """Append what this source has to the application's batch, which the caller gives back if it is interrupted."""
-        with suppress(IndexError):
-            batch.extend(map(deque.popleft, repeat(source, limit if source is self.buffer.ready else 1)))
+        """Move what this queue has to the application's batch, which the caller gives back if it is interrupted."""
+        self._polling.hand_out(source, limit, batch)
 
     def take(self, limit: int) -> list[Message]:
-        """What can be handed out at once; performs nothing and waits for nothing, but takes part in no rebalance."""
-        batch: list[Message] = []
-        if self._notices.messages and limit:
-            self.hand_out(self._notices.messages, 1, batch)
-        elif self.can_hand_out:
-            self.hand_out(self.buffer.ready, limit, batch)
-        return batch
+        """The records or the error that can be handed out at once; performs no orders and waits for nothing."""
+        return self._polling.take(limit)
 
     @property
     def can_hand_out(self) -> bool:
-        """Whether buffered records may be handed out now: no order comes first, and the lease lasts."""
-        return not (self._may_serve or self.life.is_ending or self._lease_expired)
+        """Whether buffered records may be handed out now."""
+        return self._polling.can_hand_out
 
     @property
     def has_reports(self) -> bool:
-        """Whether librdkafka reported something that a callback is to be told."""
+        """Whether a report of librdkafka waits for its callback."""
         return bool(self._handles.reports)
 
     @property
     def has_notice(self) -> bool:
         """Whether `take` has an error."""
         return bool(self._notices.messages)
-
-    def _prepare(
-        self, limit: int, deadline: float, is_wanted: Callable[[], bool], whole: HandOutQueue[list[Message]] | None
-    ) -> HandOutQueue[Message] | None:
-        """As `prepare`; also nothing while the lease is over, so that records may belong to another member."""
-        while True:
-            lease_until = self._serve().lease_until
-            if self._notices.messages and limit:
-                return self._notices.messages
-            left = deadline - monotonic()
-            self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
-            if whole:
-                return None
-            self._handles.reports.tell()
-            if self._may_serve and left > 0:
-                continue  # what was ordered meanwhile comes first: it may be about this very record
-            is_over = left <= 0 or self.life.is_ending or not is_wanted()
-            if lease_until is not None and monotonic() >= lease_until and self._wait_for_lease(left):
-                if is_over:
-                    return None
-            elif is_over or len(self.buffer.ready) >= limit:
-                return self.buffer.ready
-            if not self.buffer.ready:
-                self._wait_idle(deadline)
-
-    def _serve(self) -> MembershipView:
-        """Begin one slice: what was reported, what the member ordered, what it waits to hear; how the member is."""
-        self.buffer.turns += 1
-        if self.line.wake_up.is_set or self._orders.has_waiting:
-            self._performer.serve()
-        snapshot = self.line.snapshot
-        view = snapshot.view
-        if self.fetcher.frozen:
-            self._thaw_spared(snapshot)
-        else:
-            self._frozen_at = None
-        if view.state is MemberState.FATAL:
-            self._notices.tell_again()
-        if view.needs_poll and self.partitions.is_subscribed and snapshot.version != self._announced_at:
-            self._announced_at = snapshot.version
-            self.line.send(Polled())
-        return view
-
-    def _gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> None:
-        """Add to the buffer for one slice; a full batch that can be handed out whole goes there instead."""
-        if self.life.is_ending or len(self.buffer.ready) >= limit:
-            return
-        if not self.fetcher.can_deliver:
-            self._idle(slice_s)
-            return
-        with self._handle_lock:
-            if self.life.is_closed:
-                return
-            if limit == 1:
-                self._look_after_handle(is_alive=self.fetcher.fill(slice_s))
-                return
-            batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
-            self._look_after_handle(is_alive=bool(batch))
-            waits = self._handles.reports or self.line.wake_up.is_set or self._lease_expired or self.buffer.ready
-            if whole is not None and len(batch) == limit and not waits:
-                self.buffer.offer(whole)
-            else:
-                self.buffer.take_in()
-
-    def _wait_idle(self, deadline: float) -> None:
-        """Wait in whole slices for as long as nothing comes and nobody has anything to say.
-
-        It is all that an idle consumer does, so that it asks as little as it can: after 50 ms in which others had the
-        processor each object that is touched is far away, and most of what a slice costs (0.1 % of a core for ten of
-        them in a second). Whatever happens sends the caller through a turn of its own again, which looks at everything.
-        """
-        fetcher, buffer, life, line = self.fetcher, self.buffer, self.life, self.line
-        if self._orders.slice_s < SLICE_S or not fetcher.can_deliver:
-            return
-        thread = self.thread
-        snapshot, wake_up, reports, lock = line.snapshot, line.wake_up, self._handles.reports.waiting, self._handle_lock
-        until = min(deadline, fetcher.look_at)
-        while not (wake_up.is_set or reports or life.is_ending or line.snapshot is not snapshot):
-            left = until - monotonic()
-            if left <= 0:
-                return
-            buffer.turns += 1
-            with lock:
-                if life.is_closed or buffer.ready:
-                    return
-                slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm]
-                if fetcher.wait(whole_s if left > slice_s else whole_ms(left)):
-                    self._look_after_handle(is_alive=True)
-                    return
-
-    def _look_after_handle(self, *, is_alive: bool) -> None:
-        """After a slice: have a handle that has lost its brokers made anew, with what it fetches."""
-        if is_alive and self.thread.is_calm:
-            self.thread.sample_soon()
-        if self.fetcher.look_after_handle(is_alive=is_alive):
-            self.log.warning(
-                "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
-                "goes on where it was"
-            )
-
-    def _heard_at(self) -> float | None:
-        """When the member's last heartbeat was answered; None: the application assigned its partitions itself."""
-        return (self.line.view.last_heartbeat_at or 0.0) if self.partitions.is_subscribed else None
-
-    @property
-    def _lease_expired(self) -> bool:
-        """Whether what is buffered may be another member's by now: nothing was heard of the coordinator for a session.
-
-        So it is after a process was stopped for longer, as well as behind a network that was cut.
-        """
-        until = self.line.view.lease_until
-        return until is not None and monotonic() >= until
-
-    def _wait_for_lease(self, left_s: float) -> bool:
-        """Whether nothing may be handed out just now; waits up to a slice for the coordinator to say that it may."""
-        if not self._lease_expired:
-            return False
-        self.line.wake_up.set()
-        self._orders.wait(
-            lambda: self._may_serve or self.life.is_ending or not self._lease_expired,
-            min(self._orders.slice_s, max(left_s, 0.0)),
-        )
-        return True
-
-    def _idle(self, slice_s: float) -> None:
-        """Wait for the member, since nothing can come from the handle but its reports."""
-        with self._handle_lock:
-            if not self.life.is_closed:
-                self.fetcher.fill(0)
-        if slice_s > 0 and not self.buffer.ready and not self._handles.reports:
-            self._orders.wait(lambda: self._may_serve or self.life.is_ending, slice_s)
-
-    @property
-    def _may_serve(self) -> bool:
-        """Whether something waits to be performed and nobody is at it."""
-        return self._orders.has_waiting and self._performer.call_lock.owner is None
-
-    def _thaw_spared(self, snapshot: Snapshot) -> None:
-        """Let partitions go on whose revocation did not take place after all.
-
-        After a callback that raised the coordinator may want nothing revoked any more, and then no step says so. A
-        settled member of a later view than the one at the freeze owns what it holds.
-        """
-        if self._frozen_at is None:
-            self._frozen_at = snapshot.version
-        elif snapshot.version > self._frozen_at and snapshot.view.is_settled and not self._orders.has_waiting:
-            with self._handle_lock:
-                self.fetcher.thaw(self.fetcher.frozen & snapshot.view.owned.keys())
 
     def _close_if_asked(self) -> None:
         """At the end of a call that polls: a close that was asked for inside it takes place now."""
@@ -448,38 +302,25 @@ class Session:
     # ---- commits ----
 
     def commit(self, offsets: Offsets | None) -> None:
-        """Commit these offsets (None: what is consumed and not committed); the outcome is told to `on_commit`.
+        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome.
 
         Raises:
             CommitError: the assignment is lost.
-            FatalGroupError: the member was refused for good.
+            FatalGroupError: the member was refused permanently.
         """
-        wanted = self._to_commit(offsets)
-        if wanted:
-            self.commits.begin(wanted, is_awaited=False)
-        else:
-            self._orders.add(CommitCompleted(commit_id=0, offsets={}, errors={}))
+        self.life.check()
+        self._rebalance.refuse_lost_commit()
+        self.commits.commit(offsets)
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """The same with an outcome that `commits.end` waits for: the commit's number, and what it commits.
+        """Begin a commit whose outcome `commits.end` waits for: its number, and the offsets that it commits.
 
         Raises:
-            CommitError, FatalGroupError: as `commit`; and there is nothing to commit.
+            CommitError, FatalGroupError: as `commit`; and if there is nothing to commit.
         """
-        wanted = self._to_commit(offsets)
-        if not wanted:
-            raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
-        return self.commits.begin(wanted, is_awaited=True), wanted
-
-    def _to_commit(self, offsets: Offsets | None) -> Offsets:
         self.life.check()
-        self._notices.refuse_if_fatal("Commit failed")
-        if self.steps.is_losing:
-            raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
-        if offsets is not None:
-            return offsets
-        with self._handle_lock:
-            return self._book.uncommitted()
+        self._rebalance.refuse_lost_commit()
+        return self.commits.begin_commit(offsets)
 
     # ---- the end ----
 
@@ -524,10 +365,10 @@ class Session:
         errors: list[Exception] = []
         performing = Lock()
         with performing:
-            while not self._performer.call_lock.acquire(performing):
-                busy = self._performer.call_lock.owner
+            while not self._rebalance.call_lock.acquire(performing):
+                busy = self._rebalance.call_lock.owner
                 if busy is not None and not self._orders.wait(
-                    lambda: self._performer.call_lock.owner is None, self._patience_s
+                    lambda: self._rebalance.call_lock.owner is None, self._patience_s
                 ):
                     # A callback runs in another thread and may wait for this thread: the other thread closes when the
                     # callback returns.
@@ -563,33 +404,24 @@ class Session:
         self.life.close()
         self._observer.on_closing()
         self.thread.stop(STOP_S)
-        with self._handle_lock:
-            self.buffer.ready.clear()
-            self.fetcher.handle.close()
-        self._performer.release()
+        self._delivery.close()
+        self._rebalance.close()
         self._observer.on_closed()
         self._is_shut_down = True
 
     def _settle(self, errors: list[Exception]) -> None:
         """Commit, then leave: every order of the member is performed here, callbacks included."""
-        with self._handle_lock:
+        with self.fetcher.lock:
             self.commits.begin_by_hand(self.fetcher.by_hand)
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
         if self._has_servers:
-            self._perform_until(lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
-        leaves = self._performer.leaves
+            self._rebalance.perform_until(
+                lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2
+            )
+        leaves = self._rebalance.leaves
         self.line.post(LeaveRequested(option=self._leave_option))
-        if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
+        if not self._rebalance.perform_until(lambda: self._rebalance.leaves > leaves, errors, self._patience_s):
             self.log.error("The member did not confirm its leave in time; the session's end removes it from the group")
-
-    def _perform_until(self, is_over: Callable[[], bool], errors: list[Exception], patience_s: float) -> bool:
-        """Perform what comes until something is so; False: nothing came for so long."""
-        while True:
-            self._performer.perform_all(errors)
-            if is_over():
-                return True
-            if not self._orders.wait(lambda: self._orders.has_waiting or is_over(), patience_s):
-                return False
 
     def abandon(self) -> None:
         """Stop without a word to the group, as the destruction of an unclosed consumer does in confluent-kafka."""

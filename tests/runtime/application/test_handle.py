@@ -26,7 +26,7 @@ class Handle:
         self.asked = 0
         self._is_member = is_member
         self._heard_at = self.clock
-        self.watch = HandleWatch(self._ask, lambda: self._heard_at if is_member else None, lambda: self.clock)
+        self.watch = HandleWatch(self._ask, lambda: self.clock)
 
     def _ask(self) -> bool:
         self.asked += 1
@@ -39,7 +39,7 @@ class Handle:
             self.clock += 0.05
             if self.is_answered:
                 self._heard_at = self.clock
-            if self.watch.finds_it_lost():
+            if self.watch.finds_it_lost(self._heard_at if self._is_member else None):
                 found.append(round(self.clock - begun, 2))
         return found
 

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.config.patterns import translate
-from consumer_membership.membership.effects import PausePartitions, RevokePartitions
+from consumer_membership.membership.effects import LeaveCompleted, PausePartitions, RevokePartitions
 from consumer_membership.membership.events import LeaveRequested, Polled, Step, StepFinished, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
@@ -538,3 +538,16 @@ def test_missing_committed_offset_with_reset_error_reaches_the_application(
     error = message.error()
     assert error is not None
     assert error.code() == -140
+
+
+def test_serve_performs_no_order_after_the_session_is_closed(consumers: ConsumerFactory, topic: str) -> None:
+    """A poll in another thread may find a late order after the close, when the handle is closed already."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    rebalance = consumer._use()._rebalance
+    consumer.close()
+    leaves = rebalance.leaves
+    consumer.member.order(LeaveCompleted())
+    rebalance.serve()
+    assert rebalance.leaves == leaves

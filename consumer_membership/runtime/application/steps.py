@@ -1,45 +1,34 @@
-"""Performs what the member orders on the application's thread (`membership.effects` has the order).
+"""Performs the steps of a rebalance on the application's thread (`membership.effects` has their order).
 
-Callbacks run without the handle lock: an on_revoke that waits for its workers must not keep them from committing. They
-never nest, because only one thread at a time performs orders, and a call from inside a callback performs none.
+Callbacks run without the handle lock: an on_revoke that waits for its workers must not keep them from committing.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from threading import Lock
+from collections.abc import Collection, Mapping
 from time import monotonic
 from types import MappingProxyType
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
-from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import (
-    ApplicationEffect,
     AssignPartitions,
     CollectPositions,
-    CommitCompleted,
-    LeaveCompleted,
     LosePartitions,
     PausePartitions,
-    RaiseToApplication,
     RevokePartitions,
     StepEffect,
 )
 from consumer_membership.membership.events import PositionsReported, Step, StepFinished
 from consumer_membership.metrics.application_ledger import CallbackKind
+from consumer_membership.runtime.application.callbacks import RebalanceCallback
 from consumer_membership.runtime.application.commits import Commits
 from consumer_membership.runtime.application.fetcher import Fetcher
-from consumer_membership.runtime.application.locks import CallLock
-from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
+from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import Offsets, TopicPartition
 
-_log = partial(logging.getLogger, "consumer_membership.session")
-
-#: By what each step is answered for.
+#: The step that `StepFinished` names for each effect.
 _STEPS: Mapping[type[StepEffect], Step] = MappingProxyType(
     {
         PausePartitions: Step.PAUSE,
@@ -49,35 +38,14 @@ _STEPS: Mapping[type[StepEffect], Step] = MappingProxyType(
     }
 )
 
-CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
-#: Takes the partitions in question, sorted.
-RebalanceCallback: TypeAlias = Callable[[list[TopicPartition]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceListener:
-    """The callbacks of one subscription; they run on the thread that polls or closes, one at a time."""
-
-    on_assign: RebalanceCallback | None = None
-    on_revoke: RebalanceCallback | None = None
-    on_lost: RebalanceCallback | None = None
-
-    @property
-    def on_loss(self) -> RebalanceCallback | None:
-        """Who hears of lost partitions: on_revoke where there is no on_lost, as in confluent-kafka."""
-        return self.on_lost or self.on_revoke
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there is one."""
-        return bool(self.on_assign or self.on_revoke or self.on_lost)
-
 
 class Steps:
     """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""
 
-    def __init__(self, fetcher: Fetcher, commits: Commits, line: Line, orders: OrderQueue) -> None:
-        self.listener = RebalanceListener()
+    def __init__(
+        self, fetcher: Fetcher, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
+    ) -> None:
+        self._subscriptions = subscriptions
         #: What the running on_assign is about and where it starts; the application may assign and pause these itself.
         self.arriving: dict[TopicPartition, int] | None = None
         #: What the running on_revoke or on_lost is about.
@@ -163,7 +131,7 @@ class Steps:
         self._count()
         self.leaving = partitions
         try:
-            self._call(CallbackKind.REVOKED, self.listener.on_revoke, partitions)
+            self._call(CallbackKind.REVOKED, self._subscriptions.listener.on_revoke, partitions)
         except BaseException:
             if is_final:
                 # Nothing waits for this membership any more: what it held is given up all the same.
@@ -185,7 +153,7 @@ class Steps:
             self._count()
             self.leaving, self.is_losing = partitions, True
             try:
-                self._call(CallbackKind.LOST, self.listener.on_loss, partitions)
+                self._call(CallbackKind.LOST, self._subscriptions.listener.on_loss, partitions)
             finally:
                 self.leaving, self.is_losing = None, False
                 self._unassign(partitions)
@@ -201,7 +169,7 @@ class Steps:
         starts = dict(step.offsets)
         self.arriving, self._is_handled = starts, False
         try:
-            self._call(CallbackKind.ASSIGNED, self.listener.on_assign, arriving)
+            self._call(CallbackKind.ASSIGNED, self._subscriptions.listener.on_assign, arriving)
             if not self._is_handled:
                 self.settle_starts()
         except BaseException:
@@ -256,87 +224,3 @@ class Steps:
         finally:
             now = monotonic()
             self._commits.ledger.callbacks[kind].add(now - began_at, now)
-
-
-class Performer:
-    """Performs the orders of one member: in their order, one thread at a time, never nested."""
-
-    def __init__(
-        self,
-        orders: OrderQueue,
-        steps: Steps,
-        *,
-        on_commit: CommitCallback | None,
-        on_left: Callable[[], None],
-    ) -> None:
-        self._orders = orders
-        self._steps = steps
-        self._on_commit = on_commit
-        self._on_left = on_left
-        self.notices = Notices()
-        #: Owned by the call that performs something now.
-        self.call_lock = CallLock()
-        #: How many leaves were completed.
-        self.leaves = 0
-
-    def serve(self) -> None:
-        """Perform what waits, up to the first notice; a callback's exception comes out here.
-
-        Does nothing inside a callback, and nothing while another thread is at it.
-        """
-        performing = Lock()
-        with performing:
-            if self.call_lock.acquire(performing):
-                self._perform_to_notice()
-
-    def _perform_to_notice(self) -> None:
-        try:
-            while not self.notices.messages and (order := self._orders.next()) is not None:
-                self._perform(order)
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Let others perform."""
-        self.call_lock.release()
-        self._orders.notify()
-
-    def perform_all(self, errors: list[Exception]) -> None:
-        """Perform what waits although callbacks raise, and add what they raise. For the call that owns the lock.
-
-        The caller raises the first exception, as confluent-kafka's close does; only the others are logged.
-        """
-        while (order := self._orders.next()) is not None:
-            try:
-                self._perform(order)
-            except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
-                if errors:
-                    _log().warning("Another callback raised while the consumer leaves its group", exc_info=True)
-                errors.append(error)
-                self._orders.done()
-
-    def _perform(self, order: ApplicationEffect) -> None:
-        match order:
-            case AssignPartitions():
-                # Whom its group gives partitions is in it: what ended an earlier membership is over.
-                self.notices.forgive()
-                self._steps.perform(order)
-            case PausePartitions() | RevokePartitions() | LosePartitions():
-                self._steps.perform(order)
-            case CollectPositions():
-                self._steps.report_positions(order)
-                self._orders.done()
-            case CommitCompleted():
-                if self._on_commit is None:
-                    self._orders.done()
-                else:
-                    self._orders.done_by(self._on_commit)
-            case RaiseToApplication():
-                self.notices.tell(order)
-                self._orders.done()
-            case LeaveCompleted():
-                self.leaves += 1
-                self._on_left()
-                self._orders.done()
-            case _:
-                assert_never(order)

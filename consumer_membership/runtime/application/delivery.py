@@ -1,0 +1,144 @@
+"""The delivery part of a session: takes records from the fetcher into the prefetch buffer, one poll slice at a time.
+
+The fetcher owns librdkafka's handle, the handle lock, the buffer, the offset look-ups and the resets. Delivery decides
+nothing about the membership and performs no orders; `polling` does both between two slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from time import monotonic
+
+from confluent_kafka import Message
+
+from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
+from consumer_membership.runtime.line import Line, Snapshot
+from consumer_membership.runtime.log_lines import PackageLog
+from consumer_membership.runtime.membership_thread import MembershipThread
+from consumer_membership.types import TopicPartition
+
+#: The slices of an idle wait, by whether the member is calm.
+_WHOLE_SLICES_S = {
+    is_calm: (slice_s, whole_ms(slice_s)) for is_calm, slice_s in ((False, SLICE_S), (True, CALM_SLICE_S))
+}
+
+
+class CancelledRevocations:
+    """Finds frozen partitions whose revocation does not take place after all.
+
+    After a callback that raised, the coordinator may assign the partitions again, and then the member orders no step
+    that would thaw them. If the member is settled in a later view than the one at the freeze, it keeps what it owns.
+    """
+
+    def __init__(self) -> None:
+        #: The version of the view when partitions were frozen; None: no partition is frozen.
+        self._frozen_at: int | None = None
+
+    def among(self, frozen: AbstractSet[TopicPartition], snapshot: Snapshot) -> AbstractSet[TopicPartition]:
+        """The partitions that go on, of those which are frozen now."""
+        if not frozen:
+            self._frozen_at = None
+        elif self._frozen_at is None:
+            self._frozen_at = snapshot.version
+        elif snapshot.version > self._frozen_at and snapshot.view.is_settled:
+            return frozen & snapshot.view.owned.keys()
+        return frozenset()
+
+
+class Delivery:
+    """The fetcher and its buffer, as polls use them."""
+
+    def __init__(self, fetcher: Fetcher, line: Line, thread: MembershipThread, life: Lifetime, log: PackageLog) -> None:
+        self.fetcher = fetcher
+        self.buffer = fetcher.buffer
+        self._lock = fetcher.lock
+        self._line = line
+        self._thread = thread
+        self._life = life
+        self._log = log
+        self._cancelled = CancelledRevocations()
+
+    def gather(
+        self, limit: int, slice_s: float, last_heartbeat_at: float | None, whole: HandOutQueue[list[Message]] | None
+    ) -> None:
+        """Fetch for one slice, until the buffer has `limit` records.
+
+        Args:
+            limit: How many records the application wants; more than the buffer has.
+            slice_s: How long to wait for records.
+            last_heartbeat_at: When the member's last heartbeat was answered; None: there are no heartbeats.
+            whole: Gets a batch of `limit` records instead of the buffer, if no other reason keeps the batch back.
+        """
+        with self._lock:
+            if self._life.is_closed:
+                return
+            if limit == 1:
+                self._after_slice(last_heartbeat_at, has_record=self.fetcher.fill(slice_s))
+                return
+            batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
+            self._after_slice(last_heartbeat_at, has_record=bool(batch))
+            must_stop = self._line.wake_up.is_set or self._line.view.lease_expired(monotonic())
+            if whole is not None and len(batch) == limit and not must_stop and not self.buffer.ready:
+                self.buffer.offer(whole)
+            else:
+                self.buffer.take_in()
+
+    def take_reports(self) -> None:
+        """Let librdkafka report what it has, without waiting."""
+        with self._lock:
+            if not self._life.is_closed:
+                self.fetcher.fill(0)
+
+    def wait_idle(self, deadline: float) -> None:
+        """Wait in whole slices until a record comes, the member changes, or something wakes the poll.
+
+        It is all that an idle consumer does, so it does as little as it can: after 50 ms in which other processes ran,
+        each object that is touched is out of the processor's caches, and that is most of what a slice costs (0.1 % of a
+        core for ten slices in a second). Every change ends the wait; the caller's next slice looks at everything.
+        """
+        fetcher, buffer, life, line, lock = self.fetcher, self.buffer, self._life, self._line, self._lock
+        if not fetcher.can_deliver:
+            return
+        thread = self._thread
+        snapshot, wake_up = line.snapshot, line.wake_up
+        until = min(deadline, fetcher.look_at)
+        while not (wake_up.is_set or life.is_ending or line.snapshot is not snapshot):
+            left = until - monotonic()
+            if left <= 0:
+                return
+            buffer.turns += 1
+            with lock:
+                if life.is_closed or buffer.ready:
+                    return
+                slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm]
+                if fetcher.wait(whole_s if left > slice_s else whole_ms(left)):
+                    self._after_slice(None, has_record=True)
+                    return
+
+    def _after_slice(self, last_heartbeat_at: float | None, *, has_record: bool) -> None:
+        """End the member's calm if a record came; otherwise replace a handle that has lost its brokers."""
+        if has_record:
+            if self._thread.is_calm:
+                self._thread.sample_soon()
+            self.fetcher.saw_record()
+        elif self.fetcher.renew_if_lost(last_heartbeat_at):
+            self._log.warning(
+                "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
+                "goes on where it was"
+            )
+
+    def thaw_cancelled(self, *, may_thaw: bool) -> None:
+        """Let frozen partitions go on whose revocation does not take place; not while an order waits."""
+        cancelled = self._cancelled.among(self.fetcher.frozen, self._line.snapshot)
+        if cancelled and may_thaw:
+            with self._lock:
+                self.fetcher.thaw(cancelled)
+
+    def close(self) -> None:
+        """Drop the buffered records and close the handle."""
+        with self._lock:
+            self.buffer.ready.clear()
+            self.fetcher.handle.close()

@@ -1,0 +1,126 @@
+"""What `poll` and `consume` do: perform the member's orders, then fetch in slices until there is something to return.
+
+Nothing is taken out of the buffer here, so that an exception (a callback's, a signal handler's) loses nothing: the
+frame that returns to the application takes from the queue that it gets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import repeat
+from time import monotonic
+
+from confluent_kafka import Message
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime.application.delivery import Delivery
+from consumer_membership.runtime.application.handle import Reports
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.orders import SLICE_S
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
+from consumer_membership.runtime.application.rebalance import Rebalance
+from consumer_membership.runtime.line import Line
+
+
+class Polling:
+    """The polls of one session."""
+
+    def __init__(self, delivery: Delivery, rebalance: Rebalance, reports: Reports, line: Line, life: Lifetime) -> None:
+        self._delivery = delivery
+        self._ready = delivery.buffer.ready
+        self._rebalance = rebalance
+        self._orders = rebalance.orders
+        self._errors = rebalance.notices.messages
+        self._reports = reports
+        self._line = line
+        self._life = life
+        line.wake_up.add_reason(lambda: line.view.lease_expired(monotonic()))
+
+    def prepare(
+        self,
+        limit: int,
+        deadline: float,
+        is_wanted: Callable[[], bool],
+        whole: HandOutQueue[list[Message]] | None,
+    ) -> HandOutQueue[Message] | None:
+        """Poll until there are `limit` records, an error, or the deadline; the queue to take from (`Session.prepare`).
+
+        None: there is nothing to take, or the lease is over, so that the records may belong to another member.
+        """
+        ready = self._ready
+        while True:
+            self._begin_slice()
+            if self._errors and limit:
+                return self._errors
+            left = deadline - monotonic()
+            self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
+            if whole:
+                return None
+            self._reports.tell()
+            if self._rebalance.may_serve and left > 0:
+                continue  # orders that came meanwhile go first: they may be about this very record
+            is_over = left <= 0 or self._life.is_ending or not is_wanted()
+            if self._wait_for_lease(left):
+                if is_over:
+                    return None
+            elif is_over or len(ready) >= limit:
+                return ready or None
+            if not ready and self._orders.slice_s >= SLICE_S:
+                self._delivery.wait_idle(deadline)
+
+    def _begin_slice(self) -> None:
+        """Perform the orders that wait, and send the member what it waits for."""
+        self._delivery.buffer.turns += 1
+        rebalance = self._rebalance
+        if self._line.wake_up.is_set or self._orders.has_waiting:
+            rebalance.serve()
+        self._delivery.thaw_cancelled(may_thaw=not self._orders.has_waiting)
+        if self._line.view.state is MemberState.FATAL:
+            rebalance.notices.tell_again()
+        rebalance.subscriptions.announce_poll()
+
+    def _gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> None:
+        """Fetch for one slice; if no partition can deliver, wait for the member instead."""
+        if self._life.is_ending or len(self._ready) >= limit:
+            return
+        if self._delivery.fetcher.can_deliver:
+            self._delivery.gather(limit, slice_s, self._rebalance.subscriptions.last_heartbeat_at, whole)
+            return
+        self._delivery.take_reports()
+        if slice_s > 0 and not self._ready and not self._reports:
+            self._orders.wait(lambda: self._rebalance.may_serve or self._life.is_ending, slice_s)
+
+    def _wait_for_lease(self, left_s: float) -> bool:
+        """Whether the lease was over; then wait up to a slice for a heartbeat response that extends it."""
+        if not self._line.view.lease_expired(monotonic()):
+            return False
+        self._line.wake_up.set()
+        self._orders.wait(
+            lambda: self._rebalance.may_serve or self._life.is_ending or not self._line.view.lease_expired(monotonic()),
+            min(self._orders.slice_s, max(left_s, 0.0)),
+        )
+        return True
+
+    # ---- without waiting ----
+
+    @property
+    def can_hand_out(self) -> bool:
+        """Whether buffered records may be handed out now: no order comes first, and the lease lasts."""
+        expired = self._line.view.lease_expired(monotonic())
+        return not (self._rebalance.may_serve or self._life.is_ending or expired)
+
+    def take(self, limit: int) -> list[Message]:
+        """The records or the error that can be handed out at once; performs no orders and waits for nothing."""
+        batch: list[Message] = []
+        if self._errors and limit:
+            self.hand_out(self._errors, 1, batch)
+        elif self.can_hand_out:
+            self.hand_out(self._ready, limit, batch)
+        return batch
+
+    def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
+        """Move what this queue has to the application's batch, which the caller gives back if it is interrupted."""
+        with suppress(IndexError):
+            batch.extend(map(deque.popleft, repeat(source, limit if source is self._ready else 1)))
