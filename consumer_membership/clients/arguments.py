@@ -23,7 +23,7 @@ from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.runtime.application.callbacks import RebalanceCallback, RebalanceListener
+from consumer_membership.runtime.application.callbacks import PartitionsCallback, RebalanceListener
 from consumer_membership.runtime.application.error_message import ErrorMessage
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
@@ -310,7 +310,7 @@ def event_callback(given: EventCallback) -> EventCallback:
     return given
 
 
-def _plain(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> RebalanceCallback | None:
+def _plain(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> PartitionsCallback | None:
     """The same callback as the session calls it."""
     if callback is None:
         return None

@@ -19,19 +19,19 @@ from consumer_membership.types import TopicPartition
 
 CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
 #: Takes the partitions in question, sorted.
-RebalanceCallback: TypeAlias = Callable[[list[TopicPartition]], None]
+PartitionsCallback: TypeAlias = Callable[[list[TopicPartition]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceListener:
     """The callbacks of one subscription; they run on the thread that polls or closes, one at a time."""
 
-    on_assign: RebalanceCallback | None = None
-    on_revoke: RebalanceCallback | None = None
-    on_lost: RebalanceCallback | None = None
+    on_assign: PartitionsCallback | None = None
+    on_revoke: PartitionsCallback | None = None
+    on_lost: PartitionsCallback | None = None
 
     @property
-    def on_loss(self) -> RebalanceCallback | None:
+    def on_loss(self) -> PartitionsCallback | None:
         """The callback for lost partitions: on_lost, else on_revoke, as in confluent-kafka."""
         return self.on_lost or self.on_revoke
 

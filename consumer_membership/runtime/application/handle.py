@@ -36,15 +36,15 @@ _NAMED_KEYS = (
 
 #: How long no record came before the handle is asked whether it has a broker, which costs one small metadata request
 #: (it makes ten fetch requests each second anyway).
-SILENCE_S = 5.0
+BROKER_CHECK_AFTER_S = 5.0
 #: How soon it is asked again while it has none, which costs nothing.
-AGAIN_S = 0.5
+BROKER_RECHECK_S = 0.5
 #: How long it may have none although a heartbeat was answered since; twice as long each time that a new handle got
 #: none either, up to a minute.
-PATIENCE_S = 3.0
+LOST_AFTER_S = 3.0
 #: The same where there are no heartbeats to compare with: as long as librdkafka may pause (reconnect.backoff.max.ms).
-PATIENCE_ALONE_S = 10.0
-LONGEST_PATIENCE_S = 60.0
+LOST_AFTER_ALONE_S = 10.0
+LONGEST_LOST_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class HandleCallbacks:
 
 
 class Reports:
-    """What librdkafka reported and the user's callbacks have not been told yet."""
+    """The reports of librdkafka that wait for the user's callbacks."""
 
     def __init__(self, wake_up: WakeUp) -> None:
         self._wake_up = wake_up
@@ -70,12 +70,12 @@ class Reports:
         return bool(self.waiting)
 
     def note(self, call: Callable[[], object]) -> None:
-        """Have this called after the present fetch."""
+        """Call this after the present fetch."""
         self.waiting.append(call)
         self._wake_up.set()
 
-    def tell(self) -> None:
-        """Call what was noted; a raising callback leaves the rest for the next time."""
+    def call_waiting(self) -> None:
+        """Call the callbacks of the reports that wait; if one raises, the reports behind it wait on."""
         while self.waiting:
             next(map(operator.call, map(deque.popleft, (self.waiting,))))  # one C call: an interrupt loses no report
 
@@ -188,7 +188,7 @@ class HandleWatch:
         """Something came from the handle."""
         self._lost_at = None
         self._renewals = 0
-        self.look_at = self._now() + SILENCE_S
+        self.look_at = self._now() + BROKER_CHECK_AFTER_S
 
     def finds_it_lost(self, last_heartbeat_at: float | None) -> bool:
         """Whether a handle from which no record came has to be replaced now; returned once for each loss.
@@ -202,10 +202,10 @@ class HandleWatch:
         if self._has_broker():
             self.saw_life()
             return False
-        self.look_at = now + AGAIN_S
+        self.look_at = now + BROKER_RECHECK_S
         if self._lost_at is None:
             self._lost_at = self._waits_from = now
-        if now - self._waits_from < self._patience_s(last_heartbeat_at) or not self._is_answered(last_heartbeat_at):
+        if now - self._waits_from < self._lost_after_s(last_heartbeat_at) or not self._is_answered(last_heartbeat_at):
             return False
         self._renewals += 1
         self._waits_from = now
@@ -215,6 +215,6 @@ class HandleWatch:
         """Whether the cluster answers this process; if not, a new handle would not find a broker either."""
         return last_heartbeat_at is None or last_heartbeat_at > self._waits_from
 
-    def _patience_s(self, last_heartbeat_at: float | None) -> float:
-        first_s = PATIENCE_ALONE_S if last_heartbeat_at is None else PATIENCE_S
-        return min(first_s * 2.0 ** min(self._renewals, 10), LONGEST_PATIENCE_S)
+    def _lost_after_s(self, last_heartbeat_at: float | None) -> float:
+        first_s = LOST_AFTER_ALONE_S if last_heartbeat_at is None else LOST_AFTER_S
+        return min(first_s * 2.0 ** min(self._renewals, 10), LONGEST_LOST_AFTER_S)

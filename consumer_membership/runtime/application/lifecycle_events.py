@@ -58,7 +58,7 @@ class EventRegistration:
         """Tell it nothing any more, not even what waits; a call that is under way goes on."""
         self._callback = None
 
-    def tell(self, number: int, event: LifecycleEvent) -> None:
+    def call(self, number: int, event: LifecycleEvent) -> None:
         """Call it, if it was there when this happened; what it raises is logged once, then counted."""
         callback = self._callback
         if callback is None or number < self._since:
@@ -181,10 +181,10 @@ class LifecycleEvents:
             self._registrations = (*(one for one in self._registrations if not one.is_removed), registration)
         return registration
 
-    def tell(self, number: int, event: LifecycleEvent) -> None:
+    def call_all(self, number: int, event: LifecycleEvent) -> None:
         """Call all callbacks, in the order in which they were registered."""
         for registration in self._registrations:
-            registration.tell(number, event)
+            registration.call(number, event)
 
 
 def _now() -> Moment:
@@ -197,7 +197,7 @@ def _tell_all(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue
         events = events_of()
         if events is None:
             return
-        events.tell(*waiting)
+        events.call_all(*waiting)
         # While it waits the thread refers to no callback, nor to what one returned or raised.
         del events
 

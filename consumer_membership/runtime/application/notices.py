@@ -1,4 +1,4 @@
-"""What the member tells the application, as the messages with errors that confluent-kafka's users expect."""
+"""The member's errors for the application, as the error messages that `poll` of confluent-kafka returns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.line import WakeUp
 from consumer_membership.types import FATAL_CODE, BrokerError
 
-#: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
-TOLD_FOR_S = 1.0
+#: A fatal error is returned again after this many seconds, and not sooner: programs log each error message.
+REPEAT_FATAL_AFTER_S = 1.0
 
 
 def kafka_error(error: BrokerError) -> KafkaError:
-    """The error with the broker's own code and words; librdkafka's words where the broker said none."""
+    """The error with the broker's code and message; if the broker sent no message, with librdkafka's."""
     if error.message or error.remedy:
         return KafkaError(error.code, error.words)
     known = KafkaError(error.code)
@@ -33,40 +33,40 @@ def message_of(notice: RaiseToApplication) -> Message:
 
 
 class Notices:
-    """What one application is still to be told, and the error that ended its membership."""
+    """The errors that wait for `poll`, and the error that ended the membership."""
 
     def __init__(self, wake_up: WakeUp) -> None:
         #: To be returned by `poll` and `consume`, oldest first.
         self.messages: HandOutQueue[Message] = HandOutQueue()
         wake_up.add_reason(lambda: bool(self.messages))
         self._fatal: RaiseToApplication | None = None
-        #: When it was told last.
-        self._told_at = 0.0
+        #: When the fatal error was added last (monotonic clock).
+        self._added_at = 0.0
 
-    def tell(self, notice: RaiseToApplication) -> None:
-        """Have the application told this."""
+    def add(self, notice: RaiseToApplication) -> None:
+        """Return this error from the next poll."""
         self.messages.append(message_of(notice))
         if notice.problem is Problem.FATAL:
-            self._fatal, self._told_at = notice, monotonic()
+            self._fatal, self._added_at = notice, monotonic()
 
-    def tell_again(self) -> None:
-        """Tell the error that ended the membership once more if that is a while ago.
+    def repeat_fatal(self) -> None:
+        """Add the error that ended the membership again, if it was added a while ago.
 
-        librdkafka tells it once. A program that overlooked it, or took it for one that passes, would wait for ever.
+        librdkafka returns it once. A program that ignores it, or takes it for a temporary error, would wait forever.
         """
-        if self._fatal is not None and not self.messages and monotonic() - self._told_at >= TOLD_FOR_S:
-            self.tell(self._fatal)
+        if self._fatal is not None and not self.messages and monotonic() - self._added_at >= REPEAT_FATAL_AFTER_S:
+            self.add(self._fatal)
 
     def refuse_if_fatal(self, what: str) -> None:
-        """Raise if the member was refused for good."""
+        """Raise if the member was refused permanently."""
         if self._fatal is not None:
             raise FatalGroupError(f"{what}: {self._fatal.error}", FATAL_CODE)
 
-    def forgive_subscription(self) -> None:
-        """Forget a fatal error that ends with its subscription: another one takes its place."""
+    def clear_subscription_fatal(self) -> None:
+        """Forget a fatal error that ends with its subscription: another subscription replaces it."""
         if self._fatal is not None and self._fatal.ends_with_subscription:
             self._fatal = None
 
-    def forgive(self) -> None:
+    def clear_fatal(self) -> None:
         """Forget the error that ended an earlier membership: the group gives this member partitions again."""
         self._fatal = None

@@ -58,7 +58,7 @@ class Polling:
             self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
             if whole:
                 return None
-            self._reports.tell()
+            self._reports.call_waiting()
             if self._rebalance.may_serve and left > 0:
                 continue  # orders that came meanwhile go first: they may be about this very record
             is_over = left <= 0 or self._life.is_ending or not is_wanted()
@@ -78,7 +78,7 @@ class Polling:
             rebalance.serve()
         self._delivery.thaw_cancelled(may_thaw=not self._orders.has_waiting)
         if self._line.view.state is MemberState.FATAL:
-            rebalance.notices.tell_again()
+            rebalance.notices.repeat_fatal()
         rebalance.subscriptions.announce_poll()
 
     def _gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> None:

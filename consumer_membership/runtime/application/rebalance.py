@@ -129,7 +129,7 @@ class Rebalance:
         match order:
             case AssignPartitions():
                 # A new assignment proves that the error which ended an earlier membership is over.
-                self.notices.forgive()
+                self.notices.clear_fatal()
                 self.steps.perform(order)
             case PausePartitions() | RevokePartitions() | LosePartitions():
                 self.steps.perform(order)
@@ -142,7 +142,7 @@ class Rebalance:
                 else:
                     self.orders.done_by(self._on_commit)
             case RaiseToApplication():
-                self.notices.tell(order)
+                self.notices.add(order)
                 self.orders.done()
             case LeaveCompleted():
                 self.leaves += 1

@@ -29,7 +29,7 @@ _log = partial(logging.getLogger, "consumer_membership.fetcher")
 _NO_POSITION = -140
 #: How long one question may hold up a poll, and how soon a question that failed is asked again.
 ANSWER_S = 1.0
-AGAIN_S = 0.5
+RETRY_S = 0.5
 
 
 class DurationResets:
@@ -90,7 +90,7 @@ class DurationResets:
             self._told = ""
 
     def _put_off(self, why: str) -> None:
-        self._ask_at = monotonic() + AGAIN_S
+        self._ask_at = monotonic() + RETRY_S
         _log().log(
             logging.DEBUG if why == self._told else logging.WARNING, "No start by auto.offset.reset yet: %s", why
         )

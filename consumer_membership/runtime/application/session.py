@@ -217,7 +217,7 @@ class Session:
             FatalGroupError: the member was refused permanently.
         """
         self.life.check()
-        self._notices.forgive_subscription()
+        self._notices.clear_subscription_fatal()
         self._notices.refuse_if_fatal("Failed to set subscription")
         for pattern in subscription.patterns:
             if pattern.note:

@@ -20,7 +20,7 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import PositionsReported, Step, StepFinished
 from consumer_membership.metrics.application_ledger import CallbackKind
-from consumer_membership.runtime.application.callbacks import RebalanceCallback
+from consumer_membership.runtime.application.callbacks import PartitionsCallback
 from consumer_membership.runtime.application.commits import Commits
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.orders import OrderQueue
@@ -213,7 +213,7 @@ class Steps:
             self._book.forget(partitions)
 
     def _call(
-        self, kind: CallbackKind, callback: RebalanceCallback | None, partitions: frozenset[TopicPartition]
+        self, kind: CallbackKind, callback: PartitionsCallback | None, partitions: frozenset[TopicPartition]
     ) -> None:
         if callback is None or self._called_for is self._step:
             return

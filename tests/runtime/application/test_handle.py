@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from consumer_membership.runtime.application.handle import (
-    AGAIN_S,
-    LONGEST_PATIENCE_S,
-    PATIENCE_ALONE_S,
-    PATIENCE_S,
-    SILENCE_S,
+    BROKER_CHECK_AFTER_S,
+    BROKER_RECHECK_S,
+    LONGEST_LOST_AFTER_S,
+    LOST_AFTER_ALONE_S,
+    LOST_AFTER_S,
     HandleWatch,
 )
 
@@ -48,14 +48,14 @@ def test_silence_of_a_handle_with_a_broker_means_nothing() -> None:
     """An idle topic; it costs a question now and then."""
     handle = Handle()
     assert handle.silent_for(600) == []
-    assert handle.asked <= 600 / SILENCE_S
+    assert handle.asked <= 600 / BROKER_CHECK_AFTER_S
 
 
 def test_records_keep_questions_away() -> None:
     """A handle that delivers is not asked at all."""
     handle = Handle()
     for _ in range(100):
-        assert handle.silent_for(SILENCE_S * 0.8) == []
+        assert handle.silent_for(BROKER_CHECK_AFTER_S * 0.8) == []
         handle.watch.saw_life()
     assert handle.asked == 0
 
@@ -64,8 +64,8 @@ def test_handle_without_broker_is_found_while_heartbeats_are_answered() -> None:
     """Librdkafka's issue 5301: it would stay so for ever."""
     handle = Handle()
     handle.has_broker = False
-    (found,) = handle.silent_for(SILENCE_S + PATIENCE_S + 2 * AGAIN_S)
-    assert found >= SILENCE_S + PATIENCE_S
+    (found,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S + 2 * BROKER_RECHECK_S)
+    assert found >= BROKER_CHECK_AFTER_S + LOST_AFTER_S
 
 
 def test_away_cluster_is_no_loss_and_its_return_is_waited_for() -> None:
@@ -74,18 +74,18 @@ def test_away_cluster_is_no_loss_and_its_return_is_waited_for() -> None:
     handle.has_broker = handle.is_answered = False
     assert handle.silent_for(600) == []
     handle.is_answered = True
-    assert handle.silent_for(2 * AGAIN_S) != []
+    assert handle.silent_for(2 * BROKER_RECHECK_S) != []
 
 
 def test_reconnected_handle_is_left_alone() -> None:
     """A broker that came back in time ends the count."""
     handle = Handle()
     handle.has_broker = False
-    assert handle.silent_for(SILENCE_S + PATIENCE_S * 0.8) == []
+    assert handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S * 0.8) == []
     handle.has_broker = True
-    assert handle.silent_for(SILENCE_S * 2) == []
+    assert handle.silent_for(BROKER_CHECK_AFTER_S * 2) == []
     handle.has_broker = False
-    assert handle.silent_for(PATIENCE_S * 0.8) == []
+    assert handle.silent_for(LOST_AFTER_S * 0.8) == []
 
 
 def test_new_handle_without_broker_gets_more_time() -> None:
@@ -94,12 +94,12 @@ def test_new_handle_without_broker_gets_more_time() -> None:
     handle.has_broker = False
     found = handle.silent_for(600)
     gaps = [after - before for before, after in pairwise(found)]
-    assert handle.watch.lost_since == pytest.approx(100 + SILENCE_S, abs=AGAIN_S)
-    assert gaps[:3] == pytest.approx([PATIENCE_S * 2, PATIENCE_S * 4, PATIENCE_S * 8], abs=2 * AGAIN_S)
-    assert gaps[5:] == pytest.approx([LONGEST_PATIENCE_S] * len(gaps[5:]), abs=3 * AGAIN_S)
+    assert handle.watch.lost_since == pytest.approx(100 + BROKER_CHECK_AFTER_S, abs=BROKER_RECHECK_S)
+    assert gaps[:3] == pytest.approx([LOST_AFTER_S * 2, LOST_AFTER_S * 4, LOST_AFTER_S * 8], abs=2 * BROKER_RECHECK_S)
+    assert gaps[5:] == pytest.approx([LONGEST_LOST_AFTER_S] * len(gaps[5:]), abs=3 * BROKER_RECHECK_S)
     handle.watch.saw_life()
     assert handle.watch.lost_since is None
-    (found_again,) = handle.silent_for(SILENCE_S + PATIENCE_S + 2 * AGAIN_S)
+    (found_again,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S + 2 * BROKER_RECHECK_S)
     assert found_again < gaps[-1]
 
 
@@ -107,5 +107,5 @@ def test_partitions_assigned_by_hand_have_no_heartbeats_to_compare_with() -> Non
     """It takes longer than librdkafka's own longest pause."""
     handle = Handle(is_member=False)
     handle.has_broker = False
-    (found,) = handle.silent_for(SILENCE_S + PATIENCE_ALONE_S + 2 * AGAIN_S)
-    assert found >= SILENCE_S + PATIENCE_ALONE_S
+    (found,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_ALONE_S + 2 * BROKER_RECHECK_S)
+    assert found >= BROKER_CHECK_AFTER_S + LOST_AFTER_ALONE_S

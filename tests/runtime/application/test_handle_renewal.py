@@ -91,8 +91,8 @@ def test_what_is_held_back_stays_so(consumers: ConsumerFactory, topic: str) -> N
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch as it is, quicker."""
-    monkeypatch.setattr(handles, "SILENCE_S", 0.2)
-    monkeypatch.setattr(handles, "PATIENCE_ALONE_S", 1.0)
+    monkeypatch.setattr(handles, "BROKER_CHECK_AFTER_S", 0.2)
+    monkeypatch.setattr(handles, "LOST_AFTER_ALONE_S", 1.0)
 
 
 class ShuttingDown:

@@ -71,7 +71,7 @@ def test_failed_question_is_asked_again_until_it_is_answered(monkeypatch: pytest
     taken(reset, handle, [report(0)])
     taken(reset, handle, [report(1)])
     assert (moved, len(handle.asked)) == ([], 1)
-    monkeypatch.setattr(resets, "AGAIN_S", 0.0)
+    monkeypatch.setattr(resets, "RETRY_S", 0.0)
     reset = DurationResets(ByDuration(milliseconds=1), lambda start: moved.append(start.partition))
     taken(reset, handle, [report(0), report(1)])
     taken(reset, handle, [])
