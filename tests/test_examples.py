@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, read_committed, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -155,9 +155,7 @@ def test_exactly_once(kafka: Broker, topic: str) -> None:
         return committed == end
 
     with started("exactly_once", kafka, topic, "-o", out, "--batch", "15", "--idle", "100") as process:
-        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
-            is_everything_committed
-        )
+        wait_until(is_everything_committed, "everything committed")
         process.send_signal(signal.SIGTERM)
         asked = ended(process)
     assert (asked.returncode, asked.stderr) == (0, "")
@@ -174,9 +172,7 @@ def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
         return committed == end
 
     with started(example, kafka, topic, "--seconds", "100") as process:
-        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
-            is_everything_committed
-        )
+        wait_until(is_everything_committed, "everything committed")
         assert process.poll() is None, "it ended before it was interrupted"
         process.send_signal(signal.SIGINT)
         asked = ended(process)

@@ -55,6 +55,23 @@ def test_floor_5_has_its_brokers_from_the_pool() -> None:
         assert "consumer_membership.devbroker.start" not in set(imports(path)), name_of(path)
 
 
+def assigned_names(path: Path) -> set[str]:
+    """The names that a module assigns at its top level."""
+    targets = [
+        target
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def test_default_patience_is_defined_once() -> None:
+    """A test that must wait for another time than the default names its reason, and not PATIENCE_S."""
+    named = {name_of(path) for path in TESTS.rglob("*.py") if {"PATIENCE_S", "_PATIENCE_S"} & assigned_names(path)}
+    assert named == {"tests/support/waiting.py"}
+
+
 @pytest.mark.slow
 def test_what_is_left_to_the_full_run_exists() -> None:
     """Each pattern matches a test as pytest collects it; otherwise a renamed test would be back in the gate."""

@@ -10,9 +10,10 @@ from tests.benchmarks.spark_stores import store_of
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
 from tests.benchmarks.workers.spark_run import KAFKA
 from tests.support.kafka import unique
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-PATIENCE_S, PARTITIONS = 30.0, 2
+PARTITIONS = 2
 
 
 def test_only_committed_records_are_found_and_each_of_them(kafka: Broker) -> None:

@@ -19,13 +19,13 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 PARTITIONS = 3
-PATIENCE_S = 40.0
 
 
 @pytest.fixture

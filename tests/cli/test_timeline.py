@@ -27,7 +27,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupDescription, GroupHistory, ReadingProgress
@@ -51,6 +50,7 @@ from tests.support.compaction import EAGER_CLEANER
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import BIDIRECTIONAL
 from tests.support.partners.life import Client, Lifetime
+from tests.support.waiting import wait_until
 
 SET = AlterConfigOpType.SET
 
@@ -379,8 +379,7 @@ def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path:
             notes: list[str] = shown(page)["notes"]
             return notes
 
-        patiently = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.5), stop=stop_after_delay(PATIENCE_S))
-        (note,) = patiently(noted)
+        (note,) = wait_until(noted, "the note")
         assert "compaction took them" in note
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from consumer_membership.demo.application import MemberArguments
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMMAND = [sys.executable, "-m", "consumer_membership", "demo", "--plain"]
-PATIENCE_S = 30.0
 NOWHERE = "127.0.0.1:1"
 
 

@@ -22,6 +22,7 @@ from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.broker_pool import BrokerPool
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -31,8 +32,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 # A broker that was killed registers again only when its former session is over: 9 s by default.
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "500"}
 
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 30.0
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -23,6 +23,7 @@ from consumer_membership.devbroker.ways import first_of
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import USERS, Materials, materials, unsecured_token
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
 
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 30.0
 
 SECURITY = Security(
     key_pem="the key", certificate_chain_pem="the chain", client_authority_pem="the authority", users={"a": "the word"}
@@ -212,10 +211,8 @@ def refusal(servers: str, settings: Settings) -> str:
     errors: list[KafkaError] = []
     with closing(consumer_of(servers, settings | {"error_cb": errors.append})) as consumer:
         consumer.assign([TopicPartition("any", 0, 0)])
-        until = time.monotonic() + PATIENCE_S
-        while not errors and time.monotonic() < until:
-            consumer.poll(0.05)
-    return f"{errors[0].name()}: {errors[0].str()}" if errors else "nothing"
+        wait_until(lambda: errors, "an error", between=lambda: consumer.poll(0.05))
+    return f"{errors[0].name()}: {errors[0].str()}"
 
 
 def consumer_of(servers: str, settings: Settings) -> Consumer:

@@ -15,10 +15,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.frameworks.environments import variables
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
-#: Generous: a bound against hanging.
-PATIENCE_S = 90.0
+#: Frameworks are processes of their own, some of which start a broker of workers first.
+PROGRAMS_S = 90.0
 #: How far each part of the journey goes.
 SOME = 100
 #: Between two records.
@@ -45,8 +46,8 @@ class Feeder:
     def stop(self) -> None:
         """Write no more; all that was written is acknowledged then."""
         self._stopping.set()
-        self._thread.join(PATIENCE_S)
-        assert self._producer.flush(PATIENCE_S) == 0
+        self._thread.join(PROGRAMS_S)
+        assert self._producer.flush(PROGRAMS_S) == 0
 
     def _run(self) -> None:
         while not self._stopping.wait(PAUSE_S):
@@ -88,15 +89,21 @@ class Member:
 
     def wait(self, condition: Callable[[list[int]], bool], what: str) -> None:
         """Wait until this holds of its records."""
-        with self._changed:
-            met = self._changed.wait_for(lambda: condition(self.records) or self._is_over, PATIENCE_S)
-        assert met, f"{what}: not within {PATIENCE_S} s, {len(self.records)} records; " + "\n".join(self.other[-40:])
-        assert condition(self.records), f"{what}: ended, {len(self.records)} records; " + "\n".join(self.other[-40:])
+
+        def is_so() -> bool:
+            met = condition(self.records)
+            assert met or not self._is_over, f"{what}: not before its end; {self._seen()}"
+            return met
+
+        wait_until(is_so, what, PROGRAMS_S, changed=self._changed, seen=self._seen)
+
+    def _seen(self) -> str:
+        return f"{len(self.records)} records; " + "\n".join(self.other[-40:])
 
     def end(self) -> int:
         """Wait for the end that comes by itself; its exit code."""
-        code = self._process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
+        code = self._process.wait(PROGRAMS_S)
+        self._reader.join(PROGRAMS_S)
         return code
 
     def stop(self) -> int:

@@ -27,8 +27,8 @@ from tests.support.partners.life import Client, Lifetime, Strategy
 from tests.support.partners.speech import now_ms
 from tests.support.waiting import wait_until
 
-#: A bound against hanging, not a measurement: on a busy machine six processes, one of them a JVM, take long to start.
-PATIENCE_S = 90.0
+#: On a busy machine six processes, one of them a JVM, take long to start.
+PARTNERS_S = 90.0
 _ASKED_S = 10.0
 
 
@@ -96,7 +96,7 @@ class Partner:
     def left(self) -> None:
         """Wait for the end of a partner that was asked to leave; it must have left in good order."""
         self.wait(lambda a: a.is_closed, "its leaving")
-        self.process.join(PATIENCE_S)
+        self.process.join(PARTNERS_S)
         assert self.process.exitcode == 0, str(self)
 
     def leave(self) -> None:
@@ -113,14 +113,18 @@ class Partner:
     def kill(self) -> None:
         """End it without a goodbye; everything that it said is read when this returns."""
         self.process.kill()
-        self.process.join(PATIENCE_S)
-        self._ear.join(PATIENCE_S)
+        self.process.join(PARTNERS_S)
+        self._ear.join(PARTNERS_S)
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
-        with self.changed:
-            self.changed.wait_for(lambda: condition(self.account) or self.account.ended_at is not None, PATIENCE_S)
-            assert condition(self.account), f"{what}: not within {PATIENCE_S} s; {self}"
+
+        def is_so() -> bool:
+            met = condition(self.account)
+            assert met or self.account.ended_at is None, f"{what}: not before its end; {self}"
+            return met
+
+        wait_until(is_so, what, PARTNERS_S, changed=self.changed, seen=lambda: self)
 
 
 @dataclass(slots=True)
@@ -222,10 +226,7 @@ class Company:
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure, and what everybody told."""
-        try:
-            wait_until(holds, what, PATIENCE_S)
-        except AssertionError as failed:
-            raise AssertionError(f"{failed}; {self}") from None
+        wait_until(holds, what, PARTNERS_S, seen=lambda: self)
 
     def _is_settled(self) -> bool:
         for partner in self.members:

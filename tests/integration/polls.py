@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Message
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
-from tests.integration.worker import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: The client that a test compares, and ours.
 AnyConsumer: TypeAlias = "confluent_kafka.Consumer | Consumer"
+FoundT = TypeVar("FoundT")
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait, within bounds."""
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.02), stop=stop_after_delay(PATIENCE_S))(is_so)
+def poll_until(
+    look: Callable[[], FoundT | None],
+    what: str,
+    *consumers: AnyConsumer,
+    seen: Callable[[], object] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> FoundT:
+    """Poll these consumers in turn until `look` is true, and return what it found; what they return is dropped."""
+
+    def poll() -> None:
+        for consumer in consumers:
+            consumer.poll(0.02)
+
+    return wait_until(look, what, patience_s, between=poll, seen=seen)
 
 
 def by_poll(consumer: AnyConsumer) -> Message:
     """The next error, as the commonest loop gets it."""
-    deadline = threading.Event()
-    timer = threading.Timer(PATIENCE_S, deadline.set)
-    timer.start()
-    try:
-        while not deadline.is_set():
-            message = consumer.poll(0.2)
-            if not message:
-                continue
-            if message.error():
-                assert isinstance(message, Message)
-                return message
-    finally:
-        timer.cancel()
-    raise AssertionError("no error came")
+
+    def look() -> Message | None:
+        message = consumer.poll(0.2)
+        return message if message and message.error() else None
+
+    return wait_until(look, "an error")
 
 
 def by_consume(consumer: AnyConsumer) -> Message:
     """The next error, out of `consume`."""
-    found: list[Message] = []
-
-    def is_found() -> bool:
-        found.extend(message for message in consumer.consume(1, 0.2) if message.error())
-        return bool(found)
-
-    until(is_found)
-    return found[0]
+    return wait_until(lambda: [message for message in consumer.consume(1, 0.2) if message.error()], "an error")[0]

@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from tests.integration.worker import PATIENCE_S
 from tests.support.kafka import unique
+from tests.support.waiting import wait_until
 
 #: Who was called, what, with which partitions.
 Calls = dict[str, list[tuple[str, tuple[int, ...]]]]
@@ -57,14 +57,17 @@ class Stage:
 
     def until(self, **owned: int) -> None:
         """Poll until each member has so many partitions, and half a second longer: for what comes behind."""
-        until = monotonic() + PATIENCE_S
         calm_at = None
-        while calm_at is None or monotonic() < calm_at:
+
+        def is_calm() -> bool:
+            nonlocal calm_at
             for member in self.members.values():
                 member.poll(0.02)
             is_so = {name: len(member.assignment()) for name, member in self.members.items()} == owned
             calm_at = (calm_at or monotonic() + 0.5) if is_so else None
-            assert monotonic() < until, (owned, self.calls)
+            return calm_at is not None and monotonic() > calm_at
+
+        wait_until(is_calm, f"half a second with {owned}", seen=lambda: self.calls)
 
     def close(self) -> None:
         """Close the members that are there."""

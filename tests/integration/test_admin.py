@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -19,18 +18,18 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin, GroupDescription, RemovalOutcome
 from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError
 from consumer_membership.types import GroupProtocol
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -56,7 +55,7 @@ def settled(broker: Broker, name: str, count: int) -> GroupDescription:
         group = admin(broker).describe(name, with_offsets=False).group
         return group if (group.state, len(group.members)) == ("Stable", count) else None
 
-    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(described)
+    return wait_until(described, f"a stable group with {count} members")
 
 
 @contextmanager
@@ -73,10 +72,7 @@ def classic_member(broker: Broker, name: str, topic: str, **config: object) -> I
     )
     try:
         consumer.subscribe([topic])
-        deadline = time.monotonic() + PATIENCE_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline, "the classic group gave it no partitions"
-            consumer.poll(0.1)
+        wait_until(consumer.assignment, "partitions of the classic group", between=lambda: consumer.poll(0.1))
         yield consumer
     finally:
         consumer.close()
@@ -273,7 +269,7 @@ def refusal_of(ask: Callable[[], object]) -> str:
             return str(refusal)
         return ""
 
-    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(text)
+    return wait_until(text, "a refusal")
 
 
 def test_missing_rights_are_named(broker_pool: RunBrokers) -> None:

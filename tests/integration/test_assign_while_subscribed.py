@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -14,10 +13,10 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 #: Either consumer: the calls are the same.
 AnyConsumer = Any
 
@@ -51,14 +50,15 @@ def made(kind: type[AnyConsumer], kafka: Broker, protocol: str) -> AnyConsumer:
 
 def offsets(consumer: AnyConsumer, count: int) -> list[int]:
     """The offsets of the next records."""
-    give_up_at = monotonic() + PATIENCE_S
     found: list[int] = []
-    while len(found) < count:
-        assert monotonic() < give_up_at, found
+
+    def poll() -> None:
         message = consumer.poll(0.1)
         if message is not None:
             assert message.error() is None
             found.append(message.offset())
+
+    wait_until(lambda: len(found) == count, f"{count} records", between=poll, seen=lambda: found)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -17,11 +17,11 @@ from consumer_membership.aio import AIOConsumer, AsyncDeserializingConsumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.aio.programs import run
-from tests.integration.worker import PATIENCE_S
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST
+from tests.support.waiting import async_wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -78,28 +78,22 @@ class Member:
         self.calls.append(("revoke", len(partitions)))
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let tasks run until something is so."""
-    ends = time.monotonic() + PATIENCE_S
-    while not is_so():
-        await asyncio.sleep(0.02)
-        assert time.monotonic() < ends
-
-
 async def scale_out_and_in(kind: type[RawAIOConsumer], broker: Broker, topic: str) -> dict[str, object]:
     """Two members, the second of which comes and goes while records are there; what each was told and read."""
     group = unique("group")
     first, second = (Member(kind, settings(broker, group), topic) for _ in range(2))
     tasks = [asyncio.create_task(first.work())]
-    await until(lambda: len(first.mine) == PARTITIONS and len(first.records) == 10 * PARTITIONS)
+    await async_wait_until(
+        lambda: len(first.mine) == PARTITIONS and len(first.records) == 10 * PARTITIONS, "the records with the first"
+    )
     tasks.append(asyncio.create_task(second.work()))
-    await until(lambda: (len(first.mine), len(second.mine)) == (3, 3))
+    await async_wait_until(lambda: (len(first.mine), len(second.mine)) == (3, 3), "three partitions each")
     produce(broker.bootstrap_servers, topic, 10 * PARTITIONS)
-    await until(lambda: len(first.records) + len(second.records) == 20 * PARTITIONS)
+    await async_wait_until(lambda: len(first.records) + len(second.records) == 20 * PARTITIONS, "the records with both")
     tasks[1].cancel()
     await asyncio.wait(tasks[1:])
     await second.consumer.close()
-    await until(lambda: len(first.mine) == PARTITIONS)
+    await async_wait_until(lambda: len(first.mine) == PARTITIONS, "all partitions with the first")
     tasks[0].cancel()
     await asyncio.wait(tasks)
     await first.consumer.close()
@@ -255,7 +249,7 @@ def test_iteration_ends_with_close(quick_broker: Broker) -> None:
                 found.append((message.partition(), message.offset()))  # noqa: PERF401 - it has no end of its own
 
         reading = asyncio.create_task(read())
-        await until(lambda: len(found) == 10 * PARTITIONS)
+        await async_wait_until(lambda: len(found) == 10 * PARTITIONS, "the records")
         await consumer.close()
         await reading
         assert len(set(found)) == 10 * PARTITIONS
@@ -276,7 +270,7 @@ def test_fatal_error_ends_an_iteration(quick_broker: Broker) -> None:
                 pass
 
         reading = asyncio.create_task(read())
-        await until(lambda: first.membership().state is MemberState.STABLE)
+        await async_wait_until(lambda: first.membership().state is MemberState.STABLE, "STABLE", seen=first.membership)
         async with AIOConsumer(settings(quick_broker, group, group_instance_id="one")) as second:
             await second.subscribe([topic])
             polling = asyncio.ensure_future(second.poll())

@@ -16,12 +16,13 @@ from consumer_membership.membership.states import MemberState
 from tests.integration.assignors import Blocking
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.victim import Victim
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

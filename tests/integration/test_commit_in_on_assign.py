@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -14,10 +13,10 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 #: Either consumer: the calls are the same.
 AnyConsumer = Any
 
@@ -92,13 +91,14 @@ def starts(kind: Callable[..., AnyConsumer], config: dict[str, Any], topic: str,
             habit(given, sorted(partitions, key=lambda one: one.partition), assign)
 
         consumer.subscribe([topic], on_assign=on_assign)
-        give_up_at = monotonic() + PATIENCE_S
-        while len(found) < 2:
-            assert monotonic() < give_up_at, found
+
+        def poll() -> None:
             message = consumer.poll(0.1)
             if message is not None:
                 assert message.error() is None
                 found.setdefault(message.partition(), message.offset())
+
+        wait_until(lambda: len(found) == 2, "a record of each partition", between=poll, seen=lambda: found)
         shown = sorted((one.partition, one.offset) for one in consumer.assignment())
     return dict(sorted(found.items())), shown
 

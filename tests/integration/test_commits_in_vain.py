@@ -5,7 +5,6 @@ Each client is given the same; what its exception says is compared where a progr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -19,10 +18,10 @@ from consumer_membership.devbroker import Broker
 from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.ports import unused_port
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 CLIENTS: tuple[Callable[[dict[str, object]], AnyConsumer], ...] = (confluent_kafka.Consumer, Consumer)
 Committed: TypeAlias = "tuple[KafkaError | None, list[Partition]]"
 
@@ -58,14 +57,11 @@ def test_commit_of_what_does_not_exist(
         }
     )
     consumer.subscribe([topic])
-    until = time.monotonic() + PATIENCE_S
-    while consumer.poll(0.1) is None:
-        assert time.monotonic() < until
+    wait_until(lambda: consumer.poll(0.1), "the record")
     for partition in (Partition("nowhere", 0, 5), Partition(topic, 99, 5)):
         assert refusal(consumer, partition).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     consumer.commit(offsets=[Partition("nowhere", 0, 5)], asynchronous=True)
-    while not told:
-        consumer.poll(0.1)
+    wait_until(lambda: told, "the commit's outcome", between=lambda: consumer.poll(0.1))
     ((error, partitions),) = told
     assert error is not None
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART

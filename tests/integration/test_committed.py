@@ -16,10 +16,10 @@ from consumer_membership.devbroker import Broker
 from tests.integration.grounds import EVERY, Ground, on
 from tests.support.kafka import create_topic, unique
 from tests.support.proxy import OFFSET_FETCH, Proxy
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 20.0
 #: Lengths at which librdkafka's text, which has no end, is read together with what stands behind it in memory.
 LENGTHS = range(1, 65)
 TEXTS = ["größer ✓", "дальше", "次", "\U0001f409", "é" * 12]

@@ -15,10 +15,9 @@ from confluent_kafka import Consumer as Confluent
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from tests.integration.partners import PATIENCE_S
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import LIST_OFFSETS, Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +43,7 @@ def test_librdkafka_begins_anew_where_it_was_assigned_an_offset_after_a_reset_th
             given.extend(offsets(consumer))
             return 0 in given
 
-        wait_until(has_begun_anew, "the first record", PATIENCE_S)
+        wait_until(has_begun_anew, "the first record")
         consumer.close()
     before = list(takewhile(lambda offset: offset != 0, given))
     assert before == list(range(_COMMITTED, _COMMITTED + len(before)))
@@ -70,14 +69,14 @@ def test_reset_that_was_cut_short_does_not_move_what_this_package_reads(kafka: B
     ):
         cut_short(own, network, topic)
         cut_short(alone, its, topic)
-        wait_until(lambda: 0 in offsets(alone), "the first record", PATIENCE_S)
+        wait_until(lambda: 0 in offsets(alone), "the first record")
         given: list[int | None] = []
 
         def is_at_the_end() -> bool:
             given.extend(offsets(own))
             return _COUNT - 1 in given
 
-        wait_until(is_at_the_end, "the last record", PATIENCE_S)
+        wait_until(is_at_the_end, "the last record")
         given.extend(offsets(own))
     assert given == list(range(_COMMITTED, _COUNT))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from time import monotonic
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -18,8 +17,8 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
 from tests.integration.stage import AnyConsumer, Calls, Stage, change_of_subscription, scale_out_and_in
-from tests.integration.worker import PATIENCE_S
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -166,18 +165,19 @@ class Crew:
             member.consumer.close()
 
 
-def until(members: Sequence[Program], is_so: Callable[[], bool], what: Callable[[], object]) -> None:
+def until(members: Sequence[Program], is_so: Callable[[], bool], what: str) -> None:
     """Poll all in turn until something is so."""
-    ends = monotonic() + PATIENCE_S
-    while not is_so():
+
+    def turn() -> None:
         for member in members:
             member.turn()
-        assert monotonic() < ends, what()
+
+    wait_until(is_so, what, between=turn, seen=lambda: [(one.mine, one.seen, one.handled) for one in members])
 
 
 def settled(members: Sequence[Program], *counts: int) -> None:
     """So many partitions each."""
-    until(members, lambda: [len(one.mine) for one in members] == list(counts), lambda: [one.mine for one in members])
+    until(members, lambda: [len(one.mine) for one in members] == list(counts), f"{counts} partitions")
 
 
 def read_by_two(kind: type[AnyConsumer], broker: Broker, topic: str) -> tuple[set[int], int, int]:
@@ -188,14 +188,14 @@ def read_by_two(kind: type[AnyConsumer], broker: Broker, topic: str) -> tuple[se
     produce(broker.bootstrap_servers, topic, 4 * PARTITIONS)
     with closing(Crew(kind, broker, topic)) as crew:
         members, first = crew.members, crew.enter()
-        until(members, lambda: len(first.seen) == 4 * PARTITIONS, lambda: first.seen)
+        until(members, lambda: len(first.seen) == 4 * PARTITIONS, "four records of each partition")
         crew.enter()
         settled(members, 3, 3)
         kept = first.mine[0]
-        until(members, lambda: first.seen.count((kept, 3)) > 1, lambda: first.seen)
+        until(members, lambda: first.seen.count((kept, 3)) > 1, "the last record of a kept partition once more")
         produce(broker.bootstrap_servers, topic, 6 * PARTITIONS)
         whole = 10 * PARTITIONS
-        until(members, lambda: sum(len(one.handled) for one in members) >= whole, lambda: first.handled)
+        until(members, lambda: sum(len(one.handled) for one in members) >= whole, "all records handled")
         again = {offset for number, offset in first.seen if number == kept and first.seen.count((number, offset)) > 1}
         handled = [one for member in members for one in member.handled]
         return again, len(set(handled)), len(handled) - len(set(handled))
@@ -219,7 +219,7 @@ def paused_and_rebalanced(kind: type[AnyConsumer], broker: Broker, topic: str) -
         crew.members.pop().consumer.close()
         settled(crew.members, PARTITIONS)
         produce(broker.bootstrap_servers, topic, 5 * PARTITIONS)
-        until(crew.members, lambda: len(first.handled) == 5 * PARTITIONS, lambda: first.seen)
+        until(crew.members, lambda: len(first.handled) == 5 * PARTITIONS, "five records of each partition")
         return {number for number, _ in first.handled}
 
 
@@ -266,20 +266,20 @@ def test_what_stays_goes_on_where_nobody_is_told(broker: Broker) -> None:
     with closing(Consumer(settings)) as first, closing(Consumer(settings)) as second:
         seen: list[tuple[int | None, int | None]] = []
 
-        def poll_until(is_so: Callable[[], bool]) -> None:
-            ends = monotonic() + PATIENCE_S
-            while not is_so():
-                if message := first.poll(0.02):
-                    seen.append((message.partition(), message.offset()))
-                second.poll(0)
-                assert monotonic() < ends, seen
+        def poll() -> None:
+            if message := first.poll(0.02):
+                seen.append((message.partition(), message.offset()))
+            second.poll(0)
+
+        def poll_until(is_so: Callable[[], bool], what: str) -> None:
+            wait_until(is_so, what, between=poll, seen=lambda: seen)
 
         first.subscribe([topic])
-        poll_until(lambda: len(seen) == 4 * PARTITIONS)
+        poll_until(lambda: len(seen) == 4 * PARTITIONS, "all records")
         assert first.membership().protocol is GroupProtocol.CONSUMER
         second.subscribe([topic])
-        poll_until(lambda: len(first.assignment()) == len(second.assignment()) == 3)
+        poll_until(lambda: len(first.assignment()) == len(second.assignment()) == 3, "three partitions each")
         kept = {one.partition for one in first.assignment()}
         produce(broker.bootstrap_servers, topic, PARTITIONS)
-        poll_until(lambda: {(number, 4) for number in kept} <= set(seen))
+        poll_until(lambda: {(number, 4) for number in kept} <= set(seen), "the newest records of what was kept")
         assert len(seen) == len(set(seen))

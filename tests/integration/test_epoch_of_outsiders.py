@@ -14,12 +14,13 @@ from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
-from tests.integration.polls import AnyConsumer, by_poll, until
+from tests.integration.polls import AnyConsumer, by_poll
 from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -72,7 +73,7 @@ def settled(consumer: AnyConsumer) -> None:
         has_them = consumer.poll(0.05) is None and len(consumer.assignment()) == 2
         return has_them and (not isinstance(consumer, Consumer) or len(consumer.membership().owned) == 2)
 
-    until(is_settled)
+    wait_until(is_settled, "two partitions")
 
 
 def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition) -> int:
@@ -147,11 +148,11 @@ def test_member_that_was_too_slow_has_no_epoch_until_it_is_in_again(broker: Brok
     with Consumer(config(broker, group, protocol, max_poll_interval_ms=1000)) as slow:
         slow.subscribe([topic])
         settled(slow)
-        until(lambda: not admin.describe(group, with_offsets=False).group.members)
+        wait_until(lambda: not admin.describe(group, with_offsets=False).group.members, "a group without members")
         assert slow.membership().state is MemberState.STALE
         assert Shown.by(slow, topic) == OUT
         by_poll(slow)
-        until(lambda: slow.poll(0.05) is None and slow.generation() > 0)
+        wait_until(lambda: slow.poll(0.05) is None and slow.generation() > 0, "a new epoch")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -162,7 +163,9 @@ def test_member_that_left_has_no_epoch(broker: Broker, protocol: str) -> None:
     consumer.subscribe([topic])
     settled(consumer)
     consumer.unsubscribe()
-    until(lambda: consumer.poll(0.05) is None and consumer.membership().state is MemberState.UNSUBSCRIBED)
+    wait_until(
+        lambda: consumer.poll(0.05) is None and consumer.membership().state is MemberState.UNSUBSCRIBED, "UNSUBSCRIBED"
+    )
     assert Shown.by(consumer, topic) == OUT
     consumer.subscribe([topic])
     settled(consumer)

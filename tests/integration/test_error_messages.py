@@ -18,13 +18,14 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership import Consumer, FatalGroupError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from tests.integration.polls import AnyConsumer, by_consume, by_poll, until
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.polls import AnyConsumer, by_consume, by_poll
+from tests.integration.worker import Worker
 from tests.support.acls import forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -73,7 +74,7 @@ Provocation = Callable[[Scene], AnyConsumer]
 
 def settled(consumer: AnyConsumer) -> AnyConsumer:
     """The same, as soon as it has its partitions."""
-    until(lambda: consumer.poll(0.05) is not None or len(consumer.assignment()) == PARTITIONS)
+    wait_until(lambda: consumer.poll(0.05) is not None or len(consumer.assignment()) == PARTITIONS, "its partitions")
     return consumer
 
 
@@ -87,7 +88,7 @@ def too_slow(scene: Scene) -> AnyConsumer:
     interval = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 200} if scene.protocol == "classic" else {}
     consumer = settled(scene.subject(max_poll_interval_ms=1000, **interval))
     admin = GroupAdmin({"bootstrap.servers": scene.broker.bootstrap_servers})
-    until(lambda: not admin.describe(scene.group, with_offsets=False).group.members)
+    wait_until(lambda: not admin.describe(scene.group, with_offsets=False).group.members, "a group without members")
     return consumer
 
 
@@ -287,7 +288,7 @@ def outcome(at: Scene, call: Callable[[], object], polls: Callable[[], object] |
             code=raised.args[0].code(), fatal=raised.args[0].fatal(), ends=isinstance(raised, FatalGroupError)
         )
     if polls is not None:
-        until(lambda: polls() is None and bool(at.commits))
+        wait_until(lambda: polls() is None and bool(at.commits), "the commit's outcome")
     return Outcome(on_commit=tuple(error.code() for error, _ in at.commits if error is not None))
 
 
@@ -298,7 +299,7 @@ def test_calls_of_a_fenced_member_do_what_the_table_says(table_broker: Broker, p
     with scene(table_broker, kind, protocol) as at:
         consumer = fenced(at)
         by_poll(consumer)
-        until(lambda: consumer.poll(0) is None and not consumer.assignment())  # the loss
+        wait_until(lambda: consumer.poll(0) is None and not consumer.assignment(), "the loss")
         partitions = [TopicPartition(at.topic, 0, 0)]
         for what, (call, theirs, ours) in CALLS.items():
             expected = ours if at.kind is OURS else theirs
@@ -331,7 +332,7 @@ def test_commit_that_is_refused_says_so_in_the_same_way(table_broker: Broker, pr
         consumer = settled(at.subject(enable_auto_commit=False))
         too_long = [TopicPartition(at.topic, 0, 1, metadata="x" * 9000)]
         consumer.commit(offsets=too_long)
-        until(lambda: consumer.poll(0.05) is None and bool(at.commits))
+        wait_until(lambda: consumer.poll(0.05) is None and bool(at.commits), "the commit's outcome")
         error, (partition,) = at.commits[0]
         assert error is not None
         assert partition.error is not None
@@ -352,8 +353,10 @@ def test_error_cb_is_told_of_brokers_that_are_not_there(kind: str) -> None:
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "any", "log_level": 0, "error_cb": told.append}
     )
     consumer.subscribe(["any"])
-    until(
-        lambda: consumer.poll(0.1) is None and {error.code() for error in told} == {E._TRANSPORT, E._ALL_BROKERS_DOWN}
+    wait_until(
+        lambda: consumer.poll(0.1) is None and {error.code() for error in told} == {E._TRANSPORT, E._ALL_BROKERS_DOWN},
+        "both errors",
+        seen=lambda: told,
     )
     assert not any(error.fatal() or error.retriable() for error in told)
     consumer.close()

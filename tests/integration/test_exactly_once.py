@@ -33,7 +33,8 @@ EXAMPLE = "examples/exactly_once.py"
 PARTITIONS, WORKERS = 6, 3
 #: In one transaction.
 BATCH = 10
-PATIENCE_S = 120.0
+#: A worker that was killed leaves a transaction, behind which nobody reads until the brokers end it.
+TRANSACTION_ENDS_S = 120.0
 #: What a dynamic member that was killed leaves: its session is over by then, too.
 TRANSACTION_S = 3.0
 #: Longer than any test.
@@ -129,7 +130,7 @@ class Crew:
 
     def wait_for(self, appended_records: int) -> None:
         """Until there is so much in the out topic, committed or not."""
-        wait_until(lambda: appended(self.servers, self.out) >= appended_records, "the crew", PATIENCE_S)
+        wait_until(lambda: appended(self.servers, self.out) >= appended_records, "the crew", TRANSACTION_ENDS_S)
 
     def wait_for_the_end(self) -> None:
         """Until the group has committed everything."""
@@ -138,7 +139,7 @@ class Crew:
             committed, end = offsets_at_end(self.servers, group=self.topic, topic=self.topic, partitions=PARTITIONS)
             return committed == end
 
-        wait_until(is_at_end, "everything committed", PATIENCE_S)
+        wait_until(is_at_end, "everything committed", TRANSACTION_ENDS_S)
 
     def results(self) -> Counter[bytes | None]:
         """What readers of committed records see, and how often."""
@@ -175,16 +176,18 @@ def test_workers_killed_at_random_write_each_result_once(
     workers = [crew.worker(instance) for instance in instances]
     for threshold in sorted(chance.sample(range(1, records), kills)):
         crew.wait_for(threshold)
-        wait_until(lambda: any(worker.is_at_work for worker in workers), "a worker at work", PATIENCE_S)
+        wait_until(lambda: any(worker.is_at_work for worker in workers), "a worker at work", TRANSACTION_ENDS_S)
         place = chance.choice([number for number, worker in enumerate(workers) if worker.is_at_work])
         workers[place].process.kill()
         workers[place].process.wait()
         workers[place] = crew.worker(instances[place])
     crew.wait_for_the_end()
     for worker in workers:
-        wait_until(lambda worker=worker: worker.handles_sigterm, "the handler of SIGTERM", PATIENCE_S)  # type: ignore[misc]
+        wait_until(lambda worker=worker: worker.handles_sigterm, "the handler of SIGTERM", TRANSACTION_ENDS_S)  # type: ignore[misc]
         worker.process.send_signal(signal.SIGTERM)
-    assert [worker.process.wait(PATIENCE_S) for worker in workers] == [0] * WORKERS, [one.said for one in workers]
+    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in workers] == [0] * WORKERS, [
+        one.said for one in workers
+    ]
     written = appended(crew.servers, crew.out)
     print(f"{records} records, {kills} workers killed, {written} offsets in the out topic")
     assert crew.results() == crew.expected()
@@ -204,13 +207,13 @@ def test_worker_that_stood_still_cannot_finish_what_it_began(
     crew.wait_for_the_end()
     assert crew.results() != crew.expected()
     zombie.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: bool(zombie.refusals), "the refusal", PATIENCE_S)
+    wait_until(lambda: bool(zombie.refusals), "the refusal", TRANSACTION_ENDS_S)
     # It is a member again, and works.
     crew.produce(100)
     crew.wait_for_the_end()
     for worker in (zombie, other):
         worker.process.send_signal(signal.SIGTERM)
-    assert [worker.process.wait(PATIENCE_S) for worker in (zombie, other)] == [0, 0], zombie.said
+    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.said
     (refusal,) = zombie.refusals
     print(refusal)
     assert re.fullmatch(rf"not written, {BATCH} records: .*(generation|member).*", refusal, re.IGNORECASE)
@@ -226,11 +229,11 @@ def test_worker_whose_transaction_the_brokers_have_ended_ends(broker: Broker, tm
     other = crew.worker(None)
     crew.wait_for_the_end()
     zombie.process.send_signal(signal.SIGCONT)
-    assert zombie.process.wait(PATIENCE_S) == 1, zombie.said
+    assert zombie.process.wait(TRANSACTION_ENDS_S) == 1, zombie.said
     assert len(zombie.refusals) == 1
     print(zombie.said[-1])
     other.process.send_signal(signal.SIGTERM)
-    assert other.process.wait(PATIENCE_S) == 0, other.said
+    assert other.process.wait(TRANSACTION_ENDS_S) == 0, other.said
     assert other.refusals == []
     assert crew.results() == crew.expected()
 
@@ -248,6 +251,6 @@ def test_late_commit_cannot_end_a_later_transaction(broker: Broker, tmp_path: Pa
     answer = proxy.arrive()
     assert int.from_bytes(answer[-2:], "big") in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(PATIENCE_S) == 0, worker.said
+    assert worker.process.wait(TRANSACTION_ENDS_S) == 0, worker.said
     assert worker.refusals == []
     assert crew.results() == crew.expected()

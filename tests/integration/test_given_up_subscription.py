@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -18,10 +17,10 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 RECORDS = 5000
 READ = 100
 Calls = list[tuple[str, int]]
@@ -56,20 +55,25 @@ class Lifetime:
 
     def poll_until(self, is_so: Callable[[], bool]) -> None:
         """Poll until this holds."""
-        give_up_at = monotonic() + PATIENCE_S
-        while not is_so():
-            assert monotonic() < give_up_at, (self.calls, self.records[-3:])
+
+        def poll() -> None:
             message = self.consumer.poll(0.05)
             if message is not None:
                 assert message.error() is None
                 self.records.append((message.topic(), message.offset()))
 
+        self._wait_until(is_so, poll)
+
     def consume_until(self, is_so: Callable[[], bool]) -> None:
         """The same by batches, which may go past the buffer."""
-        give_up_at = monotonic() + PATIENCE_S
-        while not is_so():
-            assert monotonic() < give_up_at, (self.calls, self.records[-3:])
+
+        def consume() -> None:
             self.records += [(one.topic(), one.offset()) for one in self.consumer.consume(READ, 0.05)]
+
+        self._wait_until(is_so, consume)
+
+    def _wait_until(self, is_so: Callable[[], bool], between: Callable[[], None]) -> None:
+        wait_until(is_so, "the records and calls", between=between, seen=lambda: (self.calls, self.records[-3:]))
 
 
 class Stage:

@@ -16,10 +16,10 @@ from consumer_membership.runtime.application import health_monitor
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import Proxy
 from tests.support.recordings import assert_all_replay
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 STUCK_AFTER_MS = 1500
 V = HealthVerdict
 
@@ -59,15 +59,25 @@ def make(kafka: Broker, tmp_path: Path) -> Iterator[Callable[..., Consumer]]:
 
 
 def until(consumer: Consumer, verdict: HealthVerdict, *, polls: bool = True) -> Health:
-    """Poll until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (health := consumer.health()).verdict is not verdict:
-        assert time.monotonic() < deadline, health
-        if polls:
-            consumer.poll(0.05)
-        else:
-            consumer.membership()
-    return health
+    """Poll, or only look, until the consumer's health has this verdict."""
+    return health_until(
+        consumer,
+        lambda health: health.verdict is verdict,
+        str(verdict),
+        lambda: consumer.poll(0.05) if polls else consumer.membership(),
+    )
+
+
+def health_until(
+    consumer: Consumer, condition: Callable[[Health], bool], what: str, between: Callable[[], object]
+) -> Health:
+    """The first health for which the condition holds."""
+
+    def look() -> Health | None:
+        health = consumer.health()
+        return health if condition(health) else None
+
+    return wait_until(look, what, between=between, seen=consumer.health)
 
 
 def of(health: Health, topic: str) -> PartitionHealth:
@@ -141,11 +151,17 @@ def test_open_transaction_that_holds_readers_back_is_the_cause(
     until(consumer, V.IDLE)
     writer = transactional(kafka)
     write_in_transaction(writer, topic)
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := consumer.health()).verdict is not V.STUCK or not of(found, topic).is_held_back:
-        assert time.monotonic() < deadline, found
+
+    def write_and_poll() -> None:
         produce(kafka.bootstrap_servers, topic, 1)
         consumer.poll(0.05)
+
+    found = health_until(
+        consumer,
+        lambda health: health.verdict is V.STUCK and of(health, topic).is_held_back,
+        "a partition that is held back",
+        write_and_poll,
+    )
     assert "waits for a transaction that is open since offset 0" in found.why
     assert not found.would_restart_help
     while not assert_all_replay(tmp_path / "recordings"):
@@ -192,11 +208,18 @@ def test_partition_that_is_held_back_is_stuck_although_another_one_moves(
     until(consumer, V.IDLE)
     writer = transactional(kafka)
     write_in_transaction(writer, topic)
-    deadline, moving = time.monotonic() + PATIENCE_S, types.TopicPartition(topic, 1)
-    while (found := consumer.health()).verdict is not V.STUCK or not found.partitions[moving].position:
-        assert time.monotonic() < deadline, found
+    moving = types.TopicPartition(topic, 1)
+
+    def write_and_poll() -> None:
         produce(kafka.bootstrap_servers, topic, 2)
         consumer.poll(0.05)
+
+    found = health_until(
+        consumer,
+        lambda health: health.verdict is V.STUCK and bool(health.partitions[moving].position),
+        "one partition that is stuck, and one that moves",
+        write_and_poll,
+    )
     assert found.why.startswith(f"{topic}-0 stands at 0")
     assert not found.partitions[moving].is_stuck
     writer.abort_transaction(PATIENCE_S)
@@ -207,18 +230,15 @@ def test_rebalancing_member_is_healthy_until_its_deadline(kafka: Broker, make: C
     topic, group = create_topic(kafka.bootstrap_servers, unique("health"), 2), unique("group")
     one = make(group_id=group, group_protocol="consumer", max_poll_interval_ms=8000)
     one.subscribe([topic])
-    while len(one.assignment()) < 2:
-        one.poll(0.05)
+    wait_until(lambda: len(one.assignment()) == 2, "two partitions", between=lambda: one.poll(0.05))
     other = make(group_id=group, group_protocol="consumer")
     other.subscribe([topic])
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := one.health()).verdict is not V.REBALANCING:
-        assert time.monotonic() < deadline, found
-        other.poll(0.05)
+    found = health_until(one, lambda health: health.verdict is V.REBALANCING, "a rebalance", lambda: other.poll(0.05))
     assert (found.is_ready, found.would_restart_help) == (True, False)
     assert found.until is not None
-    while (found := one.health()).verdict is V.REBALANCING:
-        other.poll(0.05)
+    found = health_until(
+        one, lambda health: health.verdict is not V.REBALANCING, "the rebalance's deadline", lambda: other.poll(0.05)
+    )
     assert found.verdict is V.NOT_POLLED
 
 
@@ -230,9 +250,9 @@ def test_application_that_does_not_poll_is_told_before_and_after(topic: str, mak
     found = until(consumer, V.NOT_POLLED, polls=False)
     assert found.until is not None
     assert not found.would_restart_help
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := consumer.health()).would_restart_help:
-        assert time.monotonic() < deadline, found
+    found = health_until(
+        consumer, lambda health: health.would_restart_help, "an end of max.poll.interval.ms", consumer.membership
+    )
     assert found.verdict is V.NOT_POLLED
 
 
@@ -259,9 +279,8 @@ def test_subscribed_application_that_never_polls_is_told_and_not_restarted(
     assert found.since is not None
     assert (found.until, found.would_restart_help, found.is_ready) == (None, False, False)
     assert found.why.startswith("the application has subscribed and not polled since")
-    deadline, over = time.monotonic() + PATIENCE_S, found.since + 2.0
+    over = found.since + 2.0
     while time.monotonic() <= over:
-        assert time.monotonic() < deadline
         found = consumer.health()
         assert (found.verdict, found.would_restart_help) == (V.NOT_POLLED, False)
     until(consumer, V.IDLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -12,22 +11,28 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 #: Either consumer: the calls are the same.
 AnyConsumer = Any
 
 
 def polled_until_shared(members: list[AnyConsumer], share: int) -> None:
     """Poll these in turn until each has so many partitions."""
-    give_up_at = monotonic() + PATIENCE_S
-    while [len(member.assignment()) for member in members] != [share] * len(members):
-        assert monotonic() < give_up_at, [member.assignment() for member in members]
+
+    def poll() -> None:
         for member in members:
             message = member.poll(0.05)
             assert message is None or message.error() is None
+
+    wait_until(
+        lambda: [len(member.assignment()) for member in members] == [share] * len(members),
+        f"{share} partitions each",
+        between=poll,
+        seen=lambda: [member.assignment() for member in members],
+    )
 
 
 @pytest.mark.parametrize("others", ["range", "cooperative-sticky"])

@@ -20,6 +20,7 @@ from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kubelet import LIVENESS, READINESS, Kubelet, stop
 from tests.support.kubernetes_schemas import resources
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -27,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "kubernetes"
 #: Of the manifest's periods: a second between two liveness probes.
 FACTOR = 0.1
-PATIENCE_S = 60.0
 
 
 def container(manifest: str) -> Mapping[str, Any]:

@@ -14,12 +14,13 @@ from confluent_kafka import Producer
 from consumer_membership import Consumer, LifecycleEvent, LifecycleKind
 from consumer_membership.devbroker import Broker
 from consumer_membership.runtime.application import health_monitor
+from tests.integration.polls import poll_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import Proxy
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 90.0
 K = LifecycleKind
 
 
@@ -72,13 +73,10 @@ def group(kafka: Broker) -> Iterator[MakeHearing]:
         hearing.consumer.close()
 
 
-def poll_until(is_so: Callable[[], bool], *hearings: Hearing) -> None:
+def poll_all_until(is_so: Callable[[], bool], what: str, *hearings: Hearing) -> None:
     """Poll them all in turn until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, [hearing.heard for hearing in hearings]
-        for hearing in hearings:
-            hearing.consumer.poll(0.02)
+    consumers = [hearing.consumer for hearing in hearings]
+    poll_until(is_so, what, *consumers, seen=lambda: [hearing.heard for hearing in hearings])
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -90,7 +88,7 @@ def test_second_member_comes_and_goes(kafka: Broker, group: MakeHearing, protoco
         settings |= {"partition_assignment_strategy": "cooperative-sticky"}
     first = group(**settings)
     first.consumer.subscribe([topic])
-    poll_until(lambda: K.ASSIGNED in first.kinds, first)
+    poll_all_until(lambda: K.ASSIGNED in first.kinds, "the first assignment", first)
     assert first.kinds == [K.JOINED, K.ASSIGNED]
     joined, assigned = first.heard
     assert [tuple(partition) for partition in assigned.partitions] == [(topic, 0), (topic, 1)]
@@ -100,14 +98,14 @@ def test_second_member_comes_and_goes(kafka: Broker, group: MakeHearing, protoco
 
     second = group(**settings)
     second.consumer.subscribe([topic])
-    poll_until(lambda: K.ASSIGNED in second.kinds, first, second)
+    poll_all_until(lambda: K.ASSIGNED in second.kinds, "the second assignment", first, second)
     assert first.kinds == [K.JOINED, K.ASSIGNED, K.REVOKED]
     assert second.kinds == [K.JOINED, K.ASSIGNED]
     assert first.last(K.REVOKED).partitions == second.last(K.ASSIGNED).partitions
     assert second.last(K.ASSIGNED).epoch > assigned.epoch
 
     second.consumer.close()
-    poll_until(lambda: K.CLOSED in second.kinds and first.kinds[-1] is K.ASSIGNED, first)
+    poll_all_until(lambda: K.CLOSED in second.kinds and first.kinds[-1] is K.ASSIGNED, "the second one's end", first)
     assert second.kinds == [K.JOINED, K.ASSIGNED, K.REVOKED, K.LEFT, K.CLOSED]
     assert first.last(K.ASSIGNED).partitions == second.last(K.REVOKED).partitions
 
@@ -122,10 +120,10 @@ def test_takeover_is_heard_by_both(kafka: Broker, group: MakeHearing) -> None:
     }
     older = group(**settings)
     older.consumer.subscribe([topic])
-    poll_until(lambda: K.ASSIGNED in older.kinds, older)
+    poll_all_until(lambda: K.ASSIGNED in older.kinds, "the older one's assignment", older)
     newer = group(**settings)
     newer.consumer.subscribe([topic])
-    poll_until(lambda: K.ASSIGNED in newer.kinds and K.LOST in older.kinds, older, newer)
+    poll_all_until(lambda: K.ASSIGNED in newer.kinds and K.LOST in older.kinds, "the older one's loss", older, newer)
     assert newer.kinds == [K.TAKEOVER, K.JOINED, K.ASSIGNED]
     assert older.heard[0].member_id in newer.heard[0].cause
     assert older.kinds == [K.JOINED, K.ASSIGNED, K.FENCED, K.FATAL, K.LOST]
@@ -144,17 +142,25 @@ def test_silence_is_heard_whatever_callbacks_do(kafka: Broker, group: MakeHearin
             reconnect_backoff_max_ms=300,
         )
         hearing.consumer.subscribe([topic])
-        poll_until(lambda: K.ASSIGNED in hearing.kinds, hearing)
+        poll_all_until(lambda: K.ASSIGNED in hearing.kinds, "an assignment", hearing)
         # Where it ends is known: without that it would be stuck after a second and a half here.
-        poll_until(lambda: [one.end for one in hearing.consumer.health().partitions.values()] == [0], hearing)
+        poll_all_until(
+            lambda: [one.end for one in hearing.consumer.health().partitions.values()] == [0],
+            "the end of the log",
+            hearing,
+        )
         proxy.cut()
-        poll_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, hearing)
+        poll_all_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, "silence", hearing)
         assert "no heartbeat was answered" in hearing.last(K.HEARTBEAT_SILENCE).cause
         hearing.consumer.on_event(lambda _: is_over.wait(PATIENCE_S))
         proxy.heal()
-        poll_until(lambda: K.HEARTBEATS_RESUMED in hearing.kinds, hearing)
+        poll_all_until(lambda: K.HEARTBEATS_RESUMED in hearing.kinds, "the end of the silence", hearing)
         heard_at = hearing.consumer.membership().last_heartbeat_at or 0.0
-        poll_until(lambda: (hearing.consumer.membership().last_heartbeat_at or 0.0) > heard_at + 2.0, hearing)
+        poll_all_until(
+            lambda: (hearing.consumer.membership().last_heartbeat_at or 0.0) > heard_at + 2.0,
+            "two seconds of heartbeats",
+            hearing,
+        )
         assert hearing.kinds == [K.JOINED, K.ASSIGNED, K.HEARTBEAT_SILENCE, K.HEARTBEATS_RESUMED]
         hearing.consumer.close()
     is_over.set()
@@ -174,17 +180,12 @@ def test_member_is_dropped_although_its_callback_refers_to_it(kafka: Broker) -> 
 
         consumer.on_event(note)
         consumer.subscribe([topic])
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_assigned.is_set():
-            assert time.monotonic() < deadline
-            consumer.poll(0.02)
+        poll_until(is_assigned.is_set, "an assignment", consumer)
         return weakref.ref(consumer)
 
     gone = dropped()
-    deadline = time.monotonic() + PATIENCE_S
-    while gone() is not None:  # a thread may be on its way out of a call
-        assert time.monotonic() < deadline
-        gc.collect()
+    # A thread may be on its way out of a call.
+    wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
 
 
 def test_partition_behind_an_open_transaction_is_stuck_then_recovers(kafka: Broker, group: MakeHearing) -> None:
@@ -192,7 +193,7 @@ def test_partition_behind_an_open_transaction_is_stuck_then_recovers(kafka: Brok
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
     hearing = group(group_protocol="consumer", heartbeat_interval_ms=200)
     hearing.consumer.subscribe([topic])
-    poll_until(lambda: K.ASSIGNED in hearing.kinds, hearing)
+    poll_all_until(lambda: K.ASSIGNED in hearing.kinds, "an assignment", hearing)
     writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
     writer.init_transactions(PATIENCE_S)
     writer.begin_transaction()
@@ -205,10 +206,10 @@ def test_partition_behind_an_open_transaction_is_stuck_then_recovers(kafka: Brok
             produce(kafka.bootstrap_servers, topic, 1)
         return K.STUCK in hearing.kinds
 
-    poll_until(is_stuck, hearing)
+    poll_all_until(is_stuck, "a stuck partition", hearing)
     assert [tuple(partition) for partition in hearing.last(K.STUCK).partitions] == [(topic, 0)]
     assert "waits for" in hearing.last(K.STUCK).cause
     writer.abort_transaction(PATIENCE_S)
-    poll_until(lambda: K.RECOVERED in hearing.kinds, hearing)
+    poll_all_until(lambda: K.RECOVERED in hearing.kinds, "the recovery", hearing)
     assert hearing.kinds == [K.JOINED, K.ASSIGNED, K.STUCK, K.RECOVERED]
     assert hearing.last(K.RECOVERED).partitions == hearing.last(K.STUCK).partitions

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 
 import confluent_kafka
 import pytest
@@ -15,10 +14,10 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 20.0
 CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
 #: Joins, polls until a heartbeat was sent after the assignment, and leaves; `{module}` is whose consumer it is.
 PROGRAM = """
@@ -71,9 +70,12 @@ def test_logger_gets_the_groups_lines_while_polling(kafka: Broker, topic: str, k
     consumer = CLASSES[kind]({**config, "debug": "cgrp"}, logger=logger)
     consumer.subscribe([topic])
     assert kept.records == []
-    deadline = time.monotonic() + PATIENCE_S
-    while not (consumer.assignment() and "HEARTBEAT" in kept.facilities()) and time.monotonic() < deadline:
-        consumer.poll(0.1)
+    wait_until(
+        lambda: consumer.assignment() and "HEARTBEAT" in kept.facilities(),
+        "a heartbeat after the assignment",
+        between=lambda: consumer.poll(0.1),
+        seen=kept.facilities,
+    )
     before = len(kept.records)
     consumer.close()
     assert {"CGRPJOINSTATE", "HEARTBEAT", "ASSIGN", "CGRPCOORD"} <= kept.facilities()
@@ -95,9 +97,7 @@ def test_logger_alone_gets_what_an_operator_wants_to_see(kafka: Broker, topic: s
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
     with Consumer(config, logger=logger) as consumer:
         consumer.subscribe([topic])
-        deadline = time.monotonic() + PATIENCE_S
-        while not consumer.assignment() and time.monotonic() < deadline:
-            consumer.poll(0.1)
+        wait_until(consumer.assignment, "an assignment", between=lambda: consumer.poll(0.1))
     assert {record.levelno for record in kept.records} == {logging.INFO}
     texts = " ".join(record.getMessage() for record in kept.records)
     assert f"Adding newly assigned partitions: {topic}-0" in texts

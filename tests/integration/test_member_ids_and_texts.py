@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -17,10 +16,10 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 #: Either consumer: the calls are the same.
 AnyConsumer = Any
 Make = Callable[..., AnyConsumer]
@@ -40,10 +39,7 @@ def made(kind: Make, kafka: Broker, **config: object) -> AnyConsumer:
 
 def until(consumer: AnyConsumer, is_so: Callable[[], bool]) -> None:
     """Poll until this holds."""
-    give_up_at = monotonic() + PATIENCE_S
-    while not is_so():
-        assert monotonic() < give_up_at
-        consumer.poll(0.05)
+    wait_until(is_so, "another assignment", between=lambda: consumer.poll(0.05), seen=consumer.memberid)
 
 
 # ---- member ids -----------------------------------------------------------------------------------------------------

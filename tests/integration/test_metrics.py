@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,11 +13,11 @@ from consumer_membership.metrics.exposition import exposition
 from consumer_membership.metrics.membership_ledger import RebalanceCause, Standstill
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application import health_monitor
+from tests.integration.polls import poll_until
 from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 RECORDS = 200
 
 
@@ -52,11 +51,7 @@ def make(kafka: Broker) -> Iterator[Callable[..., Consumer]]:
 
 def polled_until(is_so: Callable[[], bool], *consumers: Consumer) -> None:
     """Poll all of them until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, [consumer.metrics() for consumer in consumers]
-        for consumer in consumers:
-            consumer.poll(0.02)
+    poll_until(is_so, "the figures", *consumers, seen=lambda: [consumer.metrics() for consumer in consumers])
 
 
 def test_two_members_count_what_they_do(kafka: Broker, make: Callable[..., Consumer]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import confluent_kafka
@@ -16,10 +15,10 @@ import consumer_membership
 from consumer_membership.devbroker import Broker
 from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 
 
@@ -40,12 +39,12 @@ def make(client: Callable[..., AnyConsumer], broker: Broker, **config: object) -
 
 def next_error(consumer: AnyConsumer) -> Message:
     """The next error that it polls; records before it are passed over."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def look() -> Message | None:
         message = consumer.poll(0.1)
-        if message is not None and message.error() is not None:
-            return message
-    raise AssertionError("no error came")
+        return message if message is not None and message.error() is not None else None
+
+    return wait_until(look, "an error")
 
 
 def fields(message: Message) -> dict[str, object]:
@@ -104,6 +103,23 @@ def test_each_name_and_each_pattern_is_told(kafka: Broker, protocol: str) -> Non
     assert told == {"raw": {missing, f"^{missing}-x"}, "ours": {missing, f"^{missing}-x"}}
 
 
+def read_three(consumer: AnyConsumer) -> None:
+    """Return when the topic's three records are read."""
+    found: list[Message] = []
+
+    def consume() -> None:
+        found.extend(one for one in consumer.consume(3, 0.1) if one.error() is None)
+
+    wait_until(lambda: len(found) == 3, "three records", between=consume)
+
+
+def poll_until_nothing_is_missing(consumer: consumer_membership.Consumer) -> None:
+    """Poll until the view misses no topic: the first records may come before the member has its metadata."""
+    wait_until(
+        lambda: not consumer.membership().missing_topics, "no missing topic", between=lambda: consumer.consume(1, 0.05)
+    )
+
+
 @PROTOCOLS
 def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, protocol: str) -> None:
     """Nothing has to be done for it; raw's classic consumer does the same."""
@@ -116,16 +132,9 @@ def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, pro
         assert next_error(consumer).topic() == topic
         create_topic(kafka.bootstrap_servers, topic, 1)
         produce(kafka.bootstrap_servers, topic, 3)
-        found = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(found) < 3 and time.monotonic() < deadline:
-            found += [one for one in consumer.consume(3, 0.1) if one.error() is None]
-        assert len(found) == 3
+        read_three(consumer)
         if isinstance(consumer, consumer_membership.Consumer):
-            # The first records may be quicker than the member's note of what it has.
-            while consumer.membership().missing_topics and time.monotonic() < deadline:
-                consumer.consume(1, 0.05)
-            assert consumer.membership().missing_topics == frozenset()
+            poll_until_nothing_is_missing(consumer)
         delete_topic(kafka.bootstrap_servers, topic)
         gone = next_error(consumer)
         assert (gone.topic(), gone.error().code()) == (topic, 3)
@@ -143,9 +152,7 @@ def test_topic_is_created_where_that_is_allowed(kafka_broker: Callable[..., Brok
     given: list[str] = []
     with make(consumer_membership.Consumer, broker, group_protocol=protocol, allow_auto_create_topics=True) as consumer:
         consumer.subscribe([allowed], on_assign=lambda _, partitions: given.extend(one.topic for one in partitions))
-        deadline = time.monotonic() + PATIENCE_S
-        while not given and time.monotonic() < deadline:
-            consumer.poll(0.1)
+        wait_until(lambda: given, "the new topic", between=lambda: consumer.poll(0.1))
     assert given == [allowed]
     assert forbidden not in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=20).topics
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 import confluent_kafka
@@ -14,11 +13,10 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
 from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: A KIP-848 broker looks for the topics of a new pattern within a heartbeat or two.
-PATIENCE_S = 60.0
 _NO_LOG = {"log_level": 0}
 
 
@@ -40,9 +38,8 @@ def assigned(client: Callable[..., AnyConsumer], broker: Broker, topics: list[st
     given: set[str] = set()
     try:
         consumer.subscribe(topics, on_assign=lambda _, partitions: given.update(one.topic for one in partitions))
-        deadline = time.monotonic() + PATIENCE_S
-        while not given and time.monotonic() < deadline:
-            consumer.poll(0.1)
+        # A KIP-848 broker looks for the topics of a new pattern within a heartbeat or two.
+        wait_until(lambda: given, "an assignment", between=lambda: consumer.poll(0.1))
     finally:
         consumer.close()
     return given
@@ -125,13 +122,11 @@ def test_subscription_of_blacklisted_topics_alone_is_told(kafka: Broker, prefix:
     keys = {"group.protocol": "consumer", "topic.blacklist": prefix, "group.id": unique("group")}
     with consumer_membership.Consumer({"bootstrap.servers": kafka.bootstrap_servers, **keys}) as consumer:
         consumer.subscribe([f"{prefix}-1"])
-        deadline = time.monotonic() + PATIENCE_S
-        message = None
-        while message is None and time.monotonic() < deadline:
-            message = consumer.poll(0.1)
-        assert message is not None
+        message = wait_until(lambda: consumer.poll(0.1), "an error")
         assert (message.topic(), message.error().code()) == (f"{prefix}-1", 3)
         words = f"topic '{prefix}-1', which is in topic.blacklist"
-        while consumer.membership().waits_for != words and time.monotonic() < deadline:
+
+        def poll() -> None:
             assert consumer.poll(0.1) is None
-        assert consumer.membership().waits_for == words
+
+        wait_until(lambda: consumer.membership().waits_for == words, words, between=poll, seen=consumer.membership)

@@ -11,10 +11,10 @@ from consumer_membership.devbroker import Broker
 from tests.clients.interrupts import read_in_storm
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.seeds import seed_for
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 PARTITIONS = 4
 RECORDS = 300_000
 INTERRUPTS = 2_000

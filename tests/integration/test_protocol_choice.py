@@ -20,11 +20,13 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
 from tests.integration.grounds import COOPERATIVE, EAGER
 from tests.integration.offsets import committed
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.polls import poll_until
+from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY, SHORT_SESSIONS
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -148,14 +150,14 @@ def test_wishes_before_the_first_poll_survive_the_fallback(old_style: Broker) ->
     consumer = Consumer(settings | {"on_commit": lambda error, _: outcomes.append(error)})
     try:
         consumer.assign([Partition(topic, 0, 0)])
-        while consumer.poll(PATIENCE_S) is None:
-            pass
+        wait_until(lambda: consumer.poll(0.1), "the record")
         consumer.commit(offsets=[Partition(topic, 0, 1)], asynchronous=False)
         consumer.unassign()
         consumer.subscribe([topic])
         consumer.commit(offsets=[Partition(topic, 1, 7)], asynchronous=True)
-        while consumer.membership().state is not MemberState.STABLE or not outcomes:
-            consumer.poll(0.1)
+        poll_until(
+            lambda: consumer.membership().state is MemberState.STABLE and outcomes, "STABLE and an outcome", consumer
+        )
         assert (consumer.membership().protocol, outcomes) == (GroupProtocol.CLASSIC, [None])
         assert committed(old_style, group, topic, 2)[1] == 7
     finally:

@@ -18,13 +18,13 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.secured import Materials, Way, client_config, unsecured_token
 from tests.support.versions import NEWEST, OLDEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -148,7 +148,7 @@ def test_sessions_are_renewed_and_the_member_notices_nothing(
     with doors.member(Way.SCRAM_256, unique("group"), topic, auto_commit_interval_ms=50, **mode) as worker:
         worker.settled(4)
         before = worker.consumer.membership().transitions
-        wait_until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections", PATIENCE_S)
+        wait_until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections")
         produce(doors.broker.bootstrap_servers, topic, 40)
         worker.wait(lambda w: len(w.notes.records) == 80, "what was written meanwhile")
         assert worker.consumer.membership().transitions == before
@@ -173,7 +173,7 @@ def test_tokens_are_fetched_again_before_they_end(doors: Doors, caplog: pytest.L
     with doors.member(Way.TOKEN_OVER_TLS, unique("group"), topic, oauth_cb=fetch) as worker:
         worker.settled(4)
         before = worker.consumer.membership().transitions
-        wait_until(lambda: len(calls) >= 3, "tokens that are fetched again", PATIENCE_S)
+        wait_until(lambda: len(calls) >= 3, "tokens that are fetched again")
         produce(doors.broker.bootstrap_servers, topic, 4)
         worker.wait(lambda w: len(w.notes.records) == 8, "what was written meanwhile")
         assert worker.consumer.membership().transitions == before
@@ -192,7 +192,7 @@ def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, cap
     errors: list[KafkaError] = []
     wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
     with doors.member(way, unique("group"), topic, **wrong) as worker:
-        wait_until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log", PATIENCE_S)
+        wait_until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log")
         # The line is written by the thread that connects, a moment before its member knows.
         worker.wait(lambda w: getattr(w.consumer.membership().last_error, "code", None) == 58, "the error in the view")
         assert worker.consumer.membership().state is MemberState.JOINING

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import KafkaError
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-PATIENCE_S = 20.0
 
 
 def test_warning_comes_before_the_fence(
@@ -23,18 +20,12 @@ def test_warning_comes_before_the_fence(
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "one-for-all")
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
-    deadline = time.monotonic() + PATIENCE_S
     with Consumer(config) as first, Consumer(config) as second:
         first.subscribe([topic])
-        while not first.assignment() and time.monotonic() < deadline:
-            first.poll(0.1)
+        wait_until(first.assignment, "an assignment", between=lambda: first.poll(0.1))
         second.subscribe([topic])
         assert "CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID_POOL" in caplog.text
-        told = None
-        while told is None and time.monotonic() < deadline:
-            second.poll(0.05)
-            told = first.poll(0.05)
-        assert told is not None
+        told = wait_until(lambda: first.poll(0.05), "the end of the first", between=lambda: second.poll(0.05))
         error = told.error()
         assert error is not None
         assert error.code() == KafkaError.FENCED_INSTANCE_ID

@@ -22,10 +22,10 @@ from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 30.0
 #: Of the session's six seconds. With its pauses doubling from 0.1 s on a client tries after 3.1 s, and after 6.3 s.
 CUT_S = 4.0
 CLASSIC_HEARTBEAT = 12

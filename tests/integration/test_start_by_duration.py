@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from time import monotonic, time
+from time import time
 
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 DAY_S = 86_400
 #: How old the records of a topic are, in days.
 AGES = (5.0, 3.0, 0.5, 0.25)
@@ -61,12 +61,13 @@ def consumer_of(broker: Broker, protocol: str = "consumer", reset: str = "by_dur
 def taken(consumer: Consumer, count: int) -> list[Message]:
     """So many records."""
     found: list[Message] = []
-    give_up_at = monotonic() + PATIENCE_S
-    while len(found) < count:
-        assert monotonic() < give_up_at, [(one.partition(), one.offset()) for one in found]
+
+    def consume() -> None:
         for message in consumer.consume(count - len(found), 0.2):
             assert message.error() is None, message.error()
             found.append(message)
+
+    wait_until(lambda: len(found) == count, f"{count} records", between=consume, seen=lambda: places(found))
     return found
 
 

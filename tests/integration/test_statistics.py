@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 20.0
 RECORDS = 1000
 #: What exporters plot.
 FIELDS = (
@@ -50,23 +49,25 @@ class Told:
     def records(self, count: int) -> confluent_kafka.Message:
         """Poll so many records; the last one."""
         self.consumer.resume(self.consumer.assignment())
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+        messages: list[confluent_kafka.Message] = []
+
+        def poll() -> None:
             message = self.consumer.poll(0.1)
             if message is not None and message.error() is None:
-                count -= 1
-                if count == 0:
-                    self.consumer.pause(self.consumer.assignment())
-                    return message
-        raise AssertionError("the records did not come")
+                messages.append(message)
+
+        wait_until(lambda: len(messages) == count, f"{count} records", between=poll)
+        self.consumer.pause(self.consumer.assignment())
+        return messages[-1]
 
     def document(self) -> dict[str, Any]:
         """What is told from now on: the third one, for what librdkafka had written before is out of date."""
         self.latest.clear()
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self.latest) < 3:
-            assert time.monotonic() < deadline, "no statistics came"
+
+        def poll() -> None:
             assert self.consumer.poll(0.05) is None
+
+        wait_until(lambda: len(self.latest) >= 3, "statistics", between=poll)
         found: dict[str, Any] = json.loads(self.latest[-1])
         return found
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from consumer_membership import Consumer
+from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.telemetry import Receiver, receiver
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 120.0
 PREFIX = "org.apache.kafka.consumer."
 RECORDS = 100
 TOTALS = (
@@ -57,14 +57,6 @@ def member(metrics: Receiver, client_id: str, topic: str, *, is_subscribed: bool
     return consumer
 
 
-def poll_until(consumer: Consumer, is_so: Callable[[], bool]) -> None:
-    """Poll until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        consumer.poll(0.02)
-
-
 def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
     """As one client instance, with group and member: partitions, rebalances, heartbeats, commits; and at its end."""
     client_id = unique("client")
@@ -74,8 +66,12 @@ def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
             read += consumer.poll(PATIENCE_S) is not None
         consumer.commit(asynchronous=False)
         name = (f"{PREFIX}coordinator.commit.total",)
-        poll_until(consumer, lambda: any(one.values.get(name, 0.0) >= 1 for one in metrics.pushes(client_id)))
-        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 5)
+        poll_until(
+            lambda: any(one.values.get(name, 0.0) >= 1 for one in metrics.pushes(client_id)),
+            "a push with the figure",
+            consumer,
+        )
+        poll_until(lambda: len(metrics.pushes(client_id)) >= 5, "five pushes", consumer)
         view = consumer.membership()
     *others, last = metrics.pushes(client_id)
     assert (last.is_last, {one.is_last for one in others}) == (True, {False})
@@ -110,7 +106,11 @@ def test_classic_member_pushes_its_joins_and_syncs(metrics: Receiver, topic: str
     client_id = unique("client")
     names = [f"{PREFIX}coordinator.{of}.{end}" for of in ("join", "sync") for end in ("rate", "time.avg", "time.max")]
     with member(metrics, client_id, topic, group_protocol="classic") as consumer:
-        poll_until(consumer, lambda: len(consumer.assignment()) == 2 and len(metrics.pushes(client_id)) >= 3)
+        poll_until(
+            lambda: len(consumer.assignment()) == 2 and len(metrics.pushes(client_id)) >= 3,
+            "two partitions and three pushes",
+            consumer,
+        )
         pushed = metrics.pushes(client_id)
     assert all(pushed[-1].values[name,] > 0.0 for name in names)
     for of in ("join", "sync"):
@@ -124,8 +124,8 @@ def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str)
         member(metrics, silent, topic, enable_metrics_push=False) as quiet,
         member(metrics, other, topic) as consumer,
     ):
-        poll_until(quiet, lambda: len(quiet.assignment()) == 2)
-        poll_until(consumer, lambda: len(metrics.pushes(other)) >= 5)
+        poll_until(lambda: len(quiet.assignment()) == 2, "two partitions", quiet)
+        poll_until(lambda: len(metrics.pushes(other)) >= 5, "five pushes of the other", consumer)
     assert metrics.pushes(silent) == []
 
 
@@ -140,7 +140,7 @@ def test_consumer_that_assigns_by_hand_pushes_once_it_has_committed(metrics: Rec
             one.assign([TopicPartition(topic, number, 0) for number in range(2)])
             assert one.poll(PATIENCE_S) is not None
         consumer.commit(asynchronous=False)
-        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 3)
+        poll_until(lambda: len(metrics.pushes(client_id)) >= 3, "three pushes", consumer)
     records = (f"{PREFIX}fetch.manager.records.consumed.total",)
     assert sum(one.values.get(records, 0.0) for one in metrics.pushes(client_id)) >= 1.0
     assert metrics.pushes(quiet_id) == []
@@ -150,10 +150,14 @@ def test_changed_subscription_is_followed(metrics: Receiver, topic: str) -> None
     """The broker refuses what is pushed under the old one; then only what is wanted comes, as the same client."""
     client_id, name = unique("client"), f"{PREFIX}coordinator.assigned"
     with member(metrics, client_id, topic) as consumer:
-        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 2)
+        poll_until(lambda: len(metrics.pushes(client_id)) >= 2, "two pushes", consumer)
         metrics.subscribe("consumers", name, 200)
         try:
-            poll_until(consumer, lambda: set(metrics.pushes(client_id)[-1].values) == {(f"{name}.partitions",)})
+            poll_until(
+                lambda: set(metrics.pushes(client_id)[-1].values) == {(f"{name}.partitions",)},
+                "a push of what was asked for alone",
+                consumer,
+            )
         finally:
             metrics.subscribe("consumers", PREFIX, 200)
     assert len({one.instance_id for one in metrics.pushes(client_id)}) == 1

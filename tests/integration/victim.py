@@ -15,11 +15,10 @@ from typing import IO, Any, Self
 import psutil
 
 from tests.integration.nursery import NURSERY, Descriptor
-from tests.integration.worker import PATIENCE_S
 from tests.support import victim
 from tests.support.recordings import assert_all_replay
 from tests.support.victim import Lifetime, Order, Point
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def _live(life: Lifetime, orders: Descriptor, reports: Descriptor, log: Descriptor) -> None:
@@ -209,9 +208,13 @@ class Victim:
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
-        with self.changed:
-            self.changed.wait_for(lambda: condition(self.account) or self._has_ended, PATIENCE_S)
-            assert condition(self.account), f"{what}: not within {PATIENCE_S} s; {self}"
+
+        def is_so() -> bool:
+            met = condition(self.account)
+            assert met or not self._has_ended, f"{what}: not before its end; {self}"
+            return met
+
+        wait_until(is_so, what, changed=self.changed, seen=lambda: self)
 
     def settled(self, count: int) -> frozenset[int]:
         """Wait until it is STABLE and owns this many partitions; which."""

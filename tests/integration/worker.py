@@ -14,9 +14,7 @@ from consumer_membership import Consumer
 from consumer_membership.clients.consumer import Membership
 from consumer_membership.membership.states import MemberState
 from tests.support.recordings import assert_consumer_replays
-
-#: Generous: a bound against hanging, not a measurement.
-PATIENCE_S = 60.0
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @dataclass(slots=True)
@@ -105,11 +103,11 @@ class Worker:
 
     def wait(self, condition: Callable[[Worker], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
-        with self.changed:
-            met = self.changed.wait_for(lambda: condition(self), PATIENCE_S)
-        assert met, (
-            f"{what}: not within {PATIENCE_S} s; {len(self.notes.records)} records here; {self.consumer.membership()}; "
-            f"{self.notes.calls[-5:]}"
+        wait_until(
+            lambda: condition(self),
+            what,
+            changed=self.changed,
+            seen=lambda: (len(self.notes.records), self.consumer.membership(), self.notes.calls[-5:]),
         )
 
     def settled(self, count: int) -> None:

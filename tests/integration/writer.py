@@ -8,7 +8,7 @@ from typing import Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.integration.partners import PATIENCE_S
+from tests.integration.partners import PARTNERS_S
 
 PARTITIONS = 12
 #: A record every so often: all the while, without keeping a machine busy with nothing else.
@@ -32,7 +32,7 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(PARTNERS_S)
 
     def stop(self) -> Counter[int]:
         """How many records each partition has, all of them acknowledged."""
@@ -49,7 +49,7 @@ class Writer:
             )
             self._producer.poll(0)
             number += 1
-        self._producer.flush(PATIENCE_S)
+        self._producer.flush(PARTNERS_S)
 
     def _acknowledged(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

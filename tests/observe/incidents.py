@@ -13,15 +13,14 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AclBindingFilter, AclOperation, AdminClient, NewPartitions, ResourceType
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.observe.findings import Cause
 from tests.support.acls import forbid
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 60.0
 RAW, OURS = RawConsumer, Consumer
 #: What is done between two looks at the group: by then something has happened.
 Between = Callable[[], object]
@@ -97,8 +96,12 @@ class Application:
 
     def has(self, count: int) -> Self:
         """As soon as it has so many partitions."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.assigned) == count, PATIENCE_S), self.assigned
+        wait_until(
+            lambda: len(self.assigned) == count,
+            f"{count} partitions",
+            changed=self._changed,
+            seen=lambda: self.assigned,
+        )
         return self
 
     def freeze(self) -> None:
@@ -146,7 +149,7 @@ class Stage:
             found = self.admin.survey(group, in_depth=False).group
             return found is not None and is_so(found)
 
-        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(described)
+        wait_until(described, "the state of the group", seen=lambda: self.admin.survey(group, in_depth=False).group)
 
     def settled(self, group: str, members: int) -> None:
         """Wait until the group is at rest with so many members."""
@@ -154,9 +157,7 @@ class Stage:
 
     def caught_up(self, group: str) -> None:
         """Wait until everything is committed."""
-        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(
-            lambda: self.admin.describe(group).lag == 0
-        )
+        wait_until(lambda: self.admin.describe(group).lag == 0, "everything committed")
 
 
 Made = Callable[[Stage, str], AbstractContextManager[Between]]
@@ -443,9 +444,7 @@ def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, p
 
     def go_on() -> None:
         stage.write(topic)
-        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(
-            lambda: stage.admin.describe(group).partitions[1].lag == 0
-        )
+        wait_until(lambda: stage.admin.describe(group).partitions[1].lag == 0, "the other partition's end")
 
     return go_on
 

@@ -19,7 +19,6 @@ from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyspark
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
@@ -31,6 +30,7 @@ from tests.conftest import QUICK_JAVA
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.network import Host
 from tests.support.newest_pyspark import connect_libraries
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Before a master: a server of Spark Connect with this master, and a session of it.
@@ -47,15 +47,10 @@ _OF_A_DRIVER: Mapping[str, str] = {
     "spark.log.level": "OFF",
 }
 #: A session takes a minute to start on a busy machine.
-PATIENCE_S = 150.0
+SPARK_S = 150.0
 
 AskedT = ParamSpec("AskedT")
 AnswerT = TypeVar("AnswerT")
-
-
-def until(is_so: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
 
 
 class Ground:
@@ -168,7 +163,11 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
             start_new_session=True,
         )
         try:
-            until(lambda: "server started at" in log.read_text() or process.poll() is not None)
+            wait_until(
+                lambda: "server started at" in log.read_text() or process.poll() is not None,
+                "the server of Spark Connect",
+                SPARK_S,
+            )
             assert process.poll() is None, log.read_text()
             yield f"sc://127.0.0.1:{port}"
         finally:
@@ -203,7 +202,7 @@ class SessionProcess:
     ) -> AnswerT:
         """What the function of a module says there, called with the session and these."""
         self._here.send((function, asked, named))
-        assert self._here.poll(PATIENCE_S), f"no answer to {function.__name__}"
+        assert self._here.poll(SPARK_S), f"no answer to {function.__name__}"
         is_good, answer = self._here.recv()
         assert is_good, answer
         return cast("AnswerT", answer)
@@ -216,7 +215,7 @@ class SessionProcess:
     def close(self) -> None:
         """End it, with whatever still runs there."""
         self._here.close()
-        self._process.join(PATIENCE_S)
+        self._process.join(SPARK_S)
         self._process.kill()
         self._process.join()
         self._process.close()
@@ -325,7 +324,7 @@ def reported(_: SparkSession, /, group: str) -> tuple[MemberProgress, ...]:
     return _runs[group].progress()
 
 
-def stopped(_: SparkSession, /, group: str, timeout_s: float = PATIENCE_S) -> RunResult | None:
+def stopped(_: SparkSession, /, group: str, timeout_s: float = SPARK_S) -> RunResult | None:
     """What a run did that is stopped now; None if that takes longer."""
     return _runs[group].stop(timeout_s)
 

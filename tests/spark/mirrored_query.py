@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from time import monotonic, sleep
 
 from consumer_membership.spark import OffsetMirror
-from tests.spark.clusters import session_of
-
-_PATIENCE_S = 90.0
+from tests.spark.clusters import SPARK_S, session_of
+from tests.support.waiting import wait_until
 
 
 def _say_when(mirror: OffsetMirror, count: int) -> None:
-    ends = monotonic() + _PATIENCE_S
-    while sum(mirror.state("mirrored").committed.values()) < count:
-        sleep(0.05)
-        assert monotonic() < ends, mirror.state("mirrored")
+    wait_until(
+        lambda: sum(mirror.state("mirrored").committed.values()) >= count,
+        f"{count} committed records",
+        SPARK_S,
+        seen=lambda: mirror.state("mirrored"),
+    )
     committed = mirror.state("mirrored").committed
     print(json.dumps({f"{topic}-{number}": offset for (topic, number), offset in committed.items()}), flush=True)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Message
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.spark import SinkContext
 from consumer_membership.spark.control import MemberProgress
+from tests.support.waiting import wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,12 @@ class Overdue:
     def __call__(self, _: Sequence[Message], context: SinkContext) -> None:
         """Wait until the broker shows the static member as away."""
         admin = GroupAdmin({"bootstrap.servers": self.servers})
-        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
+        wait_until(
             lambda: any(
                 (member.instance_id, member.epoch) == (context.instance_id, -2)
                 for member in admin.describe(context.group).group.members
-            )
+            ),
+            "a member that is away",
         )
 
 

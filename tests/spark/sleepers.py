@@ -47,10 +47,11 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.types import OffsetAndMetadata
-from tests.spark.clusters import PATIENCE_S, session_of, until
+from tests.spark.clusters import SPARK_S, session_of
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
+from tests.support.waiting import wait_until
 
 SINKS = ("parquet", "postgres", "kafka")
 WAYS = ("run", "drain", "member_task")
@@ -189,7 +190,7 @@ class Topic:
         consumer.subscribe([self._name])
         try:
             while True:
-                message = consumer.poll(PATIENCE_S)
+                message = consumer.poll(SPARK_S)
                 assert message is not None, "no answer from the topic"
                 if message.error() is not None:
                     return found
@@ -250,9 +251,9 @@ class Work:
                 with run(self._spark, *asked, 2, batch_size=BATCH, show_progress=False) as handle:
                     while handle.is_running and not self._is_over.wait(0.1):
                         handle.wait(0.0)
-                    assert handle.stop(PATIENCE_S) is not None
+                    assert handle.stop(SPARK_S) is not None
             case "drain":
-                drain(self._spark, *asked, 2, batch_size=BATCH, show_progress=False, timeout_s=PATIENCE_S)
+                drain(self._spark, *asked, 2, batch_size=BATCH, show_progress=False, timeout_s=SPARK_S)
             case _:
                 config, topics, group, sink = asked
                 task = member_task(config, topics, sink, group=group, batch_size=BATCH)
@@ -298,20 +299,22 @@ def slept(spark: SparkSession, broker: Broker, conninfo: str, folder: Path, cour
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(work.do)
         try:
-            until(lambda: done.done() or len(sink.pids(3)) == 2)
+            wait_until(lambda: done.done() or len(sink.pids(3)) == 2, "three records of each of two tasks", SPARK_S)
             sleepers = {instance: pid for instance, pid in sink.pids(3).items() if instance < course.asleep}
             assert len(sleepers) == course.asleep, f"the work ended before anybody slept: {outcome(done)}"
             began = time.monotonic()
             with asleep(list(sleepers.values())):
                 away = {f"{work.group}-{instance}" for instance in sleepers}
-                until(lambda: not away & work.members())
+                wait_until(lambda: not away & work.members(), "the end of the sleepers' membership", SPARK_S)
                 work.more()
-                until(lambda: time.monotonic() - began >= course.sessions * SESSION_S)
+                wait_until(
+                    lambda: time.monotonic() - began >= course.sessions * SESSION_S, "the end of the sessions", SPARK_S
+                )
             if course.way == "run":
-                until(lambda: done.done() or work.is_committed)
+                wait_until(lambda: done.done() or work.is_committed, "everything committed", SPARK_S)
         finally:
             work.end()
-        done.result(PATIENCE_S)
+        done.result(SPARK_S)
     return judged(work.expected(), target.written(), sink.attempts())
 
 

@@ -14,11 +14,11 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.board import Board, BoardLink
 from consumer_membership.spark.control import Order
 from consumer_membership.spark.plan import MemberPlan, planned
-from tests.spark.clusters import until
 from tests.spark.recorders import progress
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -41,10 +41,10 @@ def test_tasks_say_how_far_they_are(board: Board) -> None:
     """The latest of each, by instance."""
     with closing(BoardLink(board.plan, 1)) as one, closing(BoardLink(board.plan, 0)) as two:
         one.report(progress(1, 5, 10))
-        until(lambda: board.progress() == (progress(1, 5, 10),))
+        wait_until(lambda: board.progress() == (progress(1, 5, 10),), "the report")
         one.report(progress(1, 5, 20))
         two.report(progress(0, 6, 7))
-        until(lambda: board.progress() == (progress(0, 6, 7), progress(1, 5, 20)))
+        wait_until(lambda: board.progress() == (progress(0, 6, 7), progress(1, 5, 20)), "reports of both members")
         assert (one.order, two.order) == (None, None)
 
 
@@ -52,17 +52,17 @@ def test_order_reaches_every_task(board: Board) -> None:
     """Those too that come later; nobody takes it for an early end."""
     with closing(BoardLink(board.plan, 0)) as early:
         board.stop()
-        until(lambda: early.order is Order.STOP)
+        wait_until(lambda: early.order is Order.STOP, "the order to stop")
         assert early.cut_short is None
     with closing(BoardLink(board.plan, 1)) as late:
-        until(lambda: late.order is Order.STOP)
+        wait_until(lambda: late.order is Order.STOP, "the order to stop")
 
 
 def test_client_that_is_gone_stops_its_tasks(board: Board) -> None:
     """Its number stands still."""
     with closing(BoardLink(board.plan, 0, gone_after_s=2.0)) as task:
         board.close()
-        until(lambda: task.order is Order.STOP)
+        wait_until(lambda: task.order is Order.STOP, "the order to stop")
 
 
 def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
@@ -71,8 +71,8 @@ def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
     with closing(BoardLink(earlier, 0, gone_after_s=3.0)) as old, closing(BoardLink(board.plan, 1)) as new:
         old.report(progress(0, 1, 99))
         new.report(progress(1, 5, 10))
-        until(lambda: old.order is Order.STOP)
-        until(lambda: board.progress() == (progress(1, 5, 10),))
+        wait_until(lambda: old.order is Order.STOP, "the order to stop")
+        wait_until(lambda: board.progress() == (progress(1, 5, 10),), "the newer report")
         assert new.order is None
 
 
@@ -81,7 +81,7 @@ def test_report_that_is_too_long_goes_without_its_partitions(board: Board) -> No
     many = replace(progress(0, 1, 5), owned=tuple(("t", number) for number in range(2_000)))
     with closing(BoardLink(board.plan, 0)) as link:
         link.report(many)
-        until(lambda: board.progress() == (replace(many, owned=()),))
+        wait_until(lambda: board.progress() == (replace(many, owned=()),), "the report's beginning")
 
 
 def test_client_that_may_not_leave_word_is_told_where(broker_pool: RunBrokers) -> None:

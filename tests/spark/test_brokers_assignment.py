@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, TransportError
@@ -15,6 +14,7 @@ from consumer_membership.spark.plan import MemberPlan, planned
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -34,8 +34,9 @@ def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
     asked = ConfigResource(ConfigResource.Type.GROUP, plan.group)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     # Altered is what the controller has written; the broker shows it a moment later.
-    again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
-    again(lambda: admin.describe_configs([asked])[asked].result(30)[INTERVAL_KEY].value == "0")
+    wait_until(
+        lambda: admin.describe_configs([asked])[asked].result(30)[INTERVAL_KEY].value == "0", "the setting of the group"
+    )
 
 
 def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: RunBrokers) -> None:
@@ -56,8 +57,7 @@ def test_missing_right_is_named(kafka_broker: BrokerFactory) -> None:
             return "uthoriz" in str(refused) and "grant ALTER_CONFIGS on the group" in str(refused)
         return False
 
-    again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
-    assert again(is_refused)
+    wait_until(is_refused, "a refusal")
 
 
 def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.brokers import ends_now
 from consumer_membership.spark.plan import planned
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -30,5 +30,4 @@ def test_ends_are_those_that_a_reader_can_reach(kafka: Broker) -> None:
     assert (ends("read_committed"), ends("read_uncommitted")) == ([0, 0], [1, 0])
     producer.abort_transaction()
     # The marker is written after the call returns.
-    again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
-    again(lambda: (ends("read_committed"), ends("read_uncommitted")) == ([2, 0], [2, 0]))
+    wait_until(lambda: (ends("read_committed"), ends("read_uncommitted")) == ([2, 0], [2, 0]), "the marker")

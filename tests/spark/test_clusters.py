@@ -18,8 +18,8 @@ from confluent_kafka import Message
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark import SinkContext
 from tests.spark.clusters import (
-    PATIENCE_S,
     ROOT,
+    SPARK_S,
     Ground,
     Here,
     SessionProcess,
@@ -30,10 +30,10 @@ from tests.spark.clusters import (
     given_by_partition,
     reported,
     stopped,
-    until,
 )
 from tests.spark.recorders import Killer, Recorder, executor_above
 from tests.support.kafka import produce
+from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -81,10 +81,14 @@ def test_run_goes_on_until_it_is_stopped(cluster: SessionProcess, ground: Ground
         return sum(member.records for member in cluster.ask(reported, ground.group))
 
     with a_run(cluster, ground, recorder):
-        until(lambda: given() == RECORDS)
-        until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
+        wait_until(lambda: given() == RECORDS, "all records", SPARK_S)
+        wait_until(
+            lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2],
+            "two partitions with each member",
+            SPARK_S,
+        )
         produce(ground.bootstrap, ground.topic, 400)
-        until(lambda: given() == RECORDS + 400)
+        wait_until(lambda: given() == RECORDS + 400, "400 more records", SPARK_S)
         result = cluster.ask(stopped, ground.group)
     assert result is not None
     assert (result.records, len({call.pid for call in recorder.given()})) == (RECORDS + 400, 2)
@@ -111,8 +115,12 @@ def test_process_that_is_told_to_end_is_replaced(
 ) -> None:
     """SIGTERM, as from a machine that shuts down: its member leaves in good order, and another comes."""
     with a_run(cluster, ground, recorder):
-        until(lambda: len(recorder.counts()) == RECORDS)
-        until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
+        wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
+        wait_until(
+            lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2],
+            "two partitions with each member",
+            SPARK_S,
+        )
         ended = cluster.ask(reported, ground.group)[0]
         os.kill(ended.pid if victim == "worker" else executor_above(ended.pid), signal.SIGTERM)
 
@@ -120,9 +128,9 @@ def test_process_that_is_told_to_end_is_replaced(
             now = cluster.ask(reported, ground.group)
             return now[0].attempt > ended.attempt and [len(member.owned) for member in now] == [2, 2]
 
-        until(is_replaced)
+        wait_until(is_replaced, "another process", SPARK_S)
         produce(ground.bootstrap, ground.topic, 400)
-        until(lambda: len(recorder.counts()) == RECORDS + 400)
+        wait_until(lambda: len(recorder.counts()) == RECORDS + 400, "400 more records", SPARK_S)
         assert cluster.ask(stopped, ground.group) is not None
     assert set(recorder.counts().values()) == {1}
     assert ground.members() == []
@@ -140,7 +148,7 @@ class DiesLate:
             (self.folder / "waits").touch(exist_ok=False)
         except FileExistsError:
             return
-        until((self.folder / "stopping").exists)
+        wait_until((self.folder / "stopping").exists, "the stop", SPARK_S)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -149,7 +157,7 @@ def test_task_that_dies_while_its_run_is_stopped_leaves_nobody(
 ) -> None:
     """Its replacement is told to stop before it joins; what the dead one left in the group is cleared away."""
     with a_run(cluster, ground, DiesLate(tmp_path)):
-        until((tmp_path / "waits").exists)
+        wait_until((tmp_path / "waits").exists, "a sink that waits", SPARK_S)
         assert cluster.ask(stopped, ground.group, 0.1) is None
         (tmp_path / "stopping").touch()
         assert cluster.ask(stopped, ground.group) is not None
@@ -187,7 +195,7 @@ class Application:
 
     def ended(self) -> int:
         """Its exit code."""
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(SPARK_S)
 
     def close(self) -> None:
         """End whatever is left of it."""
@@ -201,7 +209,7 @@ class Application:
 
 def until_nobody_is_left(ground: Ground) -> None:
     """Return when nobody is left in the group: long before a session of 45 s ends."""
-    until(lambda: not ground.members(), 20)
+    wait_until(lambda: not ground.members(), "a group without members", SOONER_THAN_A_SESSION_S)
 
 
 def test_interrupt_finishes_the_batch_and_leaves(ground: Ground, recorder: Recorder) -> None:

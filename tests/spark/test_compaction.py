@@ -20,9 +20,9 @@ from tests.support.compaction import (
     offsets_left,
     produce_segments,
     produce_transactions,
-    until_compacted,
 )
 from tests.support.kafka import unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -51,11 +51,11 @@ def a_compacted_topic(bootstrap: str) -> str:
         next_ms = produce_segments(bootstrap, topic, NOTHING, [["n"]], next_ms)
         return offset_since(bootstrap, topic, NOTHING, now_ms - 10_000) == 2
 
-    until_compacted(is_without_marker)
-    until_compacted(lambda: offsets_left(bootstrap, topic, GAPS) == [1, 3, 4])
-    until_compacted(lambda: offsets_left(bootstrap, topic, NO_TAIL) == [0, 3, 4])
+    wait_until(is_without_marker, "the compaction")
+    wait_until(lambda: offsets_left(bootstrap, topic, GAPS) == [1, 3, 4], "the compaction")
+    wait_until(lambda: offsets_left(bootstrap, topic, NO_TAIL) == [0, 3, 4], "the compaction")
     # The second transaction's record, the last one but one, and the last one, whose segment is never cleaned.
-    until_compacted(lambda: len(offsets_left(bootstrap, topic, NOTHING)) == 3)
+    wait_until(lambda: len(offsets_left(bootstrap, topic, NOTHING)) == 3, "the compaction")
     return topic
 
 

@@ -19,6 +19,7 @@ from consumer_membership.errors import DrainError, SinkError
 from consumer_membership.spark import check, read_group, register
 from tests.spark.clusters import (
     CONNECT,
+    SPARK_S,
     Ground,
     SessionProcess,
     a_connect_server,
@@ -28,11 +29,11 @@ from tests.spark.clusters import (
     reported,
     started,
     stopped,
-    until,
 )
 from tests.spark.recorders import Recorder
 from tests.spark.source.beside import OURS, batch_rows
 from tests.support.kafka import produce
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +146,7 @@ def test_drain_that_takes_too_long_is_interrupted(kafka: Broker, session: Sessio
     ground = Ground(kafka, 2, 10)
     kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Slow(tmp_path), timeout_s=8.0)
     assert (kind, "not drained within 8.0 s" in text) == ("DrainError", True)
-    until(lambda: ground.members() == [])
+    wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
     assert session.ask(read, ground.config, ground.topic, ground.group) == 10
 
 
@@ -153,9 +154,15 @@ def test_run_goes_on_until_it_is_stopped(kafka: Broker, session: SessionProcess,
     """Its members say how far they are, take what comes later, and end in good order."""
     ground, recorder = Ground(kafka, 4, 400), Recorder(tmp_path)
     with a_run(session, ground, recorder):
-        until(lambda: [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2])
+        wait_until(
+            lambda: [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2],
+            "two partitions with each member",
+            SPARK_S,
+        )
         produce(ground.bootstrap, ground.topic, 400)
-        until(lambda: sum(member.records for member in session.ask(reported, ground.group)) == 800)
+        wait_until(
+            lambda: sum(member.records for member in session.ask(reported, ground.group)) == 800, "all records", SPARK_S
+        )
         result = session.ask(stopped, ground.group)
     assert result is not None
     assert (result.records, len(result.members)) == (800, 2)
@@ -166,9 +173,9 @@ def test_run_that_is_cancelled_leaves_nobody(kafka: Broker, session: SessionProc
     """By its tag, whatever its tasks are at."""
     ground = Ground(kafka, 2, 10)
     with a_run(session, ground, Slow(tmp_path)):
-        until(lambda: any(tmp_path.glob("began-*")))
+        wait_until(lambda: any(tmp_path.glob("began-*")), "the first batch", SPARK_S)
     # A task that is only just beginning hears of it when it has begun.
-    until(lambda: ground.members() == [])
+    wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
 
 
 def test_run_that_is_cancelled_at_once_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
@@ -185,9 +192,9 @@ def test_run_without_its_client_ends(kafka: Broker, tmp_path: Path) -> None:
     with a_connect_server(tmp_path, "local[2]") as server:
         with a_session(f"{CONNECT}{server}") as client:
             client.ask(started, ground.config, ground.topic, ground.group, recorder)
-            until(lambda: len(recorder.counts()) == 10)
+            wait_until(lambda: len(recorder.counts()) == 10, "all records", SPARK_S)
             client.kill()
-        until(lambda: ground.members() == [])
+        wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
     assert (set(recorder.counts().values()), ground.committed()) == ({1}, [5, 5])
 
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,20 +14,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
 from consumer_membership.spark.control import SILENT_MEMBER, ControlLink, ControlServer, Failure, MemberReports, Order
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
 from tests.spark.relay import Relay
-
-PATIENCE_S = 20.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds."""
-    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.01), retry=retry_if_not_result(bool))(condition)
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -43,33 +36,33 @@ def test_reports_reach_the_driver(server: ControlServer) -> None:
         one.report(progress(1, 5, 10))
         one.report(progress(1, 5, 20))
         two.report(progress(0, 6, 7))
-        until(lambda: server.progress() == (progress(0, 6, 7), progress(1, 5, 20)))
+        wait_until(lambda: server.progress() == (progress(0, 6, 7), progress(1, 5, 20)), "reports of both members")
         assert (one.order, two.order) == (None, None)
 
 
 def test_order_to_stop_reaches_everybody(server: ControlServer) -> None:
     """Those too that call after it."""
     with closing(ControlLink(server.address, 0, 1)) as early:
-        until(lambda: server.attempts() == {0: 1})
+        wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         server.stop()
-        until(lambda: early.order is Order.STOP)
+        wait_until(lambda: early.order is Order.STOP, "the order to stop")
         with closing(ControlLink(server.address, 1, 2)) as late:
-            until(lambda: late.order is Order.STOP)
+            wait_until(lambda: late.order is Order.STOP, "the order to stop")
 
 
 def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
     """Whichever calls first; the earlier one's reports count no more."""
     with closing(ControlLink(server.address, 0, 2)) as second:
-        until(lambda: server.attempts() == {0: 2})
+        wait_until(lambda: server.attempts() == {0: 2}, "the later attempt")
         assert not server.has_replacements
         with closing(ControlLink(server.address, 0, 1)) as first, closing(ControlLink(server.address, 0, 3)) as third:
-            until(lambda: first.order is Order.SUPERSEDED)
-            until(lambda: second.order is Order.SUPERSEDED)
+            wait_until(lambda: first.order is Order.SUPERSEDED, "the older attempt's end")
+            wait_until(lambda: second.order is Order.SUPERSEDED, "the second attempt's end")
             third.report(progress(0, 3, 30))
-            until(lambda: len(server.progress()) == 1)
+            wait_until(lambda: len(server.progress()) == 1, "one report")
             second.report(progress(0, 2, 20))
             second.fail("SinkError", "words")
-            until(lambda: len(server.failures()) == 1)
+            wait_until(lambda: len(server.failures()) == 1, "the failure")
             assert (server.progress(), server.has_replacements) == ((progress(0, 3, 30),), True)
             assert third.order is None
 
@@ -129,7 +122,7 @@ def test_reports_do_not_age_after_the_end() -> None:
     server = ControlServer("127.0.0.1", "127.0.0.1")
     with closing(server), closing(ControlLink(server.address, 0, 1)) as link:
         link.report(progress(0, 1, 10))
-        until(lambda: bool(server.progress()))
+        wait_until(lambda: bool(server.progress()), "a report")
     first = server.progress()[0].silent_s
     assert [one.silent_s for one in server.progress()] == [first]
 
@@ -138,16 +131,16 @@ def test_failure_is_told_with_its_place(server: ControlServer) -> None:
     """Whether it was the latest attempt's says who was replaced from outside the run."""
     with closing(ControlLink(server.address, 0, 7)) as link:
         link.fail("FencedError", "replaced")
-        until(lambda: bool(server.failures()))
+        wait_until(lambda: bool(server.failures()), "a failure")
     assert server.failures() == (Failure(instance=0, attempt=7, kind="FencedError", text="replaced", was_latest=True),)
 
 
 def test_end_of_the_driver_is_an_order_to_stop(server: ControlServer) -> None:
     """Killed, or hung up: the socket's end says so."""
     with closing(ControlLink(server.address, 0, 1)) as link:
-        until(lambda: server.attempts() == {0: 1})
+        wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         server.close()
-        until(lambda: link.order is Order.STOP)
+        wait_until(lambda: link.order is Order.STOP, "the order to stop")
         link.report(progress(0, 1, 1))
 
 
@@ -157,18 +150,18 @@ def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
         closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as link,
     ):
-        until(lambda: firewall.answered == 1)
+        wait_until(lambda: firewall.answered == 1, "the first answer")
         firewall.forget()
-        until(lambda: firewall.calls == 2)
+        wait_until(lambda: firewall.calls == 2, "the second call")
 
         def is_heard() -> bool:
             link.report(progress(0, 1, 7))
             return server.progress() == (progress(0, 1, 7),)
 
-        until(is_heard)
+        wait_until(is_heard, "the report")
         assert (link.order, server.has_replacements) == (None, False)
         server.stop()
-        until(lambda: link.order is Order.STOP)
+        wait_until(lambda: link.order is Order.STOP, "the order to stop")
         assert link.cut_short is None
 
 
@@ -178,10 +171,10 @@ def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: Contr
         closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as first,
     ):
-        until(lambda: firewall.answered == 1)
+        wait_until(lambda: firewall.answered == 1, "the first answer")
         firewall.forget()
         with closing(ControlLink(server.address, 0, 2)):
-            until(lambda: first.order is Order.SUPERSEDED)
+            wait_until(lambda: first.order is Order.SUPERSEDED, "the older attempt's end")
 
 
 def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer) -> None:
@@ -189,9 +182,9 @@ def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer
     with closing(Relay((server.address.host, server.address.port))) as firewall:
         address = replace(server.address, port=firewall.port)
         with closing(ControlLink(address, 0, 1, gone_after_s=0.1)) as link:
-            until(lambda: firewall.answered == 1)
+            wait_until(lambda: firewall.answered == 1, "the first answer")
             firewall.close()
-            until(lambda: link.order is Order.STOP)
+            wait_until(lambda: link.order is Order.STOP, "the order to stop")
             assert link.cut_short is not None
 
 
@@ -215,7 +208,7 @@ def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
     ):
         link.report(progress(0, 1, 7))
-        until(lambda: server.progress() == (progress(0, 1, 7),))
+        wait_until(lambda: server.progress() == (progress(0, 1, 7),), "the report")
     recorded = relay.passed("task")
     assert b'"attempt": 1' in recorded
     with closing(ControlLink(server.address, 0, 1)) as link:
@@ -229,7 +222,7 @@ def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
         assert answered.count(b"\n") <= 1
         # A line that the recorded attempt had replaced would have ended.
         link.report(progress(0, 1, 8))
-        until(lambda: server.progress() == (progress(0, 1, 8),))
+        wait_until(lambda: server.progress() == (progress(0, 1, 8),), "the newer report")
 
 
 def test_task_refuses_a_recorded_driver(server: ControlServer) -> None:
@@ -239,7 +232,7 @@ def test_task_refuses_a_recorded_driver(server: ControlServer) -> None:
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
     ):
         server.stop()
-        until(lambda: link.order is Order.STOP)
+        wait_until(lambda: link.order is Order.STOP, "the order to stop")
     recorded = relay.passed("driver")
     assert recorded.count(b"\n") == 3
     with closing(Impostor(recorded)) as impostor, pytest.raises(TransportError, match="not authentic"):
@@ -279,12 +272,12 @@ def test_injected_order_does_not_stop_a_task(server: ControlServer) -> None:
         closing(Relay((server.address.host, server.address.port))) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
     ):
-        until(lambda: server.attempts() == {0: 1})
+        wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         relay.inject(b'{"order": "stop"}\n' + b"0" * 64 + b' {"order": "stop"}\n')
-        until(lambda: relay.calls == 2)
+        wait_until(lambda: relay.calls == 2, "both calls")
         assert (link.order, link.cut_short) == (None, None)
         server.stop()
-        until(lambda: link.order is Order.STOP)
+        wait_until(lambda: link.order is Order.STOP, "the order to stop")
         assert link.cut_short is None
 
 
@@ -298,9 +291,9 @@ def test_altered_order_is_not_taken(server: ControlServer) -> None:
         closing(Relay((server.address.host, server.address.port), altered)) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
     ):
-        until(lambda: server.attempts() == {0: 1})
+        wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         server.stop()
-        until(lambda: link.order is not None)
+        wait_until(lambda: link.order is not None, "an order")
         assert (link.order, relay.calls) == (Order.STOP, 2)
 
 
@@ -314,13 +307,13 @@ def test_impostor_at_the_drivers_address_is_no_order_to_stop_at_once(server: Con
         closing(Relay((server.address.host, server.address.port), altered)) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
     ):
-        until(lambda: server.attempts() == {0: 1})
+        wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         relay.forget()
-        until(lambda: relay.calls == 4)
-        until(lambda: len(server.attempts()) == 1)
+        wait_until(lambda: relay.calls == 4, "four calls")
+        wait_until(lambda: len(server.attempts()) == 1, "one attempt")
         assert link.order is None
         server.stop()
-        until(lambda: link.order is Order.STOP)
+        wait_until(lambda: link.order is Order.STOP, "the order to stop")
         assert link.cut_short is None
 
 
@@ -330,10 +323,13 @@ def test_silent_connections_keep_no_task_away(server: ControlServer) -> None:
     with closing(crowd):
         crowd.expect("connected 1000")
         with closing(ControlLink(server.address, 0, 1)):
-            until(lambda: server.attempts() == {0: 1})
+            wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         serving = [thread for thread in threading.enumerate() if thread.name == "consumer-membership-task"]
         assert 1 <= len(serving) <= 130
-    until(lambda: not any(thread.name == "consumer-membership-task" for thread in threading.enumerate()))
+    wait_until(
+        lambda: not any(thread.name == "consumer-membership-task" for thread in threading.enumerate()),
+        "the end of the link's threads",
+    )
 
 
 def test_silent_connection_is_closed_after_the_time_for_a_handshake() -> None:
@@ -361,7 +357,7 @@ def test_driver_accepts_again_after_it_had_no_file_left() -> None:
             driver.say("release")
             with closing(calling.result(PATIENCE_S)) as link:
                 driver.say("stop")
-                until(lambda: link.order is Order.STOP)
+                wait_until(lambda: link.order is Order.STOP, "the order to stop")
         assert driver.expect("warnings") == "warnings 1"
 
 
@@ -403,7 +399,7 @@ def test_driver_that_encrypts_elsewhere_gets_no_texts() -> None:
         closing(ControlLink(replace(server.address, port=relay.port), 0, 7)) as link,
     ):
         link.fail("SinkError", "customer 4711")
-        until(lambda: bool(server.failures()))
+        wait_until(lambda: bool(server.failures()), "the failure")
         assert [(one.kind, one.text) for one in server.failures()] == [("SinkError", "")]
         assert b"4711" not in relay.passed("task")
 
@@ -421,7 +417,7 @@ def test_server_ends_with_its_threads() -> None:
     before = set(threading.enumerate())
     server = ControlServer("127.0.0.1", "127.0.0.1")
     link = ControlLink(server.address, 0, 1)
-    until(lambda: server.attempts() == {0: 1})
+    wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
     server.close()
     link.close()
-    until(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: set(threading.enumerate()) <= before, "the end of all threads")

@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.diagnosis import examination
@@ -28,12 +27,13 @@ from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Sev
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.doctor import check
 from consumer_membership.spark.sinks import KafkaSink, ParquetSink
-from tests.integration.worker import PATIENCE_S, Worker
+from tests.integration.worker import Worker
 from tests.spark.diagnosis.builders import one, subjects
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import CLASSIC_ONLY
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -318,13 +318,11 @@ def test_missing_rights_are_named(kafka_broker: BrokerFactory) -> None:
         return {finding.subject: finding.found for finding in found if finding.severity is ERROR}
 
     # The broker goes by a new rule a moment after it took it.
-    until_it_is_so = Retrying(
-        retry=retry_if_not_result(lambda said: said == expected),
-        wait=wait_fixed(0.1),
-        stop=stop_after_delay(PATIENCE_S),
-        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    wait_until(
+        lambda: [refused(closed), refused(blind)] == expected,
+        f"{expected}",
+        seen=lambda: [refused(closed), refused(blind)],
     )
-    assert until_it_is_so(lambda: [refused(closed), refused(blind)]) == expected
     remedy = one(asked(broker, [unread], closed), f"group {closed}").remedy
     assert f"--operation READ --operation DESCRIBE --group {closed}" in remedy
 

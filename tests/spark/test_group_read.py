@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread
@@ -19,7 +19,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.errors import ConfigurationError, FencedError, GroupError, TransportError, UseError
@@ -31,9 +30,9 @@ from tests.support.compaction import (
     create_compacted_topic,
     offsets_left,
     produce_segments,
-    until_compacted,
 )
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,11 +70,6 @@ def members(kafka: Broker, group: str) -> int:
     """How many members the group has."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     return len(admin.describe_consumer_groups([group], request_timeout=20)[group].result().members)
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    """Return when it is so; bounded."""
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(30))(is_so)
 
 
 def values(frame: DataFrame) -> list[bytes]:
@@ -240,7 +234,7 @@ def test_transactions_end_the_read_before_the_first_open_one(kafka: Broker, spar
     begin(b"aborted")
     producer.abort_transaction(20)
     # The markers are written after the call returns.
-    wait_for(lambda: stable_end(kafka, topic) == 4)
+    wait_until(lambda: stable_end(kafka, topic) == 4, "the last stable offset")
     with read_group(spark, config(kafka), [topic], group) as frame:
         assert values(frame) == [b"committed"]
     assert committed(kafka, group, topic) == [4]
@@ -250,7 +244,7 @@ def test_transactions_end_the_read_before_the_first_open_one(kafka: Broker, spar
     with read_group(spark, config(kafka, isolation_level="read_uncommitted"), [topic], unique("group")) as frame:
         assert values(frame) == [b"aborted", b"committed", b"open"]
     producer.commit_transaction(20)
-    wait_for(lambda: stable_end(kafka, topic) == 6)
+    wait_until(lambda: stable_end(kafka, topic) == 6, "the last stable offset")
     with read_group(spark, config(kafka), [topic], group) as frame:
         assert values(frame) == [b"open"]
 
@@ -291,7 +285,7 @@ def test_compacted_partition_is_read_to_its_end(kafka_broker: BrokerFactory, spa
     kafka = kafka_broker(properties=EAGER_CLEANER)
     topic, group = create_compacted_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce_segments(kafka.bootstrap_servers, topic, 0, [["a", "b", "a"], ["a"], ["c"]], MOMENT_MS)
-    until_compacted(lambda: offsets_left(kafka.bootstrap_servers, topic) == [1, 3, 4])
+    wait_until(lambda: offsets_left(kafka.bootstrap_servers, topic) == [1, 3, 4], "the compaction")
     with read_group(spark, config(kafka), [topic], unique("group")) as frame:
         assert sorted(row.offset for row in frame.select("offset").collect()) == [1, 3, 4]
     with read_group(spark, config(kafka), [topic], group, until={(topic, 0): 3}) as frame:
@@ -401,7 +395,7 @@ def test_other_members_keep_their_partitions(kafka: Broker, spark: SparkSession)
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 4), unique("group")
     produce(kafka.bootstrap_servers, topic, 40)
     with polling(kafka, group, topic) as other:
-        wait_for(lambda: len(other.membership().owned) == 4)
+        wait_until(lambda: len(other.membership().owned) == 4, "four partitions")
         read = read_group(spark, config(kafka), [topic], group)
         with read as frame:
             mine = {each.partition for each in read.ranges}
@@ -419,7 +413,7 @@ def test_partition_that_was_revoked_meanwhile_fails_the_commit(kafka: Broker, sp
     read = read_group(spark, config(kafka), [topic], group)
     try:
         with polling(kafka, group, topic) as other:
-            wait_for(lambda: len(other.membership().owned) == 1)
+            wait_until(lambda: len(other.membership().owned) == 1, "one partition")
             (_, lost) = next(iter(other.membership().owned))
             with pytest.raises(FencedError, match=rf"lost {topic}\[{lost}\] while it was read: nothing was committed"):
                 read.commit()
@@ -446,7 +440,7 @@ def test_group_without_a_free_partition_says_what_it_waits_for(kafka: Broker, sp
     """A reader that gets nothing does not wait for ever, nor read nothing in silence."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     with polling(kafka, group, topic) as other:
-        wait_for(lambda: len(other.membership().owned) == 1)
+        wait_until(lambda: len(other.membership().owned) == 1, "one partition")
         with pytest.raises(TransportError, match="after 5 s: it is STABLE and waits for partitions: the coordinator"):
             read_group(spark, config(kafka), [topic], group, timeout_s=5)
     assert members(kafka, group) == 0
@@ -526,7 +520,7 @@ def test_reader_without_the_right_to_its_group_is_told(kafka_broker: BrokerFacto
             return re.search(f"the reader of group '{group}' lacks a right: .*authori", str(refused)) is not None
         return False
 
-    wait_for(is_refused)
+    wait_until(is_refused, "a refusal")
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,8 @@ from tests.clients.scripted import ScriptedConsumer
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
 from tests.support.proxy import HEARTBEAT, Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 30.0
 TOPIC = "records"
 
 
@@ -360,7 +359,6 @@ def test_coordinator_that_is_away_between_fetch_and_sink_is_no_replacement(kafka
                     and (consumer.membership().last_heartbeat_at or 0.0) > healed_at
                 ),
                 "a coordinator that answers",
-                PATIENCE_S,
             )
             # A connection that has not outlived the pause may still cost a commit its answer.
             Retrying(

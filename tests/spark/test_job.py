@@ -21,11 +21,10 @@ from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import planned
 from consumer_membership.types import OffsetAndMetadata
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60.0
 RECORDS = 100
 
 

@@ -18,10 +18,11 @@ from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError
-from tests.spark.clusters import PATIENCE_S, ROOT, Ground, until
+from tests.spark.clusters import ROOT, SPARK_S, Ground
 from tests.support.kafka import produce
 from tests.support.kubernetes import Cluster, kubernetes
 from tests.support.kubernetes_schemas import check, resources
+from tests.support.waiting import wait_until
 
 EXAMPLE = ROOT / "examples" / "spark_kubernetes"
 #: What stands for the pods' network and files in a test, and shortens what is waited for.
@@ -125,20 +126,24 @@ def test_example_runs_on_the_scheduler_of_kubernetes(kafka: Broker, tmp_path: Pa
     ground = Ground(kafka, 4, 400)
     with kubernetes(tmp_path) as cluster, driver(cluster, ground, tmp_path) as process:
         try:
-            until(lambda: "running" in (tmp_path / "driver.log").read_text().splitlines())
-            until(lambda: len(joined(ground)) == 2)
-            until(lambda: sum(ground.committed()) == 400)
+            wait_until(
+                lambda: "running" in (tmp_path / "driver.log").read_text().splitlines(),
+                "the driver's first line",
+                SPARK_S,
+            )
+            wait_until(lambda: len(joined(ground)) == 2, "two members", SPARK_S)
+            wait_until(lambda: sum(ground.committed()) == 400, "400 committed records", SPARK_S)
             first = cluster.pods()[0]
             first.delete()
             produce(ground.bootstrap, ground.topic, 400)
-            until(lambda: sum(ground.committed()) == 800)
-            until(lambda: len(cluster.pods()) == 2 and first not in cluster.pods())
-            until(lambda: len(joined(ground)) == 2)
+            wait_until(lambda: sum(ground.committed()) == 800, "800 committed records", SPARK_S)
+            wait_until(lambda: len(cluster.pods()) == 2 and first not in cluster.pods(), "a new pod", SPARK_S)
+            wait_until(lambda: len(joined(ground)) == 2, "two members", SPARK_S)
         except Exception as failed:
             raise AssertionError((tmp_path / "driver.log").read_text()[-4000:]) from failed
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-        until(lambda: ground.members() == [])
+        assert process.wait(SPARK_S) == 0
+        wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
         assert cluster.refused == []
     found = dataset.dataset(tmp_path / "parquet", format="parquet").to_table(columns=["partition", "offset"])
     counts = Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))

@@ -24,10 +24,10 @@ from consumer_membership.spark.line import (
     call,
 )
 from tests.spark.relay import Relay
+from tests.support.waiting import PATIENCE_S
 
 SECRET = "5e" * 32
 CALLER = Caller(instance=3, attempt=(1 << 60) + 1)
-PATIENCE_S = 20.0
 #: Longer than any test: what ends sooner did not end by time.
 NEVER_S = 3600.0
 NONCES: dict[Side, str] = {"driver": "0" * 32, "task": "1" * 32}

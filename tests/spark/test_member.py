@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
@@ -31,20 +29,12 @@ from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-AnswerT = TypeVar("AnswerT")
-
-PATIENCE_S = 60.0
 PARTITIONS = 4
 SESSION_S = 6.0
-
-
-def until(ask: Callable[[], AnswerT], is_good: Callable[[AnswerT], bool]) -> AnswerT:
-    """The first answer that is good."""
-    again = Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(is_good))
-    return again(ask)
 
 
 class Line(Link):
@@ -63,10 +53,12 @@ class Line(Link):
 
     def until(self, owned: int) -> None:
         """Return when the member reports so many partitions."""
-        with self.changed:
-            assert self.changed.wait_for(
-                lambda: bool(self.reports) and len(self.reports[-1].owned) == owned, PATIENCE_S
-            )
+        wait_until(
+            lambda: bool(self.reports) and len(self.reports[-1].owned) == owned,
+            f"{owned} partitions",
+            changed=self.changed,
+            seen=lambda: self.reports[-1:],
+        )
 
 
 class Scene:
@@ -212,7 +204,8 @@ def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder)
                 producer.abort_transaction()
         ends = {(scene.topic, number): (4 if number < 2 else 0) for number in range(PARTITIONS)}
         # The markers are written after the call returns.
-        plan = until(scene.plan, lambda plan: plan.ends == ends)
+        wait_until(lambda: scene.plan().ends == ends, "the ends")
+        plan = scene.plan()
         assert scene.run(plan, recorder).records == 2
         assert scene.committed() == {0: 4, 1: 4}
 
@@ -272,7 +265,7 @@ def test_replacement_has_the_partitions_and_the_older_attempt_ends(scene: Scene,
     older, _ = scene.start(plan, stuck, attempt=1)
     assert holds.wait(PATIENCE_S)
     newer, line = scene.start(plan, recorder, attempt=2)
-    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    wait_until(lambda: list(scene.committed().values()) == [100] * PARTITIONS, "everything committed")
     may_end.set()
     with pytest.raises(FencedError, match=r"replaced|does not confirm"):
         older.result(PATIENCE_S)
@@ -289,7 +282,7 @@ def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder
     line.until(PARTITIONS)
     with pytest.raises(FencedError, match="held by a later attempt"):
         scene.run(plan, recorder, attempt=1)
-    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    wait_until(lambda: list(scene.committed().values()) == [100] * PARTITIONS, "everything committed")
     line.order = Order.STOP
     assert newer.result(PATIENCE_S).records == 400
 
@@ -301,7 +294,7 @@ def test_replacement_takes_over_beyond_a_million_task_attempts_of_its_applicatio
     plan = scene.plan(is_bounded=False, instances=1)
     original, line = scene.start(plan, recorder, attempt=attempt_number(plan.run_number, (1 << 20) - 1))
     line.until(PARTITIONS)
-    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    wait_until(lambda: list(scene.committed().values()) == [100] * PARTITIONS, "everything committed")
     replacement, second = scene.start(plan, recorder, attempt=attempt_number(plan.run_number, 1 << 20))
     second.until(PARTITIONS)
     with pytest.raises(FencedError, match="replaced"):
@@ -318,7 +311,7 @@ def test_later_run_takes_over_whatever_the_drivers_clocks_say(scene: Scene, reco
     attempt = attempt_number(earlier.run_number, 1 << 21)
     first, line = scene.start(earlier, recorder, attempt=attempt)
     line.until(PARTITIONS)
-    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    wait_until(lambda: list(scene.committed().values()) == [100] * PARTITIONS, "everything committed")
     later = numbered(scene.plan(is_bounded=False, instances=1))
     assert is_of_a_later_run(attempt_number(later.run_number, 0), than=attempt)
     second, newer = scene.start(later, recorder, attempt=attempt_number(later.run_number, 0))
@@ -379,7 +372,7 @@ def test_sink_beyond_its_limit_loses_its_partitions(scene: Scene, recorder: Reco
         calls.append(len(batch))
         if len(calls) == 1:
             # A static member that leaves keeps its place: it is away at epoch -2.
-            until(scene.epochs, lambda epochs: epochs == [-2])
+            wait_until(lambda: scene.epochs() == [-2], "a static member that left")
         recorder(batch, context)
 
     assert scene.run(scene.plan(instances=1, sink_timeout_s=5.0), too_slow).records == 450
@@ -393,7 +386,7 @@ def test_slow_sink_gets_smaller_batches_until_they_fit(scene: Scene, recorder: R
 
     def slow_with_many(batch: list[Message], context: SinkContext) -> None:
         if len(batch) > 300:
-            until(scene.epochs, lambda epochs: epochs == [-2])
+            wait_until(lambda: scene.epochs() == [-2], "a static member that left")
         recorder(batch, context)
 
     plan = scene.plan(instances=1, batch_size=400, sink_timeout_s=2.0, sink_attempts=2)
@@ -410,7 +403,7 @@ def test_sink_that_is_always_too_slow_fails_the_task(scene: Scene, *, is_bounded
 
     def too_slow(batch: list[Message], _: SinkContext) -> None:
         calls.append(len(batch))
-        until(scene.epochs, lambda epochs: epochs == [-2])
+        wait_until(lambda: scene.epochs() == [-2], "a static member that left")
 
     plan = scene.plan(instances=1, is_bounded=is_bounded, sink_timeout_s=1.0, sink_attempts=2)
     with pytest.raises(SinkError) as failed:
@@ -428,7 +421,7 @@ def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
 
     def too_slow(_: list[Message], __: SinkContext) -> None:
         reports.append([report.lag for report in line.reports])
-        until(scene.epochs, lambda epochs: epochs == [-2])
+        wait_until(lambda: scene.epochs() == [-2], "a static member that left")
 
     plan = scene.plan(instances=1, is_bounded=False, batch_size=400, sink_timeout_s=1.0, sink_attempts=3)
     failing, line = scene.start(plan, too_slow)
@@ -446,7 +439,7 @@ def set_session(scene: Scene, seconds: float) -> None:
     altered.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
     admin = AdminClient({"bootstrap.servers": scene.broker.bootstrap_servers})
     admin.incremental_alter_configs([altered])[altered].result(PATIENCE_S)
-    until(lambda: admin.describe_configs([group])[group].result(PATIENCE_S)[key].value, lambda said: said == value)
+    wait_until(lambda: admin.describe_configs([group])[group].result(PATIENCE_S)[key].value == value, "the new setting")
 
 
 def wait_for_heartbeats(scene: Scene, seconds: float) -> float:

@@ -6,10 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -26,9 +25,9 @@ from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
 
 
 def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
@@ -122,14 +121,6 @@ def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None: 
 # ---- the group -------------------------------------------------------------------------------------------------------
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    ends = monotonic() + PATIENCE_S
-    while not is_so():
-        sleep(0.02)
-        assert monotonic() < ends
-
-
 @contextmanager
 def mirrored(kafka: Broker, group: str, query: str = "a query") -> Iterator[_MirroredGroup]:
     """A group that is held until the end."""
@@ -151,16 +142,16 @@ def test_group_shows_where_the_query_stands(kafka: Broker) -> None:
     admin = GroupAdmin({"bootstrap.servers": servers})
     with mirrored(kafka, group) as shown:
         shown.show(0, {(first, 0): 4, (first, 1): 10})
-        until(lambda: shown.state.batch_id == 0)
+        wait_until(lambda: shown.state.batch_id == 0, "the mirror's batch")
         report = admin.describe(group)
         assert (report.group.state, report.lag) == ("Stable", 6)
         assert [member.instance_id for member in report.group.members] == ["mirror-a-query"]
         assert {row.owner for row in report.partitions} == {report.group.members[0].member_id}
         shown.show(1, {(first, 0): 10, (first, 1): 10, (second, 0): 0})
-        until(lambda: shown.state.batch_id == 1)
+        wait_until(lambda: shown.state.batch_id == 1, "the mirror's batch")
         assert admin.describe(group).lag == 0
         shown.show(0, {(first, 0): 1, (first, 1): 1, (second, 0): 0})
-        until(lambda: shown.state.batch_id == 0)
+        wait_until(lambda: shown.state.batch_id == 0, "the mirror's batch")
         assert (admin.describe(group).lag, shown.state.error, shown.state.others) == (18, None, False)
         # The same batch from elsewhere: a query that was started anew with another checkpoint.
         shown.show(0, {(first, 0): 2, (first, 1): 2, (second, 0): 0})
@@ -177,13 +168,13 @@ def test_one_holds_the_group(kafka: Broker) -> None:
     with mirrored(kafka, group) as second:
         with mirrored(kafka, group) as first:
             first.show(7, {(topic, 0): 0})
-            until(lambda: first.state.batch_id == 7)
+            wait_until(lambda: first.state.batch_id == 7, "the mirror's batch")
             second.show(8, {(topic, 0): 0})
-            until(lambda: second._thread is not None)
+            wait_until(lambda: second._thread is not None, "the second mirror's thread")
             first.show(9, {(topic, 0): 0})
-            until(lambda: first.state.batch_id == 9)
+            wait_until(lambda: first.state.batch_id == 9, "the mirror's batch")
             assert second.state.batch_id is None
-        until(lambda: second.state.batch_id == 8)
+        wait_until(lambda: second.state.batch_id == 8, "the mirror's batch")
 
 
 @pytest.mark.integration
@@ -196,13 +187,13 @@ def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCapt
     )
     with mirrored(kafka, group) as shown:
         shown.show(0, {(topic, 0): 0, (topic, 1): 0})
-        until(lambda: shown.state.batch_id == 0)
+        wait_until(lambda: shown.state.batch_id == 0, "the mirror's batch")
         try:
             stranger.subscribe([topic])
-            until(lambda: stranger.poll(0.05) is None and shown.state.others)
+            wait_until(lambda: stranger.poll(0.05) is None and shown.state.others, "the stranger in the mirror's state")
         finally:
             stranger.close()
-        until(lambda: not shown.state.others)
+        wait_until(lambda: not shown.state.others, "a group without strangers")
     assert "Somebody else reads in the group" in caplog.text
 
 
@@ -216,16 +207,16 @@ def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
     topic, group = create_topic(old.bootstrap_servers, unique("topic"), 1), unique("group")
     with mirrored(old, group) as shown:
         shown.show(0, {(topic, 0): 0})
-        until(lambda: shown.state.error is not None)
+        wait_until(lambda: shown.state.error is not None, "the error")
     refused = shown.state.error or ""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     classic = RawConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
         classic.subscribe([topic])
-        until(lambda: classic.poll(0.05) is None and bool(classic.assignment()))
+        wait_until(lambda: classic.poll(0.05) is None and bool(classic.assignment()), "the classic member's partitions")
         with mirrored(kafka, group) as shown:
             shown.show(0, {(topic, 0): 0})
-            until(lambda: classic.poll(0.05) is None and shown.state.error is not None)
+            wait_until(lambda: classic.poll(0.05) is None and shown.state.error is not None, "the error")
     finally:
         classic.close()
     taken = shown.state.error or ""

@@ -6,14 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_exception_type, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
@@ -38,10 +37,10 @@ from consumer_membership.spark.plan import Options
 from consumer_membership.types import OffsetAndMetadata
 from tests.spark.recorders import Killer, Overdue, Recorder, Refuser, Sleepwalker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S, SOONER_THAN_A_SESSION_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
-PATIENCE_S = 60.0
 PARTITIONS, RECORDS = 4, 4000
 
 
@@ -92,14 +91,9 @@ def ended() -> Iterator[list[RunHandle]]:
             handle.cancel()
 
 
-def wait_for(is_so: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
-
-
-def until(handle: RunHandle, records: int) -> None:
+def wait_for_records(handle: RunHandle, records: int) -> None:
     """Return when the members have given so many records to their sinks."""
-    wait_for(lambda: sum(member.records for member in handle.progress()) >= records)
+    wait_until(lambda: sum(member.records for member in handle.progress()) >= records, "the records")
 
 
 def until_nobody_is_left(ground: Ground) -> None:
@@ -107,7 +101,7 @@ def until_nobody_is_left(ground: Ground) -> None:
 
     After a failure that takes a moment: a task that Spark has started just then joins, is told to stop, and leaves.
     """
-    wait_for(lambda: ground.members() == [], 20)
+    wait_until(lambda: ground.members() == [], "a group without members", SOONER_THAN_A_SESSION_S)
 
 
 def is_everything_once(recorder: Recorder) -> bool:
@@ -293,14 +287,17 @@ def test_run_goes_on_until_it_is_stopped(
     """It reports, takes what comes later, and leaves nobody and nothing uncommitted."""
     handle = run(spark, ground.config, [ground.topic], ground.group, recorder, 2)
     ended.append(handle)
-    until(handle, RECORDS)
-    wait_for(lambda: [len(member.owned) for member in handle.progress()] == [2, 2])
+    wait_for_records(handle, RECORDS)
+    wait_until(lambda: [len(member.owned) for member in handle.progress()] == [2, 2], "two partitions each")
     assert ground.members() == [f"{ground.group}-0", f"{ground.group}-1"]
     produce(ground.bootstrap, ground.topic, 400)
-    until(handle, RECORDS + 400)
+    wait_for_records(handle, RECORDS + 400)
     # Each tells of itself at a moment of its own.
     everything = [(ground.topic, number) for number in range(PARTITIONS)]
-    wait_for(lambda: sorted(place for member in handle.progress() for place in member.owned) == everything)
+    wait_until(
+        lambda: sorted(place for member in handle.progress() for place in member.owned) == everything,
+        "each partition with one member",
+    )
     assert handle.wait(0.1) is None
     result = handle.stop(PATIENCE_S)
     assert result is not None
@@ -315,8 +312,10 @@ def test_lost_task_of_a_run_is_replaced(
     """The replacement has the same instance id and the same partitions, and nobody else's move."""
     handle = run(spark, ground.config, [ground.topic], ground.group, Killer(recorder), 2, batch_size=200)
     ended.append(handle)
-    until(handle, 1)
-    wait_for(lambda: len(recorder.counts()) == RECORDS and ground.committed() == [1000] * 4)
+    wait_for_records(handle, 1)
+    wait_until(
+        lambda: len(recorder.counts()) == RECORDS and ground.committed() == [1000] * 4, "everything once, and committed"
+    )
     assert handle.stop(PATIENCE_S) is not None
     owners: dict[tuple[str, int], set[int]] = {}
     for call in recorder.given():
@@ -337,15 +336,15 @@ def test_second_copy_of_a_pipeline_ends_the_first(
     """The newest wins once; they do not take from each other in turns."""
     first = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(first)
-    until(first, RECORDS)
+    wait_for_records(first, RECORDS)
     # What it has given uncommitted would come again.
-    wait_for(lambda: ground.committed() == [1000] * 4)
+    wait_until(lambda: ground.committed() == [1000] * 4, "everything committed")
     second = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(second)
     with pytest.raises(FencedError, match=r"replaced|held by a later attempt"):
         first.wait(PATIENCE_S)
     produce(ground.bootstrap, ground.topic, 40)
-    until(second, 40)
+    wait_for_records(second, 40)
     assert second.stop(PATIENCE_S) is not None
     assert set(recorder.counts().values()) == {1}
 
@@ -359,14 +358,14 @@ def test_run_takes_over_from_a_driver_whose_clock_is_ahead(
         ahead.setattr(time, "time_ns", lambda: now() + 86_400 * 10**9)
         first = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(first)
-    until(first, RECORDS)
-    wait_for(lambda: ground.committed() == [1000] * 4)
+    wait_for_records(first, RECORDS)
+    wait_until(lambda: ground.committed() == [1000] * 4, "everything committed")
     second = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(second)
     with pytest.raises(FencedError, match=r"replaced|held by a later attempt"):
         first.wait(PATIENCE_S)
     produce(ground.bootstrap, ground.topic, 40)
-    until(second, 40)
+    wait_for_records(second, 40)
     assert second.stop(PATIENCE_S) is not None
     assert set(recorder.counts().values()) == {1}
 
@@ -379,12 +378,11 @@ def test_stopped_task_that_goes_on_writes_nothing(
     sink = Sleepwalker(ParquetSink(files), tmp_path)
     first = run(spark, ground.config, [ground.topic], ground.group, sink, 1)
     ended.append(first)
-    pid = Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_exception_type(OSError))(
-        (tmp_path / "pid").read_text
-    )
+    wait_until((tmp_path / "pid").exists, "the process id of the sink")
+    pid = wait_until((tmp_path / "pid").read_text, "the process id in its file")
     second = run(spark, ground.config, [ground.topic], ground.group, sink, 1)
     ended.append(second)
-    until(second, RECORDS)
+    wait_for_records(second, RECORDS)
     os.kill(int(pid), signal.SIGCONT)
     with pytest.raises(FencedError, match=r"was replaced|held by a later attempt"):
         first.wait(PATIENCE_S)
@@ -399,7 +397,7 @@ def test_cancelled_run_leaves_nobody(
     """Its tasks are killed; what they left in the group is cleared away."""
     handle = run(spark, ground.config, [ground.topic], ground.group, recorder, 2)
     ended.append(handle)
-    until(handle, RECORDS)
+    wait_for_records(handle, RECORDS)
     handle.cancel()
     assert not handle.is_running
     until_nobody_is_left(ground)

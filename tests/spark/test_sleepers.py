@@ -15,13 +15,14 @@ from pyspark.sql import SparkSession
 
 from consumer_membership.spark import SinkContext, run
 from consumer_membership.spark.control import SILENT_MEMBER
-from tests.spark.clusters import until
+from tests.spark.clusters import SPARK_S
 from tests.spark.sleepers import SESSION_S, Course, slept
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -55,20 +56,26 @@ def test_progress_marks_a_member_that_stands_still_beyond_its_session(
     config = {"bootstrap.servers": broker.bootstrap_servers}
     topic = create_topic(broker.bootstrap_servers, unique("silent"), 4)
     with run(spark, config, [topic], unique("group"), unused, 2) as handle:
-        until(lambda: [len(one.owned) for one in handle.progress()] == [2, 2])
+        wait_until(lambda: [len(one.owned) for one in handle.progress()] == [2, 2], "two partitions each", SPARK_S)
         asleep = handle.progress()[0].pid
         os.kill(asleep, signal.SIGSTOP)
         try:
-            until(
+            wait_until(
                 lambda: (
                     [(one.state, len(one.owned)) for one in handle.progress()] == [(SILENT_MEMBER, 0), ("STABLE", 4)]
-                )
+                ),
+                "all partitions with the second",
+                SPARK_S,
             )
             silent = handle.progress()[0]
             assert (silent.rate, silent.lag, silent.silent_s > silent.session_s == SESSION_S) == (0.0, 0, True)
         finally:
             os.kill(asleep, signal.SIGCONT)
-        until(lambda: [(one.state, len(one.owned)) for one in handle.progress()] == [("STABLE", 2)] * 2)
+        wait_until(
+            lambda: [(one.state, len(one.owned)) for one in handle.progress()] == [("STABLE", 2)] * 2,
+            "two partitions each",
+            SPARK_S,
+        )
 
 
 def unused(_: list[Message], __: SinkContext) -> None:

@@ -25,6 +25,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import ParquetSink, SinkContext
 from tests.spark.clusters import (
+    SPARK_S,
     Ground,
     Here,
     SessionProcess,
@@ -34,9 +35,9 @@ from tests.spark.clusters import (
     drained,
     reported,
     stopped,
-    until,
 )
 from tests.support.kafka import produce
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -92,11 +93,15 @@ class Slow:
             self._tell("held", number, context)
             match self.plot:
                 case Plot.OVERTAKEN:
-                    until(lambda: {one.partition for one in context.ranges} <= self._written_by_others(context))
+                    wait_until(
+                        lambda: {one.partition for one in context.ranges} <= self._written_by_others(context),
+                        "the other copy's records",
+                        SPARK_S,
+                    )
                 case Plot.STUCK:
                     signal.pause()
                 case Plot.FIRST:
-                    until(self.mark(context.instance).exists)
+                    wait_until(self.mark(context.instance).exists, "the mark of the other copy", SPARK_S)
         try:
             ParquetSink(self.files)(batch, context)
         except FencedError:
@@ -160,7 +165,7 @@ def _sent(folder: Path, plot: Plot) -> Slow:
         written.rename(sink.mark(running.partitionId()))
         if plot is Plot.FIRST:
             signal.pause()
-        until(lambda: bool(sink.calls("held")))
+        wait_until(lambda: bool(sink.calls("held")), "a copy that holds", SPARK_S)
     return sink
 
 
@@ -197,13 +202,21 @@ def test_copies_take_over_and_the_originals_write_nothing(
     """A run goes on in the copies; an original that wakes in its sink is refused, and each record is there once."""
     sink = Slow(tmp_path, Plot.OVERTAKEN)
     with a_run(cluster, ground, sink, allow_speculation=True):
-        until(lambda: len(sink.offsets()) == RECORDS)
-        until(lambda: len(sink.calls("fenced")) == len(sink.calls("held")) > 0)
+        wait_until(lambda: len(sink.offsets()) == RECORDS, "all records", SPARK_S)
+        wait_until(
+            lambda: len(sink.calls("fenced")) == len(sink.calls("held")) > 0,
+            "the fence of each copy that held",
+            SPARK_S,
+        )
         # An original that has no copy yet would wait for it with the records that come now.
-        until(lambda: len(sink.copies()) == 2)
-        until(lambda: {member.pid for member in cluster.ask(reported, ground.group)} == sink.copies())
+        wait_until(lambda: len(sink.copies()) == 2, "two copies", SPARK_S)
+        wait_until(
+            lambda: {member.pid for member in cluster.ask(reported, ground.group)} == sink.copies(),
+            "the copies' reports",
+            SPARK_S,
+        )
         produce(ground.bootstrap, ground.topic, 400)
-        until(lambda: len(sink.offsets()) == RECORDS + 400)
+        wait_until(lambda: len(sink.offsets()) == RECORDS + 400, "400 more records", SPARK_S)
         assert cluster.ask(stopped, ground.group) is not None
     assert ({call.number for call in sink.calls("written")}, set(sink.offsets().values())) == ({1}, {1})
     assert (ground.committed(), ground.members()) == ([600] * PARTITIONS, [])
@@ -216,7 +229,9 @@ def test_copy_that_is_done_first_ends_the_original(cluster: SessionProcess, grou
     assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
     assert {call.number for call in sink.calls("written")} == {1}
     assert (ground.committed(), ground.members()) == ([500] * PARTITIONS, [])
-    until(lambda: all(is_over(call.pid) for call in sink.calls("held")))
+    wait_until(
+        lambda: all(is_over(call.pid) for call in sink.calls("held")), "the end of the copies that held", SPARK_S
+    )
 
 
 def test_original_that_is_done_first_ends_the_copy(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
@@ -226,4 +241,4 @@ def test_original_that_is_done_first_ends_the_copy(cluster: SessionProcess, grou
     assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
     assert {call.number for call in sink.calls("written")} == {0}
     assert (ground.committed(), ground.members()) == ([500] * PARTITIONS, [])
-    until(lambda: all(is_over(pid) for pid in sink.copies()))
+    wait_until(lambda: all(is_over(pid) for pid in sink.copies()), "the end of the copies", SPARK_S)

@@ -10,9 +10,10 @@ import pytest
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.spark import OffsetMirror, check, drain, read_group, register, run
-from tests.spark.clusters import CONNECT, PATIENCE_S, Ground, SessionProcess, a_session, until
+from tests.spark.clusters import CONNECT, SPARK_S, Ground, SessionProcess, a_session
 from tests.spark.recorders import Recorder
 from tests.support.kafka import produce
+from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +61,9 @@ def run_without(
 ) -> str:
     """How a run ends whose session is stopped under it."""
     handle = run(spark, config, [topic], group, recorder, 2)
-    until(lambda: len(recorder.counts()) == RECORDS)
+    wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
     spark.stop()
-    return said(lambda: handle.wait(PATIENCE_S))
+    return said(lambda: handle.wait(SPARK_S))
 
 
 def query_begun(spark: SparkSession, /, options: Mapping[str, str], folder: str) -> None:
@@ -93,7 +94,7 @@ def test_run_whose_session_is_stopped_ends(kafka: Broker, session: SessionProces
     ground, recorder = Ground(kafka, 2, RECORDS), Recorder(tmp_path)
     text = session.ask(run_without, ground.config, ground.topic, ground.group, recorder)
     assert text.startswith("MembershipError: the session was stopped while the job ran")
-    until(lambda: ground.members() == [], 30)
+    wait_until(lambda: ground.members() == [], "a group without members", SOONER_THAN_A_SESSION_S)
     assert set(recorder.counts().values()) == {1}
 
 
@@ -104,8 +105,8 @@ def test_query_whose_session_is_stopped_leaves_its_group(
     ground = Ground(kafka, 2, RECORDS)
     least = {"kafka.bootstrap.servers": ground.bootstrap, "subscribe": ground.topic, "group.id": ground.group}
     session.ask(query_begun, {**least, "startingOffsets": "earliest"}, str(tmp_path))
-    until(lambda: ground.committed() == [RECORDS // 2] * 2)
+    wait_until(lambda: ground.committed() == [RECORDS // 2] * 2, "half of the records committed", SPARK_S)
     session.ask(ended)
     produce(ground.bootstrap, ground.topic, 2)
-    until(lambda: ground.members() == [], 30)
+    wait_until(lambda: ground.members() == [], "a group without members", SOONER_THAN_A_SESSION_S)
     assert ground.committed() == [RECORDS // 2] * 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from tests.support.kafka import create_topic, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 #: Properties of a broker: the cleaner looks every quarter of a minute by itself.
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
@@ -70,11 +69,6 @@ def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list
     finally:
         consumer.close()
     raise AssertionError(f"{topic}[{partition}] has no end")
-
-
-def until_compacted(is_so: Callable[[], bool]) -> None:
-    """Return when the cleaner has come so far."""
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(60))(is_so)
 
 
 def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: int) -> int:

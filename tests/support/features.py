@@ -11,11 +11,11 @@ from kio.serial import entity_reader
 from kio.static.primitive import i8, i16, i32
 
 from tests.support.kio_entities import written
+from tests.support.waiting import PATIENCE_S
 
 TRANSACTIONS = "transaction.version"
 _SAFE_DOWNGRADE = 2
 _SIZE_BYTES = 4
-_PATIENCE_S = 30.0
 
 
 def lower_transactions(bootstrap_servers: str, version: int = 1) -> None:
@@ -30,7 +30,7 @@ def lower_transactions(bootstrap_servers: str, version: int = 1) -> None:
     )
     data = written(header) + written(request)
     host, _, port = bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), _PATIENCE_S) as connection, connection.makefile("rwb") as stream:
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection, connection.makefile("rwb") as stream:
         stream.write(len(data).to_bytes(_SIZE_BYTES, "big") + data)
         stream.flush()
         answer = stream.read(int.from_bytes(stream.read(_SIZE_BYTES), "big"))

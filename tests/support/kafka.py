@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,7 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {}))
     admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[name].result()
-    _persist(lambda: _leaders(admin, name) == partitions)
+    wait_until(lambda: _leaders(admin, name) == partitions, f"a leader for each partition of {name}")
     return name
 
 
@@ -58,7 +59,7 @@ def delete_topic(bootstrap_servers: str, name: str) -> None:
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([name], operation_timeout=_TIMEOUT_S)[name].result()
-    _persist(lambda: _leaders(admin, name) == 0)
+    wait_until(lambda: _leaders(admin, name) == 0, f"the end of {name}")
 
 
 def produce(
@@ -111,7 +112,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
             found.extend(reader.consume(1000, _POLL_S))
             return end == 0 or reader.position([start])[0].offset >= end
 
-        _persist(is_at_end)
+        wait_until(is_at_end, f"the end of {topic}[{number}]")
     reader.close()
     assert [message.error() for message in found if message.error()] == []
     return found
@@ -149,7 +150,3 @@ def _enqueue(
 def _leaders(admin: AdminClient, name: str) -> int:
     topic = admin.list_topics(timeout=_TIMEOUT_S).topics.get(name)
     return sum(partition.leader >= 0 for partition in topic.partitions.values()) if topic is not None else 0
-
-
-def _persist(is_done: Callable[[], bool]) -> None:
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(_POLL_S), stop=stop_after_delay(_TIMEOUT_S))(is_done)

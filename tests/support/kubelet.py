@@ -25,8 +25,10 @@ from typing import Any, Self
 import psutil
 
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.waiting import wait_until
 
-PATIENCE_S = 90.0
+#: A container that is restarted fails several probes before, starts an interpreter, and joins its group again.
+PODS_S = 90.0
 STARTUP, LIVENESS, READINESS = "startupProbe", "livenessProbe", "readinessProbe"
 
 
@@ -88,7 +90,7 @@ class Kubelet:
         """Kill what is left of it."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(PODS_S)
         self._kill()
         if error is not None:
             error.add_note(f"{self.restarts} {self.probed[-8:]}\n{self.log.read_text()[-3000:]}")
@@ -97,15 +99,14 @@ class Kubelet:
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         """Until probes have shown it."""
-        with self._changed:
-            assert self._changed.wait_for(is_so, PATIENCE_S), (self.restarts, self.probed[-8:])
+        wait_until(is_so, "what the probes shall show", PODS_S, changed=self._changed, seen=self._seen)
 
     def work_until(self, is_so: Callable[[], bool], work: Callable[[], object]) -> None:
         """Do this again and again until probes have shown it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < deadline, (self.restarts, self.probed[-8:])
-            work()
+        wait_until(is_so, "what the probes shall show", PODS_S, between=work, seen=self._seen)
+
+    def _seen(self) -> object:
+        return self.restarts, self.probed[-8:]
 
     def wait_probes(self, probe: str, count: int) -> list[Probed]:
         """So many more of this probe."""
@@ -119,21 +120,21 @@ class Kubelet:
 
     def program(self) -> int:
         """The process that consumes."""
-        return int(json.loads(self._get("/health", PATIENCE_S).body)["process"])
+        return int(json.loads(self._get("/health", PODS_S).body)["process"])
 
     def consumer(self) -> Mapping[str, Any]:
         """What /health says of the one consumer."""
-        (found,) = json.loads(self._get("/health", PATIENCE_S).body)["consumers"]
+        (found,) = json.loads(self._get("/health", PODS_S).body)["consumers"]
         return dict(found)
 
     def terminate(self) -> int:
         """Have the pod end, as when it is deleted: no more liveness probes, SIGTERM; the code of its end."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(PODS_S)
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(PATIENCE_S)
+        return self._process.wait(PODS_S)
 
     # ---- the container ----
 
@@ -164,7 +165,7 @@ class Kubelet:
         for one in found:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
-        process.wait(PATIENCE_S)
+        process.wait(PODS_S)
 
     def _restart(self, cause: str, grace_s: float) -> None:
         process = self._process

@@ -22,10 +22,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.waiting import PATIENCE_S
 
 VERSION = "v1.8.0"
 BUCKET = "records"
-_BUILD_S, _PATIENCE_S, _POLL_S = 900.0, 60.0, 0.05
+_BUILD_S, _POLL_S = 900.0, 0.05
 _NEEDS = "an object store is needed: install Go, which fetches and builds Versity's S3 gateway once"
 _KEY, _SECRET = "tests", "never-to-be-printed"
 
@@ -89,7 +90,7 @@ def _wait_for(store: ObjectStore, process: subprocess.Popen[bytes], log: Path) -
         list(obstore.list(store.at("")))
 
     retrying = Retrying(
-        stop=stop_after_delay(_PATIENCE_S),
+        stop=stop_after_delay(PATIENCE_S),
         wait=wait_fixed(_POLL_S),
         retry=retry_if_exception_type(BaseError),
         reraise=True,

@@ -27,13 +27,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.waiting import PATIENCE_S
 
 PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that lives as long as the tests
 _NEEDS = (
     "a PostgreSQL server is needed: set POSTGRES_CONNINFO to one, or install one (initdb and postgres on the PATH or"
     " in /usr/lib/postgresql/*/bin), or have mvn fetch its binaries"
 )
-_PATIENCE_S = 60.0
 _FETCH_S = 300.0
 _POLL_S = 0.02
 _ARTIFACT_VERSION = "17.5.0"
@@ -96,7 +96,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
         [*launch, str(bin_folder / "initdb"), *init, "--no-sync"],
         capture_output=True,
         text=True,
-        timeout=_PATIENCE_S,
+        timeout=PATIENCE_S,
         check=False,
         cwd=folder,
     )
@@ -129,7 +129,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
     finally:
         # A fast shutdown: sessions are ended, not waited for.
         server.send_signal(signal.SIGINT)
-        server.wait(_PATIENCE_S)
+        server.wait(PATIENCE_S)
 
 
 def _await(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -141,7 +141,7 @@ def _await(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
     Retrying(
         retry=retry_if_exception_type(psycopg.OperationalError),
         wait=wait_fixed(_POLL_S),
-        stop=stop_after_delay(_PATIENCE_S),
+        stop=stop_after_delay(PATIENCE_S),
         reraise=True,
     )(connect)
 

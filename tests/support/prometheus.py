@@ -21,8 +21,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.waiting import PATIENCE_S
 
-_FETCH_S, _PATIENCE_S, _ANSWER_S = 300.0, 60.0, 10.0
+_FETCH_S, _ANSWER_S = 300.0, 10.0
 _NEEDS = "Prometheus is needed: put its program on the path (Debian's package `prometheus` has it)"
 _SETTINGS = """
 global: {{scrape_interval: 1s}}
@@ -84,7 +85,7 @@ def _wait_for(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -
 
     # Until it has read what it keeps it refuses, which is a ValueError here.
     retry = retry_if_exception_type((OSError, ValueError))
-    Retrying(stop=stop_after_delay(_PATIENCE_S), wait=wait_fixed(0.1), retry=retry, reraise=True)(ask)
+    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.1), retry=retry, reraise=True)(ask)
 
 
 def _program() -> Path:

@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import Self
 
 from tests.benchmarks.proxy import with_address
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: Api keys.
 LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN = 2, 8, 9, 10, 26
 TXN_OFFSET_COMMIT, HEARTBEAT = 28, 68
 
-_PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")
 #: SO_LINGER on, zero seconds: close means reset.
 _RESET = struct.pack("ii", 1, 0)
@@ -62,7 +62,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self._do(self._stopping.set)
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     @property
@@ -72,9 +72,12 @@ class Proxy:
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
-        with self._changed:
-            met = self._changed.wait_for(condition, _PATIENCE_S)
-        assert met, f"{what}: not within {_PATIENCE_S} s; held {dict(self.held)}, refused {self.refused}"
+        wait_until(
+            condition,
+            what,
+            changed=self._changed,
+            seen=lambda: f"held {dict(self.held)}, refused {self.refused}",
+        )
 
     # ---- the network ----
 
@@ -132,7 +135,7 @@ class Proxy:
         self.wait(lambda: self.is_late, "a late request")
         late, self._late = self._late, None
         assert late is not None
-        with socket.create_connection((self._host, self._port), _PATIENCE_S) as connection:
+        with socket.create_connection((self._host, self._port), PATIENCE_S) as connection:
             connection.sendall(late)
             with connection.makefile("rb") as answers:
                 (size,) = _SIZE.unpack(answers.read(_SIZE.size))
@@ -147,7 +150,7 @@ class Proxy:
             is_done.set()
 
         self._loop.call_soon_threadsafe(act)
-        assert is_done.wait(_PATIENCE_S)
+        assert is_done.wait(PATIENCE_S)
 
     # ---- the loop ----
 

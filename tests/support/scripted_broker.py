@@ -38,6 +38,8 @@ from kio.schema.metadata.v12 import response as metadata_v12
 from kio.schema.metadata.v13 import response as metadata_v13
 from kio.serial import entity_reader, entity_writer
 
+from tests.support.waiting import PATIENCE_S, wait_until
+
 #: What a broker of 4.3 offers of the APIs that this package calls (rules 6.5).
 NEWEST: Mapping[int, tuple[int, int]] = {
     2: (1, 11),
@@ -197,11 +199,16 @@ class ScriptedBroker:
         with self._changed:
             return [request for request in self._requests if api_key in (None, request.api_key)]
 
-    def wait_for(self, api_key: int, count: int = 1, timeout_s: float = 30.0) -> list[Received]:
+    def wait_for(self, api_key: int, count: int = 1, patience_s: float = PATIENCE_S) -> list[Received]:
         """Wait until this many requests of this API came; returns them."""
         with self._changed:
-            came = self._changed.wait_for(lambda: len(self._of(api_key)) >= count, timeout_s)
-            assert came, f"{count} requests of api {api_key} expected, {len(self._of(api_key))} came"
+            wait_until(
+                lambda: len(self._of(api_key)) >= count,
+                f"{count} requests of api {api_key}",
+                patience_s,
+                changed=self._changed,
+                seen=lambda: len(self._of(api_key)),
+            )
             return self._of(api_key)
 
     def stop_node(self, node_id: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +21,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from consumer_membership.devbroker.java import classpath, java_for
 from consumer_membership.devbroker.request import Way
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _NAME = "TelemetryReporter"
 _FLAGS = "KAFKA_JVM_PERFORMANCE_OPTS"
-_PATIENCE_S = 120.0
+#: For a Java program, or its compiler.
+_JAVA_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Receiver:
         """Want these metrics of all clients so often; the name is that of what is changed, or made."""
         command = [java_for(NEWEST).executable, "-cp", f"{self._classes}:{classpath(NEWEST)}", _NAME]
         words = [self.broker.bootstrap_servers, name, f"metrics={metrics}", f"interval.ms={interval_ms}"]
-        subprocess.run([*command, *words], check=True, capture_output=True, timeout=_PATIENCE_S)
+        subprocess.run([*command, *words], check=True, capture_output=True, timeout=_JAVA_S)
 
     def pushes(self, client_id: str) -> list[Pushed]:
         """What has come from clients of this name."""
@@ -70,13 +71,14 @@ class Receiver:
 
     def wait_for(self, client_id: str, metric: str, least: float) -> Pushed:
         """The first push of this client with such a value, or a greater one."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            found = self.pushes(client_id)
-            for one in found:
+
+        def look() -> Pushed | None:
+            for one in self.pushes(client_id):
                 if max((value for name, value in one.values.items() if name[0] == metric), default=-1.0) >= least:
                     return one
-            assert time.monotonic() < deadline, found[-3:]
+            return None
+
+        return wait_until(look, f"{metric} of {least} at least", seen=lambda: self.pushes(client_id)[-3:])
 
 
 def _read(line: str) -> Pushed:
@@ -114,7 +116,7 @@ def receiver(start: Start, folder: Path) -> Iterator[Receiver]:
     classes.mkdir()
     compiler = Path(java_for(NEWEST).executable).with_name("javac")
     source = Path(__file__).parent / "java" / f"{_NAME}.java"
-    subprocess.run([compiler, "-d", classes, "-cp", classpath(NEWEST), source], check=True, timeout=_PATIENCE_S)
+    subprocess.run([compiler, "-d", classes, "-cp", classpath(NEWEST), source], check=True, timeout=_JAVA_S)
     with zipfile.ZipFile(agent, "w") as jar:
         jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nPremain-Class: {_NAME}\n\n")
         for path in classes.iterdir():

@@ -13,7 +13,6 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -43,6 +42,7 @@ from tests.support.proxy import Proxy
 from tests.support.secured import materials
 from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.wire.golden_frames import (
     ANSWER,
     FILE,
@@ -64,7 +64,6 @@ RECORDS = 20
 MOST_BYTES = 4096
 #: No release has this version of ApiVersions: the broker refuses it in words that say which ones it has (KIP-511).
 _UNKNOWN_VERSION = 127
-_PATIENCE_S = 60.0
 _POLL_S = 0.05
 
 #: The newest version of each API that clients are offered; an API that is missing is offered as the broker has it.
@@ -234,12 +233,11 @@ def _is_divided(partitions: int, *members: Consumer) -> bool:
 
 
 def _poll(members: Sequence[Consumer], is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not is_done():
-        if time.monotonic() > until:
-            raise RuntimeError("the group did not come to rest in time")
+    def poll() -> None:
         for member in members:
             member.poll(_POLL_S)
+
+    wait_until(is_done, "a group at rest", between=poll)
 
 
 def _offsets(member: Consumer) -> None:
@@ -248,10 +246,10 @@ def _offsets(member: Consumer) -> None:
     member.commit(offsets=[TopicPartition(topic, partition, 3, "golden", 0)], asynchronous=False)
     with suppress(KafkaException):  # nothing was read
         member.commit(asynchronous=False)
-    member.committed(owned, timeout=_PATIENCE_S)
-    member.get_watermark_offsets(owned[0], timeout=_PATIENCE_S)
-    member.offsets_for_times([TopicPartition(topic, partition, 1_000_000_000_000)], timeout=_PATIENCE_S)
-    member.list_topics(timeout=_PATIENCE_S)
+    member.committed(owned, timeout=PATIENCE_S)
+    member.get_watermark_offsets(owned[0], timeout=PATIENCE_S)
+    member.offsets_for_times([TopicPartition(topic, partition, 1_000_000_000_000)], timeout=PATIENCE_S)
+    member.list_topics(timeout=PATIENCE_S)
 
 
 def _look(admin: AdminClient, group: str, topic: str) -> None:
@@ -274,7 +272,7 @@ def _try(futures: Iterable[Future[object]]) -> None:
     """What the broker refuses is recorded like anything else."""
     for one in futures:
         try:
-            one.result(_PATIENCE_S)
+            one.result(PATIENCE_S)
         except KafkaException as refused:
             print(f"  {refused}")
 
@@ -294,7 +292,7 @@ def login_librdkafka(bootstrap: str, mechanism: str, user: str, passwords: Seque
             }
         )
         with suppress(KafkaException):
-            admin.list_topics(timeout=_PATIENCE_S if password == passwords[0] else 3)
+            admin.list_topics(timeout=PATIENCE_S if password == passwords[0] else 3)
 
 
 # ---- the Java client -------------------------------------------------------------------------------------------------
@@ -331,7 +329,7 @@ class JavaClient:
         self._run("login", bootstrap, mechanism, user, *passwords)
 
     def _run(self, *words: str) -> None:
-        subprocess.run([*self._command, "RecordedClient", *words], check=True, timeout=5 * _PATIENCE_S)
+        subprocess.run([*self._command, "RecordedClient", *words], check=True, timeout=5 * PATIENCE_S)
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AIOKAFKA = "aiokafka"
 _STALLED_S = 60.0
-_PATIENCE_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ async def reader_of(job: Job) -> AsyncIterator[Reader]:
     await consumer.subscribe([job.topic])
 
     async def one() -> object:
-        return await consumer.poll(_PATIENCE_S)
+        return await consumer.poll(_POLL_S)
 
     async def some(most: int) -> int:
-        return len(await consumer.consume(most, _PATIENCE_S))
+        return len(await consumer.consume(most, _POLL_S))
 
     try:
         yield Reader(one, some, lambda message: message.value())
@@ -92,7 +92,7 @@ async def _aiokafka(job: Job) -> AsyncIterator[Reader]:
         return await consumer.getone()
 
     async def some(most: int) -> int:
-        found = await consumer.getmany(timeout_ms=int(_PATIENCE_S * 1000), max_records=most)
+        found = await consumer.getmany(timeout_ms=int(_POLL_S * 1000), max_records=most)
         return sum(map(len, found.values()))
 
     try:

@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-PATIENCE_S = 60.0
+CALL_S = 60.0
 PARTITIONS, RECORDS = 2, 20
 
 
@@ -76,7 +76,7 @@ class _Program:
         )
         messages = [self._poll() for _ in range(RECORDS // 2)]
         while len(messages) < RECORDS:
-            messages += self.consumer.consume(RECORDS - len(messages), PATIENCE_S)
+            messages += self.consumer.consume(RECORDS - len(messages), CALL_S)
         self.seen["records"] = sorted(
             [m.topic() == self.topic, m.partition(), m.offset(), m.value().decode(), m.key(), m.headers()]
             for m in messages
@@ -88,9 +88,9 @@ class _Program:
         package, consumer = self.package, self.consumer
         both = [package.TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         self.seen["position"] = self._plain(consumer.position(both))
-        self.seen["committed before"] = self._plain(consumer.committed(both, PATIENCE_S))
+        self.seen["committed before"] = self._plain(consumer.committed(both, CALL_S))
         self.seen["commit"] = self._plain(consumer.commit(asynchronous=False))
-        self.seen["committed"] = self._plain(consumer.committed(both, PATIENCE_S))
+        self.seen["committed"] = self._plain(consumer.committed(both, CALL_S))
         consumer.seek(package.TopicPartition(self.topic, 1, 3))
         message = self._poll()
         self.seen["after seek"] = [message.partition(), message.offset(), message.value().decode()]
@@ -100,7 +100,7 @@ class _Program:
         while asked not in self.committed_by_callback:
             consumer.poll(0.1)
         self.seen["on_commit"] = asked
-        self.seen["committed then"] = self._plain(consumer.committed(both, PATIENCE_S))
+        self.seen["committed then"] = self._plain(consumer.committed(both, CALL_S))
         try:
             consumer.commit(offsets=[package.TopicPartition(self.topic, 0, 5)], message=message)
         except ValueError as refused:
@@ -115,22 +115,22 @@ class _Program:
         first = package.TopicPartition(self.topic, 0)
         consumer.pause([first])
         consumer.resume([first])
-        self.seen["watermarks"] = list(consumer.get_watermark_offsets(first, PATIENCE_S))
-        times = consumer.offsets_for_times([package.TopicPartition(self.topic, 0, 0)], PATIENCE_S)
+        self.seen["watermarks"] = list(consumer.get_watermark_offsets(first, CALL_S))
+        times = consumer.offsets_for_times([package.TopicPartition(self.topic, 0, 0)], CALL_S)
         self.seen["first of all times"] = self._plain(times)
-        found = consumer.list_topics(self.topic, PATIENCE_S).topics[self.topic]
+        found = consumer.list_topics(self.topic, CALL_S).topics[self.topic]
         self.seen["list_topics"] = sorted(found.partitions)
 
     def _transaction(self) -> None:
         package = self.package
         producer = package.Producer({"bootstrap.servers": self.servers, "transactional.id": self.topic})
-        producer.init_transactions(PATIENCE_S)
+        producer.init_transactions(CALL_S)
         producer.begin_transaction()
         offsets = [package.TopicPartition(self.topic, 0, 7)]
-        producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), PATIENCE_S)
-        producer.commit_transaction(PATIENCE_S)
+        producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), CALL_S)
+        producer.commit_transaction(CALL_S)
         first = package.TopicPartition(self.topic, 0)
-        self.seen["committed by a transaction"] = self._plain(self.consumer.committed([first], PATIENCE_S))
+        self.seen["committed by a transaction"] = self._plain(self.consumer.committed([first], CALL_S))
 
     def _close(self) -> None:
         self.consumer.close()
@@ -143,7 +143,7 @@ class _Program:
                 self.seen[f"{name} after close"] = str(refused)
 
     def _poll(self) -> Any:  # noqa: ANN401
-        message = self.consumer.poll(PATIENCE_S)
+        message = self.consumer.poll(CALL_S)
         if message is None or message.error() is not None:
             raise AssertionError(message and message.error())
         return message

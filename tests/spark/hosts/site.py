@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from consumer_membership.devbroker import Broker, Way, start
-from tests.spark.clusters import SessionProcess, a_session, a_standalone_cluster, until
+from tests.spark.clusters import SPARK_S, SessionProcess, a_session, a_standalone_cluster
 from tests.support.network import Host, Network, network
 from tests.support.postgres import postgres
+from tests.support.waiting import wait_until
 
 #: More than there are: a worker takes the tasks of one that is lost.
 CORES = 8
@@ -75,7 +76,11 @@ def a_site(folder: Path) -> Iterator[Site]:
         workers = [net.host("worker-1"), net.host("worker-2")]
         master = stack.enter_context(a_standalone_cluster(folder, workers, CORES, master=net.host("master")))
         # An application that begins before has its executors on the first worker alone.
-        until(lambda: (folder / "daemon-0").read_text().count("Registering worker") == len(workers))
+        wait_until(
+            lambda: (folder / "daemon-0").read_text().count("Registering worker") == len(workers),
+            "the workers' registration",
+            SPARK_S,
+        )
         yield Site(net, kafka, conninfo, master, folder)
 
 

@@ -11,9 +11,10 @@ from threading import Event
 
 import pytest
 
-from tests.spark.clusters import Ground, SessionProcess, stopped, until
+from tests.spark.clusters import SPARK_S, Ground, SessionProcess, stopped
 from tests.spark.hosts.sinks import FencedSinks, is_shared, produced, runs
 from tests.spark.hosts.site import Site
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.hosts]
 
@@ -37,8 +38,14 @@ def test_cut_loses_nothing_and_repeats_nothing(
     worker, other = site.workers[0], getattr(site, end)
     expected = set(range(FIRST))
     with runs(session, sinks):
-        until(lambda: all(sinks.has(name, FIRST) for name in sinks.sinks))
-        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        wait_until(
+            lambda: all(sinks.has(name, FIRST) for name in sinks.sinks), "the first records in each sink", SPARK_S
+        )
+        wait_until(
+            lambda: all(is_shared(session, one) for one in sinks.grounds.values()),
+            "two partitions with each member",
+            SPARK_S,
+        )
         site.network.cut(worker, other)
         try:
             expected |= produced(ground, FIRST, MORE)
@@ -49,7 +56,7 @@ def test_cut_loses_nothing_and_repeats_nothing(
         expected |= produced(ground, FIRST + MORE, MORE)
         joined = time.monotonic()
         for name in sinks.sinks:
-            until(partial(sinks.has, name, len(expected)))
+            wait_until(partial(sinks.has, name, len(expected)), "the sink's records", SPARK_S)
             print(f"{end} cut off for {seconds} s: {name} had {before[name]} of {FIRST + MORE} records then,", end=" ")
             print(f"and all after another {time.monotonic() - joined:.1f} s")
         for one in sinks.grounds.values():

@@ -11,11 +11,12 @@ import py4j
 import pyspark
 import pytest
 
-from tests.spark.clusters import Ground, SessionProcess, a_run, drained, reported, stopped, until
+from tests.spark.clusters import SPARK_S, Ground, SessionProcess, a_run, drained, reported, stopped
 from tests.spark.hosts.questions import checked, networks_of_tasks, read, sourced, streamed
 from tests.spark.hosts.site import Site
 from tests.spark.recorders import Recorder
 from tests.support.kafka import produce
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.hosts]
 
@@ -39,11 +40,15 @@ def test_run_goes_over_hosts(session: SessionProcess, ground: Ground, recorder: 
     """A member on each, what comes later is taken, and the driver's word to stop arrives."""
     assert len(session.ask(networks_of_tasks, 8)) == 2
     with a_run(session, ground, recorder):
-        until(lambda: [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2])
+        wait_until(
+            lambda: [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2],
+            "two partitions with each member",
+            SPARK_S,
+        )
         at_work = [member.pid for member in session.ask(reported, ground.group)]
         assert len({Path(f"/proc/{pid}/ns/net").readlink() for pid in at_work}) == 2
         produce(ground.bootstrap, ground.topic, 400)
-        until(lambda: len(recorder.counts()) == 2400)
+        wait_until(lambda: len(recorder.counts()) == 2400, "all records", SPARK_S)
         assert session.ask(stopped, ground.group) is not None
     assert set(recorder.counts().values()) == {1}
     assert (ground.committed(), ground.members()) == ([600] * 4, [])

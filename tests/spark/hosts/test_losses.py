@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.clusters import Ground, started, stopped, until
+from tests.spark.clusters import SPARK_S, Ground, started, stopped
 from tests.spark.hosts.sinks import FencedSinks, is_shared, produced, runs
 from tests.spark.hosts.site import Site, kill
 from tests.spark.recorders import Recorder
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.hosts]
 
@@ -32,20 +33,32 @@ def test_lost_worker_is_replaced(site: Site, ground: Ground, tmp_path: Path, los
     worker = site.workers[0]
     expected = set(range(FIRST))
     with site.session(**IMPATIENT) as session, runs(session, sinks):
-        until(lambda: all(sinks.has(name, FIRST) for name in sinks.sinks))
-        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        wait_until(
+            lambda: all(sinks.has(name, FIRST) for name in sinks.sinks), "the first records in each sink", SPARK_S
+        )
+        wait_until(
+            lambda: all(is_shared(session, one) for one in sinks.grounds.values()),
+            "two partitions with each member",
+            SPARK_S,
+        )
         site.network.pull(worker)
         pulled = time.monotonic()
         if loss == "power":
             kill(worker)
         expected |= produced(ground, FIRST, MORE)
         for name in sinks.sinks:
-            until(partial(sinks.has, name, len(expected)))
+            wait_until(partial(sinks.has, name, len(expected)), "the sink's records", SPARK_S)
             print(f"{loss} lost: {name} had all records after {time.monotonic() - pulled:.1f} s")
         site.network.plug(worker)
         expected |= produced(ground, FIRST + MORE, MORE)
-        until(lambda: all(sinks.has(name, len(expected)) for name in sinks.sinks))
-        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        wait_until(
+            lambda: all(sinks.has(name, len(expected)) for name in sinks.sinks), "all records in each sink", SPARK_S
+        )
+        wait_until(
+            lambda: all(is_shared(session, one) for one in sinks.grounds.values()),
+            "two partitions with each member",
+            SPARK_S,
+        )
         for one in sinks.grounds.values():
             assert session.ask(stopped, one.group) is not None
     assert sinks.counts() == {name: Counter(expected) for name in sinks.sinks}
@@ -57,12 +70,12 @@ def test_lost_driver_is_missed_by_its_tasks(site: Site, ground: Ground, tmp_path
     recorder = Recorder(tmp_path)
     with site.session() as session:
         session.ask(started, ground.config, ground.topic, ground.group, recorder)
-        until(lambda: len(recorder.counts()) == FIRST)
-        until(lambda: is_shared(session, ground))
+        wait_until(lambda: len(recorder.counts()) == FIRST, "the first records", SPARK_S)
+        wait_until(lambda: is_shared(session, ground), "two partitions with each member", SPARK_S)
         site.network.pull(site.driver)
         kill(site.driver)
         lost = time.monotonic()
-        until(lambda: ground.members() == [], 300)
+        wait_until(lambda: ground.members() == [], "a group without members", 300)
         print(f"driver lost: its tasks have left after {time.monotonic() - lost:.1f} s")
     assert set(recorder.counts().values()) == {1}
     assert sum(ground.committed()) == len(recorder.counts())

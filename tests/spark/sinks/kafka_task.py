@@ -23,9 +23,8 @@ from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkConte
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
-from tests.integration.worker import PATIENCE_S
 from tests.spark.sinks.zombie import stop
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 INSTANCE_ID = "pipe-0"
 _PR_SET_PDEATHSIG = 1

@@ -21,14 +21,13 @@ from consumer_membership.spark.context import notes_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from consumer_membership.spark.sinks import producer as kafka_producer
 from consumer_membership.types import OffsetAndMetadata
-from tests.integration.worker import PATIENCE_S
 from tests.spark.sinks import kafka_task
 from tests.spark.sinks.builders import Word, sent, use
 from tests.spark.sinks.kafka_task import INSTANCE_ID, Task, copied
 from tests.spark.sinks.zombie import Zombie, zombie
 from tests.support.kafka import appended, create_topic, produce, read_committed, unique
 from tests.support.proxy import END_TXN, Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 RECORDS, PARTITIONS = 40, 2

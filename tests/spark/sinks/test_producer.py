@@ -14,13 +14,12 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
 from consumer_membership.spark.sinks import producer as producers
 from consumer_membership.spark.sinks.producer import ConnectionFailures, TransactionalProducer
-from tests.integration.worker import PATIENCE_S
 from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
 from tests.support.kafka import create_topic, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: The answer to EndTxn 1: throttle time and error code.
 ANSWER = struct.Struct(">ih")

@@ -11,16 +11,16 @@ from confluent_kafka import Producer
 
 from consumer_membership.cli import main
 from tests.benchmarks.spark_jars import connector_jars
-from tests.spark.clusters import SessionProcess, a_session, until
+from tests.spark.clusters import SessionProcess, a_session
 from tests.spark.source.beside import OURS, THEIRS, batch_rows, columns, counts_by_value, stream_rows
 from tests.support.compaction import (
     EAGER_CLEANER,
     create_compacted_topic,
     offsets_left,
     produce_segments,
-    until_compacted,
 )
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
@@ -127,7 +127,7 @@ def test_compacted_topic(kafka_broker: BrokerFactory, session: SessionProcess) -
     kafka = kafka_broker(properties=EAGER_CLEANER)
     topic = create_compacted_topic(kafka.bootstrap_servers, unique("topic"))
     produce_segments(kafka.bootstrap_servers, topic, 0, [["a", "b", "a"], ["a"], ["c"]], MOMENT_MS)
-    until_compacted(lambda: offsets_left(kafka.bootstrap_servers, topic) == [1, 3, 4])
+    wait_until(lambda: offsets_left(kafka.bootstrap_servers, topic) == [1, 3, 4], "the compaction")
     assert len(read_both(session, subscribed(kafka, topic, minPartitions="3"))) == 3
 
 
@@ -199,7 +199,9 @@ def test_query_goes_on_where_a_group_is(kafka: Broker, session: SessionProcess, 
     words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]
     options = subscribed(kafka, topic, startingOffsets="earliest")
     (before,) = session.ask(stream_rows, source, options, str(tmp_path / "first"))
-    until(lambda: main(["checkpoint", "to-group", str(tmp_path / "first"), *words]) == 0, 60)
+    wait_until(
+        lambda: main(["checkpoint", "to-group", str(tmp_path / "first"), *words]) == 0, "the group's offsets", 60
+    )
     produce(kafka.bootstrap_servers, topic, 6)
     assert main(["checkpoint", "from-group", str(tmp_path / "second"), *words]) == 0
     after = [row for rows in session.ask(stream_rows, source, options, str(tmp_path / "second")) for row in rows]

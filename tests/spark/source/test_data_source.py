@@ -16,12 +16,13 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming import DataStreamWriter
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark import register
+from tests.spark.clusters import SPARK_S
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,12 +36,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 KNOWS_THE_END = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 #: From pyspark 4.1 on there is such a trigger.
 KNOWS_REAL_TIME = "realTime" in signature(DataStreamWriter.trigger).parameters
-PATIENCE_S = 120.0
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
 
 
 @pytest.fixture
@@ -127,7 +122,7 @@ def drained(
 ) -> None:
     """A query with `availableNow`, to its end."""
     with query(spark, given, seen, folder, availableNow=True) as started:
-        assert started.awaitTermination(int(PATIENCE_S))
+        assert started.awaitTermination(int(SPARK_S))
 
 
 def refusal(of: Callable[[], object]) -> str:
@@ -151,16 +146,16 @@ def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, seen: S
     produce(kafka.bootstrap_servers, topic, 30)
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
     with query(source, options(kafka, topic, group), seen, tmp_path):
-        until(lambda: seen.values == list(range(30)))
-        until(lambda: admin.describe(group).lag == 0)
+        wait_until(lambda: seen.values == list(range(30)), "thirty records", SPARK_S)
+        wait_until(lambda: admin.describe(group).lag == 0, "everything committed", SPARK_S)
         members = admin.describe(group).group.members
         assert [member.instance_id for member in members] == [f"{group}-source"]
         assert members[0].host
-    until(lambda: admin.describe(group).group.state == "Empty")
+    wait_until(lambda: admin.describe(group).group.state == "Empty", "an empty group", SPARK_S)
     produce(kafka.bootstrap_servers, topic, 6)
     assert admin.describe(group).lag == 6
     with query(source, options(kafka, topic, group), seen, tmp_path, processingTime="100 milliseconds"):
-        until(lambda: len(seen.values) == 36)
+        wait_until(lambda: len(seen.values) == 36, "36 records", SPARK_S)
     assert seen.values == sorted([*range(30), *range(6)])
 
 
@@ -172,18 +167,22 @@ def test_query_whose_source_is_killed_names_group_source_and_cause(
     produce(kafka.bootstrap_servers, topic, 10)
     given = options(kafka, topic, group)
     with query(source, given, seen, tmp_path) as started:
-        until(lambda: len(seen.values) == 10)
+        wait_until(lambda: len(seen.values) == 10, "ten records", SPARK_S)
         (pid,) = source_processes(os.getpid())
         os.kill(pid, signal.SIGKILL)
-        said = refusal(lambda: started.awaitTermination(int(PATIENCE_S)))
+        said = refusal(lambda: started.awaitTermination(int(SPARK_S)))
     assert f"group '{group}': the process of its source kafka-group (pid {pid} on " in said
     assert "was killed or crashed" in said
     assert "Connection reset" not in said
     produce(kafka.bootstrap_servers, topic, 5)
     with query(source, given, seen, tmp_path):
-        until(lambda: len(seen.values) == 15)
+        wait_until(lambda: len(seen.values) == 15, "15 records", SPARK_S)
     # The watchdogs, whose text names the group.
-    until(lambda: not any(group in command for _, command in processes().values()))
+    wait_until(
+        lambda: not any(group in command for _, command in processes().values()),
+        "the end of the group's processes",
+        SPARK_S,
+    )
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -215,13 +214,13 @@ def test_batch_that_failed_is_repeated_as_it_was(
     given = options(kafka, topic, group, startingOffsets="latest")
     produce(kafka.bootstrap_servers, topic, 4)
     with query(source, given, seen, tmp_path) as started:
-        until(lambda: started.lastProgress is not None)
+        wait_until(lambda: started.lastProgress is not None, "the first batch", SPARK_S)
         seen.refuse(started.lastProgress["batchId"] + 1)  # type: ignore[index]  # there is one
         produce(kafka.bootstrap_servers, topic, 10)
-        until(lambda: not started.isActive)
+        wait_until(lambda: not started.isActive, "the end of the query", SPARK_S)
     produce(kafka.bootstrap_servers, topic, 3)
     with query(source, given, seen, tmp_path):
-        until(lambda: len(seen.values) == 13)
+        wait_until(lambda: len(seen.values) == 13, "13 records", SPARK_S)
     assert seen.values == sorted([*range(10), *range(3)])
 
 
@@ -245,7 +244,7 @@ def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, seen: Seen, tmp
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     with query(source, options(kafka, topic, group, maxOffsetsPerTrigger="8"), seen, tmp_path):
-        until(lambda: len(seen.values) == 20)
+        wait_until(lambda: len(seen.values) == 20, "20 records", SPARK_S)
     assert [len(values) for _, values in seen.batches if values] == [8, 8, 4]
 
 
@@ -299,7 +298,7 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
     frame = source.readStream.format("kafka-group").schema("value string").options(**given).load()
     writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "schema"))
     started = writing.start()
-    said = refusal(lambda: started.awaitTermination(int(PATIENCE_S)))
+    said = refusal(lambda: started.awaitTermination(int(SPARK_S)))
     assert "leave .schema() out" in said
     continuous = source.readStream.format("kafka-group").options(**given).load().writeStream.format("noop")
     continuous = continuous.option("checkpointLocation", str(tmp_path / "continuous")).trigger(continuous="1 second")
@@ -308,9 +307,13 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
         frame = source.readStream.format("kafka-group").options(**given).load()
         writing = frame.writeStream.format("console").outputMode("update")
         writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")
-        said = refusal(lambda: writing.start().awaitTermination(int(PATIENCE_S)))
+        said = refusal(lambda: writing.start().awaitTermination(int(SPARK_S)))
         assert "is not supported in Real-time Mode" in said
-    until(lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty")
+    wait_until(
+        lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty",
+        "an empty group",
+        SPARK_S,
+    )
 
 
 def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
@@ -333,11 +336,11 @@ def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, seen: 
     given = options(kafka, topic, group)
     produce(kafka.bootstrap_servers, topic, 3)
     with query(source, given, ignored, tmp_path / "first") as first:
-        until(lambda: first.lastProgress is not None)
+        wait_until(lambda: first.lastProgress is not None, "the first batch", SPARK_S)
         with query(source, given, seen, tmp_path / "second") as second:
-            until(lambda: not first.isActive)
+            wait_until(lambda: not first.isActive, "the end of the query", SPARK_S)
             assert "the reader of group" in str(first.exception())
-            until(lambda: seen.values == [0, 1, 2])
+            wait_until(lambda: seen.values == [0, 1, 2], "three records", SPARK_S)
             assert second.isActive
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
@@ -20,6 +19,7 @@ from consumer_membership.spark.source.options import read_options
 from consumer_membership.spark.source.stream import GroupStream
 from consumer_membership.types import OffsetAndMetadata
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -43,11 +43,6 @@ def committed(kafka: Broker, group: str) -> dict[int, int]:
     """By partition."""
     said = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).committed(group)
     return {number: at.offset for (_, number), at in said.items() if isinstance(at, OffsetAndMetadata)}
-
-
-def until(is_so: object) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.02), retry=retry_if_not_result(bool))(is_so)  # type: ignore[arg-type]  # a function
 
 
 def read(stream: GroupStream, start: JsonObject, end: JsonObject) -> dict[tuple[str, int], tuple[int, int]]:
@@ -78,7 +73,7 @@ def test_group_is_seen_and_shows_what_is_done(kafka: Broker) -> None:
         assert committed(kafka, group) == {}
         # Nothing is new: the very same words, and now the batch is known to be done.
         assert stream.latest(end) == end
-        until(lambda: committed(kafka, group) == {0: 10, 1: 10})
+        wait_until(lambda: committed(kafka, group) == {0: 10, 1: 10}, "the committed offsets")
         assert (admin.describe(group).group.state, admin.describe(group).lag) == ("Stable", 0)
     assert admin.describe(group).group.state == "Empty"
 
@@ -92,12 +87,12 @@ def test_spark_that_says_nothing_of_a_start(kafka: Broker) -> None:
         assert read(stream, stream.initial(), end) == {(topic, 0): (0, 4)}
         next_end = stream.latest(None, 4)
         assert read(stream, end, next_end) == {(topic, 0): (4, 8)}
-        until(lambda: committed(kafka, group) == {0: 4})
+        wait_until(lambda: committed(kafka, group) == {0: 4}, "the committed offsets")
     # A query that goes on says so by an empty batch.
     with streaming(kafka, topic, group, {"startingOffsets": "latest"}) as stream:
         assert stream.plan(next_end, next_end) == []
         assert offsets(stream.latest()) == {topic: {"0": 10}}
-        until(lambda: committed(kafka, group) == {0: 8})
+        wait_until(lambda: committed(kafka, group) == {0: 8}, "the committed offsets")
 
 
 def test_first_batch_is_the_same_when_it_is_repeated(kafka: Broker) -> None:
@@ -127,7 +122,7 @@ def test_start_where_the_group_is(kafka: Broker) -> None:
         end = stream.latest(stream.initial(), 7)
         stream.plan(stream.initial(), end)
         stream.commit(end)
-        until(lambda: committed(kafka, group) == {0: 7})
+        wait_until(lambda: committed(kafka, group) == {0: 7}, "the committed offsets")
     at_group = {"startingOffsets": "group"}
     for reset, second in (("earliest", 0), ("latest", 10)):
         with streaming(kafka, topic, group, {**at_group, "kafka.auto.offset.reset": reset}) as stream:
@@ -169,9 +164,14 @@ def test_topics_and_partitions_that_come(kafka: Broker) -> None:
         assert offsets(end) == {first: {"0": 2}}
         second = create_topic(kafka.bootstrap_servers, f"{name}.b", 1)
         produce(kafka.bootstrap_servers, second, 3)
-        until(lambda: offsets(stream.latest(end)) == {first: {"0": 2}, second: {"0": 3}})
+        wait_until(
+            lambda: offsets(stream.latest(end)) == {first: {"0": 2}, second: {"0": 3}}, "the ends of both topics"
+        )
         assert read(stream, end, stream.latest(end)) == {(second, 0): (0, 3)}
-        until(lambda: stream._hold._member.view().owned.keys() == {(first, 0), (second, 0)})
+        wait_until(
+            lambda: stream._hold._member.view().owned.keys() == {(first, 0), (second, 0)},
+            "both partitions with the member",
+        )
 
 
 def test_topic_made_anew_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -188,9 +188,11 @@ def test_topic_made_anew_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFi
         create_topic(kafka.bootstrap_servers, topic, 1)
         produce(kafka.bootstrap_servers, topic, 3)
         with pytest.raises(DataLossError, match=r"\[0\] ends at offset \d and was read up to 5"):
-            until(lambda: strict.latest(end) != end)
+            wait_until(lambda: strict.latest(end) != end, "a later end")
         with caplog.at_level(logging.WARNING, "consumer_membership.spark.source"):
-            until(lambda: offsets(lenient.latest(lenient_end)) == {topic: {"0": 3}})
+            wait_until(
+                lambda: offsets(lenient.latest(lenient_end)) == {topic: {"0": 3}}, "the end without the lost records"
+            )
             # The group's name is in offsets: of each its own.
             assert read(lenient, lenient_end, lenient.latest(lenient_end)) == {(topic, 0): (0, 3)}
         assert "the topic was deleted and made anew" in caplog.text
@@ -213,7 +215,7 @@ def test_topic_made_anew_that_has_outgrown_the_old_one(kafka: Broker, records: i
         if is_new_process:
             strict = stack.enter_context(streaming(kafka, topic, group))
         with pytest.raises(DataLossError, match=r"read up to 5: the topic was deleted and made anew;"):
-            until(lambda: strict.latest(end) != end)
+            wait_until(lambda: strict.latest(end) != end, "a later end")
     with streaming(kafka, topic, group, {"failOnDataLoss": "false"}) as lenient:
         last = lenient.latest(end)
         assert read(lenient, end, last) == {(topic, 0): (0, records)}
@@ -228,7 +230,7 @@ def test_deleted_topic_is_data_loss(kafka: Broker) -> None:
         end = stream.latest(stream.initial())
         delete_topic(kafka.bootstrap_servers, topic)
         with pytest.raises(DataLossError, match="its topic was deleted, and read up to offset 5"):
-            until(lambda: stream.latest(end) != end)
+            wait_until(lambda: stream.latest(end) != end, "a later end")
 
 
 def test_second_query_takes_the_group_over(kafka: Broker) -> None:
@@ -240,7 +242,7 @@ def test_second_query_takes_the_group_over(kafka: Broker) -> None:
         with streaming(kafka, topic, group) as second:
             assert offsets(second.latest(second.initial())) == {topic: {"0": 2, "1": 2}}
             with pytest.raises(FatalGroupError) as refused:
-                until(lambda: first.latest(start) != start and None)
+                wait_until(lambda: first.latest(start) != start and None, "a refusal")
     # Both streams are of this process, as two sources of one query have one driver.
     assert f"two sources of this Spark application read in group {group!r}" in str(refused.value)
     assert "one source with several topics (subscribe=a,b), or give each source a group.id of its own" in str(
@@ -255,7 +257,7 @@ def test_query_that_another_application_replaces_names_its_host(kafka: Broker) -
         start = first.initial()
         elsewhere = {"kafka.client.id": "spark-of-elsewhere"}
         with streaming(kafka, topic, group, elsewhere), pytest.raises(FatalGroupError) as refused:
-            until(lambda: first.latest(start) != start and None)
+            wait_until(lambda: first.latest(start) != start and None, "a refusal")
     assert "two sources" not in str(refused.value)
     assert f"{group}-source is held by client 'spark-of-elsewhere' on 127.0.0.1" in str(refused.value)
 
@@ -297,7 +299,7 @@ def test_stranger_in_the_group_ends_the_query(kafka: Broker) -> None:
         thread.start()
         try:
             with pytest.raises(FencedError, match="client 'stranger'"):
-                until(lambda: stream.latest(start) is None)
+                wait_until(lambda: stream.latest(start) is None, "an end that waits")
             with pytest.raises(FencedError, match="a query holds its group alone"), streaming(kafka, topic, group):
                 pass
         finally:
@@ -336,7 +338,7 @@ def test_broker_without_the_consumer_protocol(kafka_broker: BrokerFactory, caplo
         end = stream.latest(stream.initial())
         assert read(stream, stream.initial(), end) == {(topic, 0): (0, 2), (topic, 1): (0, 2)}
         assert stream.latest(end) == end
-        until(lambda: committed(kafka, group) == {0: 2, 1: 2})
+        wait_until(lambda: committed(kafka, group) == {0: 2, 1: 2}, "the committed offsets")
     assert "classic" in caplog.text
     assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.spark.source.watchdog import Watchdog, connection_to_spark
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 20.0
 TEXT = "group 'a': killed, \N{SNOWMAN}"
 
 #: A process of Spark's for a source: it connects, starts its watchdog, and does what it is told.
