@@ -157,8 +157,8 @@ def contracts(stage: Running) -> int:
 
 
 def types(stage: Running) -> int:
-    """Mypy --strict over the package."""
-    return stage.python("-m", "mypy", "-p", "consumer_membership")
+    """Mypy --strict over the package, and a little less strictly over the tests."""
+    return stage.python("-m", "mypy")
 
 
 def scenarios(stage: Running) -> int:

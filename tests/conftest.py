@@ -128,7 +128,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in items if item.get_closest_marker(marker)]
         config.stash[_costs].left_out[flag] = len(dropped)
         if marker == "full":
-            config.stash[_costs].reasons = dict(Counter(item.get_closest_marker(marker).args[0] for item in dropped))
+            reasons = (mark.args[0] for item in dropped if (mark := item.get_closest_marker(marker)) is not None)
+            config.stash[_costs].reasons = dict(Counter(reasons))
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if not item.get_closest_marker(marker)]
     for item in items:

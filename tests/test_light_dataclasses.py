@@ -133,7 +133,7 @@ def test_objects_have_the_same_words_and_fields(shape: Callable[..., Any]) -> No
     ]
     assert asdict(light) == asdict(standard)
     assert is_dataclass(light)
-    assert repr(type(light).__dataclass_params__) == repr(type(standard).__dataclass_params__)
+    assert repr(type(light).__dataclass_params__) == repr(type(standard).__dataclass_params__)  # type: ignore[union-attr]  # both have them
 
 
 def test_class_looks_the_same(shape: Callable[..., Any]) -> None:
@@ -162,9 +162,9 @@ def test_what_a_class_defines_stays() -> None:
 def test_mistaken_arguments_are_refused_in_the_same_words(shape: Callable[..., Any]) -> None:
     """One too many by position, an unknown name, one that is missing."""
     light, standard = both(shape)
-    for mistake in (((1, 2, 3, 4, 5), {}), ((), {"unknown": 1}), ((), {})):
+    for mistake in (((1, 2, 3, 4, 5), {}), ((), {"unknown": 1}), ((), {})):  # type: ignore[var-annotated]  # of several shapes
         positions, names = mistake
-        refused, expected = (told(lambda cls=cls: cls(*positions, **names)) for cls in (light, standard))  # noqa: B023
+        refused, expected = (told(lambda cls=cls: cls(*positions, **names)) for cls in (light, standard))  # type: ignore[misc]  # noqa: B023
         assert refused == expected
 
 
@@ -196,7 +196,7 @@ def test_frozen_objects_refuse_to_change() -> None:
                 delattr(light, attribute)
         if shape is not empty:
             for change in (lambda one: setattr(one, "at", 1), lambda one: delattr(one, "at")):
-                refused, expected = (told(lambda one=one, change=change: change(one)) for one in (light, standard))
+                refused, expected = (told(lambda one=one, change=change: change(one)) for one in (light, standard))  # type: ignore[misc]
                 assert refused == expected
 
 
@@ -214,7 +214,7 @@ def test_replace_changes_what_it_is_told(shape: Callable[..., Any]) -> None:
     for one in objects(shape):
         for replace in (light_dataclasses.replace, dataclasses.replace):
             assert replace(one) == one
-            assert "unknown" in told(lambda one=one, replace=replace: replace(one, unknown=1))
+            assert "unknown" in told(lambda one=one, replace=replace: replace(one, unknown=1))  # type: ignore[misc]
             if fields(one):
                 assert replace(one, at=11).at == 11
     if sys.version_info >= (3, 13):
@@ -279,10 +279,10 @@ def test_whatever_has_rules_of_its_own_is_left_to_the_standard_library() -> None
         at: int
 
     assert all(map(is_left, (Derived, Checked, Counted, Uncompared, Hashed, Slotless)))
-    assert repr(Derived(at=1, topic="orders")).endswith("Derived(at=1, topic='orders')")
-    assert Uncompared(at=1, when=1.0) == Uncompared(at=1, when=2.0)
-    assert hash(Hashed(at=1)) == 0
+    assert repr(Derived(at=1, topic="orders")).endswith("Derived(at=1, topic='orders')")  # type: ignore[call-arg]  # the decorator has no types
+    assert Uncompared(at=1, when=1.0) == Uncompared(at=1, when=2.0)  # type: ignore[call-arg]  # the decorator has no types
+    assert hash(Hashed(at=1)) == 0  # type: ignore[call-arg]  # the decorator has no types
     with pytest.raises(ValueError, match="-1"):
-        Checked(at=-1)
+        Checked(at=-1)  # type: ignore[call-arg]  # the decorator has no types
     with pytest.raises(FrozenInstanceError):
-        Derived(at=1, topic="orders").at = 2  # type: ignore[misc]
+        Derived(at=1, topic="orders").at = 2  # type: ignore[call-arg]  # the decorator has no types

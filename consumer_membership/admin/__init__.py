@@ -24,7 +24,7 @@ from consumer_membership.admin.survey import GroupSurvey, PartitionOffsets, Subj
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import *  # noqa: F403
+    from confluent_kafka.admin import *  # type: ignore[assignment]  # noqa: F403 - ours have some of its names
 
 __all__ = [
     "GroupAdmin",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # not in __all__
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from consumer_membership.demo.mock import mock_cluster

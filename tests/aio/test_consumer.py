@@ -154,7 +154,7 @@ def test_cancelled_polls_lose_nothing(aio_consumers: AIOFactory, topic: str) -> 
     async def program() -> list[tuple[int | None, int | None]]:
         consumer = aio_consumers()
         await consumer.assign([PartitionOffset(topic, 0, 0)])
-        found = []
+        found: list[tuple[int | None, int | None]] = []
         while len(found) < RECORDS:
             polling = asyncio.ensure_future(consumer.poll())
             await asyncio.sleep(0)

@@ -30,7 +30,7 @@ EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 def assigned(assignor: str, topics: Topics, subscriptions: Subscriptions) -> dict[str, frozenset[TopicPartition]]:
     """Who gets what."""
     result = BUILT_IN[assignor].assign(topics, subscriptions)
-    return {name: frozenset(some) for name, some in result.items()}
+    return {name: frozenset(some) for name, some in result.items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
 
 
 def plain(**counts: int) -> Topics:
@@ -134,7 +134,9 @@ class Restart:
 
 def rolling_restart(topics: Topics, before: Subscriptions, new_topics: str) -> Restart:
     """Stop each member and start it with another member id and these topics; the group rebalances after each step."""
-    members, owners, gone = before, {}, set()
+    members = before
+    owners: dict[TopicPartition, str] = {}
+    gone: set[str] = set()
     moved = remote = imbalance = 0
 
     def rebalance() -> None:

@@ -29,7 +29,7 @@ class Own:
         self.protocols = frozenset(protocols or {RebalanceProtocol.EAGER})
         self._rule = rule
 
-    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
         """Nothing."""
         del topics, owned, generation
 
@@ -120,7 +120,7 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
         def __index__(self) -> int:
             return 0
 
-    own = Own(lambda _topics, _subscriptions: {"a": [["t", Number()]]})  # type: ignore[dict-item, list-item]
+    own = Own(lambda _topics, _subscriptions: {"a": [["t", Number()]]})  # type: ignore[list-item]
     assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
 
 

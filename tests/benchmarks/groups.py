@@ -109,7 +109,7 @@ def subscribe_together(members: Sequence[GroupMember]) -> None:
 class Group:
     """A group with no members yet; all its processes are gone when its context is left."""
 
-    def __init__(self, bench: Bench, side: Side, topic: str, **job: Any) -> None:  # noqa: ANN401 - fields of the Job
+    def __init__(self, bench: Bench, side: Side, topic: str, **job: Any) -> None:
         config = bench.config(side)
         self._job = member.Job(module=side.module, config=config, topic=topic, **job)
         self._processes = ExitStack()

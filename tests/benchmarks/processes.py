@@ -42,7 +42,7 @@ class Said:
 class Worker:
     """A process of `tests.benchmarks.workers`, killed at the latest when its context is left."""
 
-    def __init__(self, name: str, job: Any) -> None:  # noqa: ANN401 - the Job of whichever worker
+    def __init__(self, name: str, job: Any) -> None:
         self.name = name
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
@@ -152,7 +152,7 @@ class Worker:
             self._news.notify_all()
 
 
-def run_worker(name: str, job: Any, timeout_s: float) -> Said:  # noqa: ANN401 - the Job of whichever worker
+def run_worker(name: str, job: Any, timeout_s: float) -> Said:
     """Run a worker that measures one thing, and give what it measured.
 
     Raises:

@@ -105,7 +105,7 @@ def _loads(figure: Figure) -> str:
     return f"{figure.began_load:.1f} at the start, {min(loads):.1f} to {max(loads):.1f} while measuring"
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a tree that JSON can hold
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

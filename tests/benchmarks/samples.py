@@ -58,7 +58,7 @@ class Series:
     samples: list[Sample] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, value: float, **detail: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+    def add(self, value: float, **detail: Any) -> None:
         """Take one measured value."""
         self.samples.append(Sample(value=value, load=os.getloadavg()[0], at=time.monotonic(), detail=detail))
 

@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "consumer_membership"]
 def a_message(
     key: bytes | None = b"customer-3",
     value: bytes | None = b"hello",
-    headers: list[tuple[str, bytes | None]] | None = None,
+    headers: list[tuple[str, str | bytes | None]] | None = None,
     timestamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
 ) -> Message:
     """A record as confluent-kafka delivers it."""

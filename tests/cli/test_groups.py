@@ -260,7 +260,7 @@ def test_interrupted_question_ends_as_shells_expect() -> None:
         raise KeyboardInterrupt
 
     err = io.StringIO()
-    assert (answered("describe", interrupted, io.StringIO(), err), err.getvalue()) == (130, "")
+    assert (answered("describe", interrupted, io.StringIO(), err), err.getvalue()) == (130, "")  # type: ignore[arg-type]  # it raises
 
 
 def test_reader_that_has_seen_enough_is_no_failure() -> None:

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # both kinds of consumers
+# both kinds of consumers
 """`timeline` and `doctor` as commands, on the real broker."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.group_client import Cluster
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.integration.partners import Partner
-from tests.observe.incidents import PATIENCE_S, Application, Stage
+from tests.observe.incidents import Application, Stage
 from tests.recorder.members import Recorded
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
@@ -50,7 +50,7 @@ from tests.support.compaction import EAGER_CLEANER
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import BIDIRECTIONAL
 from tests.support.partners.life import Client, Lifetime
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 SET = AlterConfigOpType.SET
 

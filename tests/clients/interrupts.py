@@ -63,7 +63,7 @@ def is_cut_short(call: Callable[[], object], line: int) -> bool:
         ).lstrip().startswith("with ")
 
     before = sys.gettrace()
-    sys.settrace(enter)
+    sys.settrace(enter)  # type: ignore[arg-type]  # it returns itself
     try:
         call()
     except Interrupt:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -173,9 +174,9 @@ class Mute:
 T = TopicPartition("t", 0, 0)
 LISTS = ("assign", "incremental_assign", "incremental_unassign", "pause", "resume", "position", "committed")
 #: Calls that confluent-kafka refuses: method, arguments, keyword arguments.
-MISTAKES: list[tuple[str, tuple[object, ...], dict[str, object]]] = [
-    *((method, (wrong,), {}) for method in LISTS for wrong in (None, "t", 5, T, ("t",), ["t"], [None], [("t", 0)], {})),
-    *((method, ([T], wrong), {}) for method in ("committed", "offsets_for_times") for wrong in ("1", None, [])),
+MISTAKES: list[Any] = [
+    *((method, (wrong,), {}) for method in LISTS for wrong in (None, "t", 5, T, ("t",), ["t"], [None], [("t", 0)], {})),  # type: ignore[var-annotated]  # of many types
+    *((method, ([T], wrong), {}) for method in ("committed", "offsets_for_times") for wrong in ("1", None, [])),  # type: ignore[var-annotated]  # of many types
     *(("offsets_for_times", (wrong, 0.1), {}) for wrong in (None, "t", ["t"])),
     *(("seek", (wrong,), {}) for wrong in (None, "t", ("t", 0), [T])),
     *(("get_watermark_offsets", (wrong, 0.1), {}) for wrong in (None, "t", [T])),
@@ -183,7 +184,7 @@ MISTAKES: list[tuple[str, tuple[object, ...], dict[str, object]]] = [
     *(("get_watermark_offsets", (T,), {"cached": wrong}) for wrong in ("yes", None, 1.5)),
     *(("subscribe", (wrong,), {}) for wrong in (None, "t", ("t",), {"t"}, 5, [Mute()])),
     *(("subscribe", (["t"],), {name: wrong}) for name in ("on_assign", "on_revoke", "on_lost") for wrong in (None, 5)),
-    *(("poll", (wrong,), {}) for wrong in (None, "1", [])),
+    *(("poll", (wrong,), {}) for wrong in (None, "1", [])),  # type: ignore[var-annotated]  # of many types
     *(("consume", wrong, {}) for wrong in (("1",), (1.5,), (None,), (-1, 0), (10**7, 0), (1, "1"), (1, None))),
     *(("commit", (wrong,), {}) for wrong in ("t", 5, T)),
     *(("commit", (), {"offsets": wrong}) for wrong in ("t", 5, T, ["t"], [None])),
@@ -301,7 +302,7 @@ def test_word_for_the_membership_is_one_of_three(consumer: Consumer, method: str
 def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
     """What this configuration raises; a KafkaException with _INVALID_ARG."""
     with pytest.raises(ConfigurationError) as caught:
-        Consumer({**NOBODY, **config}, **kwargs)
+        Consumer({**NOBODY, **config}, **kwargs)  # type: ignore[misc]  # mistakes among them
     error = caught.value
     assert isinstance(error, KafkaException)
     assert error.args[0].code() == KafkaError._INVALID_ARG
@@ -366,7 +367,7 @@ def test_coroutine_functions_are_no_callbacks(consumers: ConsumerFactory, callba
     consumer = consumers()
     for name in ("on_assign", "on_revoke", "on_lost"):
         with pytest.raises(TypeError, match=f"^{name} expects a callable: this one is a coroutine function"):
-            consumer.subscribe(["t"], **{name: callback})
+            consumer.subscribe(["t"], **{name: callback})  # type: ignore[arg-type]  # the mistake in question
     for name, kind in REFUSALS.items():
         with pytest.raises(kind, match="a coroutine function, which nobody would await; give a plain function"):
             consumers(**{name: callback})
@@ -382,7 +383,7 @@ def test_rebalance_callback_of_another_arity_is_told_by_poll(
 ) -> None:
     """confluent-kafka ends in a SystemError there; here it is what Python says of the call."""
     consumer = consumers()
-    consumer.subscribe([topic], **{name: WRONG[arity]})
+    consumer.subscribe([topic], **{name: WRONG[arity]})  # type: ignore[arg-type]  # the mistake in question
     member, partition = consumer.member, Partition(topic, 0)
     member.assign({partition: 0})
     if name != "on_assign":
@@ -412,7 +413,7 @@ def test_commit_callback_of_another_arity_is_told_by_poll(consumers: ConsumerFac
 def test_consumer_whose_callback_raised_is_let_go(topic: str) -> None:
     """Nothing keeps it: neither the exception's frames once it is handled, nor the callback's references."""
     consumer = ScriptedConsumer({**NOBODY, "enable.auto.offset.store": True})
-    consumer.subscribe([topic], on_assign=WRONG["none"])
+    consumer.subscribe([topic], on_assign=WRONG["none"])  # type: ignore[arg-type]  # the mistake in question
     consumer.member.assign({Partition(topic, 0): 0})
     with pytest.raises(TypeError):
         consumer.poll(0)

@@ -15,7 +15,13 @@ import pytest
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, MembershipError, UseError
-from consumer_membership.membership.effects import CommitCompleted, LosePartitions, PausePartitions, RevokePartitions
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    CommitCompleted,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
 from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, TopicPartition
@@ -24,7 +30,10 @@ from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer, Thread, signal_in_poll
 from tests.support.waiting import PATIENCE_S, wait_until
 
-FAREWELL = [PausePartitions(attempt=99, partitions=None), RevokePartitions(attempt=99, partitions=None)]
+FAREWELL: list[ApplicationEffect] = [
+    PausePartitions(attempt=99, partitions=None),
+    RevokePartitions(attempt=99, partitions=None),
+]
 
 
 def member_of(
@@ -47,7 +56,7 @@ def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumer
     threads: list[threading.Thread] = []
     calls: Called = []
     consumer = member_of(consumers, topic, calls, lambda _, __: threads.append(threading.current_thread()))
-    assert consumer.close() is None  # type: ignore[func-returns-value]  # as confluent-kafka's
+    assert consumer.close() is None
     assert calls == [("assign", [0]), ("revoke", [0])]
     assert set(threads) == {threading.current_thread()}
     assert consumer.member.steps[1:] == [

@@ -5,6 +5,8 @@ Beside confluent-kafka, on a real broker: `tests/integration/test_given_up_subsc
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import TopicPartition as PartitionOffset
 
@@ -23,7 +25,7 @@ def other(cluster: MockCluster) -> str:
     return filled(cluster, "others")
 
 
-def holding(consumers: ConsumerFactory, topic: str, calls: Called, **config: object) -> ScriptedConsumer:
+def holding(consumers: ConsumerFactory, topic: str, calls: Called, **config: Any) -> ScriptedConsumer:
     """A consumer that holds partitions 0 and 1, was handed one record, and has the rest in its buffer or its handle."""
     consumer = subscribed(consumers, topic, calls, **config)
     consumer.member.confirms_leaves = False
@@ -128,7 +130,7 @@ def test_what_still_arrives_for_it_is_held_back(consumers: ConsumerFactory, topi
 
 def test_unsubscribing_inside_on_assign(consumers: ConsumerFactory, topic: str) -> None:
     """As if it came behind it."""
-    consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())
+    consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())  # type: ignore[arg-type]  # nobody looks at it
     consumer.member.confirms_leaves = False
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     assert consumer.poll(SILENCE_S) is None

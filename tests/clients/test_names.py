@@ -173,7 +173,7 @@ class Forgetful(Consumer):
 @pytest.mark.parametrize("name", sorted(vars(cimpl.Consumer).keys() - vars(object).keys()))
 @pytest.mark.parametrize("given", [(), ([],), ([TopicPartition("t", 0)],), ("x",), (None, None, None)], ids=str)
 @pytest.mark.parametrize("method_of", [cimpl.Consumer, Consumer])
-def test_consumer_that_was_never_made_is_a_closed_one(method_of: Any, name: str, given: tuple[object, ...]) -> None:  # noqa: ANN401
+def test_consumer_that_was_never_made_is_a_closed_one(method_of: Any, name: str, given: tuple[object, ...]) -> None:
     """Whoever calls the C type's method by its class gets confluent-kafka's words, and never an abort."""
     if method_of is cimpl.Consumer and name in CRASHES_CLOSED:
         pytest.skip("this release's own consumer ends the process")
@@ -212,7 +212,7 @@ def test_consumer_is_one_of_confluents() -> None:
 
 
 @pytest.mark.parametrize("package", [confluent_kafka, consumer_membership], ids=["theirs", "ours"])
-def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster, topic: str) -> None:  # noqa: ANN401
+def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster, topic: str) -> None:
     """The same records as confluent-kafka's; `close` is its own."""
     config = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -226,10 +226,10 @@ def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster,
     if hasattr(base, "__class_getitem__"):  # of later releases
         base = base[str, str]
 
-    class Own(base):  # type: ignore[misc]
+    class Own(base):  # type: ignore[misc, valid-type]
         polls = 0
 
-        def poll(self, timeout: float = -1) -> Any:  # noqa: ANN401
+        def poll(self, timeout: float = -1) -> Any:
             self.polls += 1
             return super().poll(timeout)
 
@@ -262,11 +262,11 @@ def test_tracer_sees_one_consumer(monkeypatch: pytest.MonkeyPatch, cluster: Mock
     made, polled = [], []
 
     class Traced(cimpl.Consumer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             made.append(self)
             super().__init__(*args, **kwargs)
 
-        def poll(self, timeout: float = -1) -> Any:  # noqa: ANN401
+        def poll(self, timeout: float = -1) -> Any:
             polled.append(timeout)
             return super().poll(timeout)
 
@@ -292,7 +292,7 @@ def test_wrapper_of_the_c_types_method_is_put_around_ours(monkeypatch: pytest.Mo
     """
     seen = []
 
-    def wrapper(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+    def wrapper(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
         seen.append(wrapped.__name__)
         return wrapped(*args, **kwargs)
 

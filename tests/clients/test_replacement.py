@@ -27,7 +27,7 @@ class Own(Consumer):
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module that was imported before, by a program that knows nothing of us."""
     module = ModuleType("some_program")
     exec(PROGRAM, vars(module))  # noqa: S102
@@ -35,7 +35,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     return module
 
 
-def test_names_that_were_imported_are_replaced_and_put_back(program: Any) -> None:  # noqa: ANN401
+def test_names_that_were_imported_are_replaced_and_put_back(program: Any) -> None:
     """In confluent-kafka itself, and in whoever imported from it; classes that were made of it, too."""
     own = program.Own
     with consumer_membership.install():
@@ -92,8 +92,8 @@ def test_what_was_made_goes_on() -> None:
 def test_tracers_class_keeps_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stood in the place of confluent-kafka's consumer first."""
 
-    class Traced(RAW):  # type: ignore[misc, valid-type]
-        def poll(self, timeout: float = -1) -> Any:  # noqa: ANN401
+    class Traced(RAW):
+        def poll(self, timeout: float = -1) -> Any:
             return "traced", super().poll(timeout)
 
     monkeypatch.setattr(confluent_kafka, "Consumer", Traced)
@@ -105,7 +105,7 @@ def test_tracers_class_keeps_its_methods(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_things_that_are_no_modules_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some libraries put objects into `sys.modules`."""
-    monkeypatch.setitem(sys.modules, "odd", object())  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "odder", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "odd", object())
+    monkeypatch.setitem(sys.modules, "odder", None)
     with consumer_membership.install():
         assert issubclass(confluent_kafka.Consumer, consumer_membership.Consumer)

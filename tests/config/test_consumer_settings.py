@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -34,7 +35,8 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**given: object) -> ConsumerSettings:
     """Settings with a group."""
-    return ConsumerSettings(**{"group_id": "g", "bootstrap_servers": SERVERS, **given})
+    values: dict[str, Any] = {"group_id": "g", "bootstrap_servers": SERVERS, **given}
+    return ConsumerSettings(**values)
 
 
 PROGRAM = """
@@ -171,7 +173,7 @@ def test_application_has_them_among_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         kafka: Own
 
     monkeypatch.setenv("KAFKA__GROUP_ID", "nested")
-    assert Application().kafka.group_id == "nested"
+    assert Application().kafka.group_id == "nested"  # type: ignore[call-arg]  # out of the environment
     monkeypatch.setenv("APP_KAFKA_GROUP_ID", "own")
     assert Own().as_config() == {"group.id": "own"}
 

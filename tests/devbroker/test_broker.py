@@ -35,6 +35,9 @@ class ScriptedNode:
         self.orders.append("kill")
         self.is_running = False
 
+    def remove(self) -> None:
+        self.orders.append("remove")
+
     def log_tail(self) -> str:
         return f"last words of {self.node_id}"
 

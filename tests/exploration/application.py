@@ -94,7 +94,7 @@ class Application:
                 offsets = dict.fromkeys(sorted(self.frozen), CONSUMED) if self.commits else {}
             case RevokePartitions():
                 if not raises or step.partitions is None:
-                    strange = (step.partitions or set()) - self.held
+                    strange = (step.partitions or frozenset()) - self.held
                     check(not strange, f"{self.name}: on_revoke for {sorted(strange)}, which it does not hold")
                     self._drop(self._of(step.partitions))
             case LosePartitions():

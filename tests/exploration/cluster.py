@@ -58,23 +58,23 @@ class Life(ABC):
     """What may happen to a protocol's group by itself. It is without state, and asked about a coordinator's group."""
 
     @abstractmethod
-    def happenings(self, coordinator: Any) -> Iterator[Happening]:  # noqa: ANN401 - the protocol's own
+    def happenings(self, coordinator: Any) -> Iterator[Happening]:
         """What may happen next."""
 
     @abstractmethod
-    def happen(self, coordinator: Any, happening: Happening) -> list[Released]:  # noqa: ANN401
+    def happen(self, coordinator: Any, happening: Happening) -> list[Released]:
         """Let it happen; whom it answers."""
 
     @abstractmethod
-    def canonicalise(self, coordinator: Any) -> None:  # noqa: ANN401
+    def canonicalise(self, coordinator: Any) -> None:
         """Put every time in its place."""
 
     @abstractmethod
-    def unfinished(self, coordinator: Any, members: int) -> str | None:  # noqa: ANN401
+    def unfinished(self, coordinator: Any, members: int) -> str | None:
         """Why the group is not settled with so many members; None: it is."""
 
     @abstractmethod
-    def key(self, coordinator: Any) -> Hashable:  # noqa: ANN401
+    def key(self, coordinator: Any) -> Hashable:
         """Everything that its answers follow from."""
 
 

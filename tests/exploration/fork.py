@@ -37,14 +37,14 @@ def fork(root: T) -> T:
     return cast("T", _copy(root, {}))
 
 
-def _copy(value: Any, seen: dict[int, Any]) -> Any:  # noqa: ANN401
+def _copy(value: Any, seen: dict[int, Any]) -> Any:
     copier = _COPIERS.get(type(value))
     if copier is None:
         copier = _COPIERS[type(value)] = _copier_of(type(value))
     return copier(value, seen)
 
 
-def _share(value: Any, seen: dict[int, Any]) -> Any:  # noqa: ANN401, ARG001
+def _share(value: Any, seen: dict[int, Any]) -> Any:  # noqa: ARG001
     return value
 
 
@@ -55,7 +55,7 @@ def _copy_dict(value: dict[Any, Any], seen: dict[int, Any]) -> dict[Any, Any]:
     return cast("dict[Any, Any]", known)
 
 
-def _copy_sequence(value: Any, seen: dict[int, Any]) -> Any:  # noqa: ANN401
+def _copy_sequence(value: Any, seen: dict[int, Any]) -> Any:
     return type(value)([_copy(one, seen) for one in value])
 
 
@@ -91,11 +91,12 @@ def _copier_of(cls: type) -> _Copier:
     slots = _slots_of(cls)
     make = object.__new__
 
-    def copier(value: Any, seen: dict[int, Any]) -> Any:  # noqa: ANN401
+    def copier(value: Any, seen: dict[int, Any]) -> Any:
         known = seen.get(id(value))
         if known is not None:
             return known
-        new = seen[id(value)] = make(cls)
+        new: Any = make(cls)
+        seen[id(value)] = new
         for name in slots:
             one = getattr(value, name)
             setattr(new, name, one if type(one) in _ATOMS else _copy(one, seen))
@@ -120,7 +121,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 # ---- keys ----
 
 
-def key_of(value: Any) -> Hashable:  # noqa: ANN401
+def key_of(value: Any) -> Hashable:
     """A hashable value, equal for equal contents; objects that several others refer to are told for each."""
     kind = type(value)
     if kind in _PLAIN:
@@ -153,7 +154,7 @@ _TELLERS: dict[type, Callable[[Any], Hashable]] = {
 }
 
 
-def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:  # noqa: ANN401
+def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:
     """How objects of this class are told, of which this is one: they all have the same fields."""
     if issubclass(cls, Enum):
         return lambda one: one.name
@@ -163,8 +164,8 @@ def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:  # noqa: ANN
     names = tuple(name for name in names if name not in _NOT_IN_KEYS)
     title = cls.__name__
 
-    def expanded(one: Any) -> Hashable:  # noqa: ANN401
-        told = [title]
+    def expanded(one: Any) -> Hashable:
+        told: list[Hashable] = [title]
         for name in names:
             field = getattr(one, name)
             told.append(field if type(field) in _PLAIN else key_of(field))
@@ -173,7 +174,7 @@ def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:  # noqa: ANN
     if not _is_value(cls):
         return expanded
 
-    def itself(one: Any) -> Hashable:  # noqa: ANN401
+    def itself(one: Any) -> Hashable:
         try:
             hash(one)
         except TypeError:

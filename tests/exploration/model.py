@@ -124,7 +124,7 @@ class Model:
         if found is None:
             process, answer = self.processes.values[number], self.replies.values[reply]
             assert process is not None
-            found = self._told[key] = self._changed(process, lambda copy: copy.told(how, place, answer))
+            found = self._told[key] = self._changed(process, lambda copy: copy.told(how, place, answer))  # type: ignore[arg-type]  # kept as what can be hashed
         return found
 
     def changed(self, number: int, how: str) -> int:
@@ -146,7 +146,7 @@ class Model:
             if isinstance(what, Happening):
                 copy.happen(what)
             else:
-                reply = self.replies.number(copy.execute(self.questions.values[what]))
+                reply = self.replies.number(copy.execute(self.questions.values[what]))  # type: ignore[arg-type]  # kept as what can be hashed
             copy.canonicalise()
             released = tuple((address, self.replies.number(answer)) for address, answer in copy.released)
             noted = (released, tuple(copy.dropped), tuple(copy.removed), tuple(copy.committed))

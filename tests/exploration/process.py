@@ -184,7 +184,7 @@ class Process:
         """Rewrite this process to one that behaves alike."""
         self.carrier.canonicalise(self)
 
-    def feed(self, event: Any, at: float = 0.0) -> None:  # noqa: ANN401 - each protocol has its own events
+    def feed(self, event: Any, at: float = 0.0) -> None:
         """Hand an event to the core and take its orders."""
         member, old = self.member, self.shown
         self.watch.take(self, event)
@@ -211,7 +211,7 @@ class Process:
                 case DescribeTopics() | ComputeAssignment():
                     answers.append(self._done(effect))
                 case _ if not isinstance(effect, _UNANSWERED):
-                    mail.append(effect)
+                    mail.append(effect)  # type: ignore[arg-type]  # the others are handled above
         self.application.mail(mail)
         for answer in answers:
             self.feed(answer, at)
@@ -225,12 +225,12 @@ class Process:
             if request not in self.zombies[:place]:
                 yield Ask("executed_zombie", place, Asked(NOBODY, self.carrier.request_of(request)))
 
-    def ask_call(self, order: Any) -> Ask:  # noqa: ANN401
+    def ask_call(self, order: Any) -> Ask:
         """A call that the coordinator may handle next."""
         return Ask("executed_call", 0, Asked(AT_ONCE, self.carrier.request_of(order)))
 
     @property
-    def next_call(self) -> Any:  # noqa: ANN401
+    def next_call(self) -> Any:
         """The oldest call that the coordinator has not handled; None: there is none."""
         return next((one.order for one in self.calls if one.answer is None), None)
 
@@ -305,7 +305,7 @@ class Process:
             self.zombies.append(order)
         self.feed(failure_of(order, NO_ANSWER))
 
-    def event_of(self, order: Any, answer: Any) -> Any:  # noqa: ANN401
+    def event_of(self, order: Any, answer: Any) -> Any:
         """An answer as the wire reports it."""
         return event_of(order, answer, self.member.protocol)
 
@@ -314,7 +314,7 @@ class Process:
         if not self.overtakes:
             self.zombies = [one for one in self.zombies if type(one) is not kind]
 
-    def take_zombie(self, number: int) -> Any:  # noqa: ANN401
+    def take_zombie(self, number: int) -> Any:
         """A request that was given up is handled after all; those of its kind that were given up before it never."""
         request = self.zombies[number]
         self.zombies = [one for at, one in enumerate(self.zombies) if at > number or type(one) is not type(request)]
@@ -390,7 +390,7 @@ class Process:
             self.watch.history.append(frozenset(self.application.held))
         self.post_later(finished)
 
-    def post_later(self, event: Any) -> None:  # noqa: ANN401
+    def post_later(self, event: Any) -> None:
         """The application, or somebody else beside the network, tells the member something."""
         if self.is_slow:
             self.inbox.append(event)
@@ -474,13 +474,13 @@ class Carrier(ABC):
         """Whether an answer that prolongs its session is on its way to the process."""
 
     @abstractmethod
-    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+    def may_arrive_late(self, order: Any) -> bool:
         """Whether it matters that this call arrives after it was given up."""
 
     def should_not_have_ended(self, process: Process) -> bool:  # noqa: ARG002
         """Whether the newest process of an instance id had no reason to end."""
         return False
 
-    def request_of(self, order: Any) -> Any:  # noqa: ANN401
+    def request_of(self, order: Any) -> Any:
         """What the coordinator sees of an order, or of a heartbeat that was given up."""
         return order if isinstance(order, Heartbeat) else request_of(order, self.protocol)

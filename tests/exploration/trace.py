@@ -60,7 +60,7 @@ def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]
             case "local", Move() as move:
                 process.apply(move)
             case "execute", (str(how), int(place), int(), int(reply)):
-                process.told(how, place, model.replies.values[reply])
+                process.told(how, place, model.replies.values[reply])  # type: ignore[arg-type]  # kept as what can be hashed
             case _:
                 return
     except Violation:

@@ -14,7 +14,7 @@ from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.exploration.application import Application
 from tests.exploration.classic.carrier import ClassicCarrier
 from tests.exploration.classic.life import ClassicLife
-from tests.exploration.cluster import Cluster
+from tests.exploration.cluster import Cluster, Life
 from tests.exploration.consumer.carrier import ConsumerCarrier
 from tests.exploration.consumer.life import ConsumerLife
 from tests.exploration.process import TOPIC, Process, half
@@ -114,6 +114,7 @@ class World:
     def cluster(self, rules: str) -> Cluster:
         """A coordinator of a broker with these rules, without groups."""
         coordinator: Coordinator
+        life: Life
         match RULES[rules]:
             case Rules() as known:
                 coordinator, life = ConsumerCoordinator(known), ConsumerLife()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 
-from consumer_membership import MemberSubscription, RebalanceProtocol, TopicPartition, Topics
+from consumer_membership import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.assignors.sticky import CooperativeStickyAssignor
+from consumer_membership.types import TopicPartition
 
 
 class Alphabetical:
@@ -15,7 +16,7 @@ class Alphabetical:
     name = "alphabetical"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
-    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
         """Tell the leader nothing."""
         del topics, owned, generation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -20,8 +21,8 @@ from tests.support.versions import NEWEST, OLDEST
 CONSUMER: Mapping[str, object] = MappingProxyType({})
 #: Classic members look after new topics often, or the tests would wait for minutes.
 _CLASSIC = {"group_protocol": "classic", "topic_metadata_refresh_interval_ms": 300}
-EAGER: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
-COOPERATIVE: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
+EAGER: Mapping[str, Any] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
+COOPERATIVE: Mapping[str, Any] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Ground:
     """A broker and a way to be a member on it."""
 
     broker: Broker
-    mode: Mapping[str, object]
+    mode: Mapping[str, Any]
 
     @property
     def is_classic(self) -> bool:

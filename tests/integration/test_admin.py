@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as PlainConsumer
@@ -92,7 +93,7 @@ def test_consumer_group_is_described(broker: Broker) -> None:
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group"), unique("i")
     produce(broker.bootstrap_servers, topic, 40)
     commit(broker, name, Partition(topic, 0, 3))
-    config: dict[str, object] = {"enable_auto_commit": False, "client_id": "app"}
+    config: dict[str, Any] = {"enable_auto_commit": False, "client_id": "app"}
     with (
         Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance, **config) as static,
         Worker(broker.bootstrap_servers, name, [topic], **config) as dynamic,

@@ -67,7 +67,7 @@ def code_of_assign(consumer: AnyConsumer, topic: str) -> int | None:
     try:
         consumer.assign([Partition(topic, 0, 30)])
     except KafkaException as refused:
-        return refused.args[0].code()  # type: ignore[no-any-return]
+        return refused.args[0].code()
     return None
 
 

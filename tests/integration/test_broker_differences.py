@@ -70,7 +70,7 @@ class Member:
             instance_id=self._instance_id,
             rack_id=None,
             rebalance_timeout=i32Timedelta.parse(timedelta(minutes=5)),
-            subscribed_topic_names=(self._topic,),  # type: ignore[arg-type]  # kio's own kind of text
+            subscribed_topic_names=(self._topic,),
             subscribed_topic_regex=None,
             server_assignor=None,
             topic_partitions=(),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from time import monotonic
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -105,7 +106,7 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
             is_in.set()
             assert may_end.wait(PATIENCE_S)
 
-    quick = {"session_timeout_ms": _SESSION_S * 1000}
+    quick: dict[str, Any] = {"session_timeout_ms": _SESSION_S * 1000}
     with ground.member(group, [topic], on_call, **quick) as first:
         if which == "assign":
             armed.set()

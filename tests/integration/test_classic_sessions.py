@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -49,7 +50,8 @@ def moves(worker: Worker) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
 
 def victim_of(ground: Ground, group: str, topic: str, folder: Path, **config: object) -> Victim:
     """A member of this kind in a process of its own."""
-    return Victim(ground.bootstrap_servers, group, topic, folder, **{**ground.mode, **config})
+    given: dict[str, Any] = {**ground.mode, **config}
+    return Victim(ground.bootstrap_servers, group, topic, folder, **given)
 
 
 # ---- sessions -------------------------------------------------------------------------------------------------------
@@ -94,10 +96,10 @@ def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, cap
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
     topic, group = ground.topic(6), unique("group")
     # The group waits for its members no longer than they may go without polling.
-    config = {"max_poll_interval_ms": 2000}
+    config: dict[str, Any] = {"max_poll_interval_ms": 2000}
     with Proxy(ground.bootstrap_servers) as proxy, ground.member(group, [topic], **config) as other:
         other.settled(6)
-        settings = {**ground.mode, **config, "group_instance_id": "a"}
+        settings: dict[str, Any] = {**ground.mode, **config, "group_instance_id": "a"}
         with Worker(proxy.address, group, [topic], **settings) as cut_off:
             cut_off.settled(3)
             other.settled(3)
@@ -152,7 +154,7 @@ def test_member_whose_assignor_blocks_hands_out_nothing_after_its_lease(broker_p
     """A lease ends in time although user_data() holds up the membership thread; records wait for the coordinator."""
     ground = Ground(broker=broker_pool.shared(version), mode=COOPERATIVE)
     topic, other_topic, group = ground.topic(4), ground.topic(1, "other"), unique("group")
-    config: dict[str, object] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+    config: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
     assignor = Blocking()
     lost: list[int] = []
     with (
@@ -309,7 +311,7 @@ def test_stalled_application_of_a_static_member_keeps_its_place(
     """C01, rules 4.3: max.poll.interval.ms passes: a static member says nothing; its session decides."""
     ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
     topic, group = ground.topic(4), unique("group")
-    times = {"session_timeout_ms": 5000, "max_poll_interval_ms": 5000}
+    times: dict[str, Any] = {"session_timeout_ms": 5000, "max_poll_interval_ms": 5000}
     with (
         ground.member(group, [topic]) as other,
         ground.member(group, [topic], group_instance_id="a", **times) as slow,

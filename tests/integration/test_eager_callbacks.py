@@ -144,7 +144,7 @@ class Program:
         if len(buffer) == 5:
             self.handled += [(number, one) for one in buffer]
             buffer.clear()
-            self.consumer.commit(message, asynchronous=False)
+            self.consumer.commit(message, asynchronous=False)  # type: ignore[call-overload]  # of both consumers
 
 
 class Crew:
@@ -245,7 +245,7 @@ def test_callback_that_assigns_by_differences_is_told_them(broker: Broker) -> No
     def scene(stage: Stage) -> None:
         stage.enter("a")
         first = stage.members["a"]
-        first.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
+        first.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)  # type: ignore[arg-type]  # it is ours
         scale = stage.until
         scale(a=6)
         stage.enter("b")

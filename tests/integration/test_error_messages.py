@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -63,7 +64,7 @@ class Scene:
         consumer.subscribe([self.topic])
         return consumer
 
-    def other(self, **config: object) -> Worker:
+    def other(self, **config: Any) -> Worker:
         """Another member of the group: one of ours, in a thread."""
         worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], group_protocol=self.protocol, **config)
         return self.others.enter_context(worker)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -67,7 +68,7 @@ def crashed(broker: Broker, group: str, topic: str, session_ms: int = LONG_MS) -
 
 def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: object) -> Worker:
     """A static member in a thread."""
-    given = {**EAGER, "session_timeout_ms": LONG_MS, **config}
+    given: dict[str, Any] = {**EAGER, "session_timeout_ms": LONG_MS, **config}
     return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **given)
 
 
@@ -87,7 +88,7 @@ def test_replacement_of_a_crashed_member_has_its_place_in_a_full_group(small: Br
 
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
-def test_newest_holder_wins_in_a_full_group_too(small: Broker, mode: dict[str, object]) -> None:
+def test_newest_holder_wins_in_a_full_group_too(small: Broker, mode: dict[str, Any]) -> None:
     """The former one lives, and ends; it does not come back."""
     topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(small, group, topic, "stays", **mode) as stays, static(small, group, topic, **mode) as former:

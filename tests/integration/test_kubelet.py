@@ -269,7 +269,7 @@ def test_classic_rebalance_that_waits_takes_nobody_out(namespace: Callable[..., 
 def wait_ready(pods: Sequence[Kubelet]) -> None:
     """All of them."""
     for pod in pods:
-        pod.wait(lambda pod=pod: pod.is_ready)
+        pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]  # a default
 
 
 def assert_stayed_ready(pod: Kubelet) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.membership.states import MemberState
+from consumer_membership.types import TopicPartition
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.offsets import committed
 from tests.support.brokers import RunBrokers
@@ -38,7 +39,10 @@ def test_first_member_owns_everything_and_reads_every_record(ground: Ground, top
         assert states[:4] == [MemberState.JOINING, MemberState.RECONCILE, *acknowledges, MemberState.STABLE]
         assert worker.notes.named("assign") == [tuple((topic, p) for p in range(12))]
         assert worker.consumer.generation() > 0
-        assert worker.consumer.owned_since(Partition(topic, 0)) == worker.consumer.membership().owned[(topic, 0)]
+        assert (
+            worker.consumer.owned_since(Partition(topic, 0))
+            == worker.consumer.membership().owned[TopicPartition(topic, 0)]
+        )
 
 
 def test_scale_out_and_in_hands_over_cleanly(ground: Ground, topic: str) -> None:

@@ -137,7 +137,9 @@ def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, pro
             poll_until_nothing_is_missing(consumer)
         delete_topic(kafka.bootstrap_servers, topic)
         gone = next_error(consumer)
-        assert (gone.topic(), gone.error().code()) == (topic, 3)
+        error = gone.error()
+        assert error is not None
+        assert (gone.topic(), error.code()) == (topic, 3)
         consumer.close()
 
 

@@ -22,7 +22,7 @@ class Ranking:
     name = "ranking"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
-    def user_data(self, topics: frozenset[str], owned: frozenset[tuple[str, int]], generation: int) -> bytes | None:
+    def user_data(self, topics: frozenset[str], owned: frozenset[tuple[str, int]], generation: int) -> None:
         """Tell the leader nothing."""
         del topics, owned, generation
 
@@ -79,7 +79,7 @@ def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(grou
             stack.enter_context(one)
         for one in members:
             one.settled(2)
-        ranked = sorted(one.consumer.memberid() for one in members)
+        ranked = sorted(one.consumer.memberid() or "" for one in members)
         for assignor, one in zip(ours, members, strict=False):
             view = one.consumer.membership()
             rank = ranked.index(view.member_id)

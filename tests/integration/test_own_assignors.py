@@ -21,7 +21,7 @@ OWN = "tests.integration.assignors:Alphabetical"
 
 def by_rank(workers: list[Worker]) -> list[set[int]]:
     """The partitions of each member, in the order of member ids."""
-    ranked = sorted(workers, key=lambda worker: worker.consumer.memberid())
+    ranked = sorted(workers, key=lambda worker: worker.consumer.memberid() or "")
     return [{partition for _, partition in worker.owned} for worker in ranked]
 
 

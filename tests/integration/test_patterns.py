@@ -123,7 +123,9 @@ def test_subscription_of_blacklisted_topics_alone_is_told(kafka: Broker, prefix:
     with consumer_membership.Consumer({"bootstrap.servers": kafka.bootstrap_servers, **keys}) as consumer:
         consumer.subscribe([f"{prefix}-1"])
         message = wait_until(lambda: consumer.poll(0.1), "an error")
-        assert (message.topic(), message.error().code()) == (f"{prefix}-1", 3)
+        error = message.error()
+        assert error is not None
+        assert (message.topic(), error.code()) == (f"{prefix}-1", 3)
         words = f"topic '{prefix}-1', which is in topic.blacklist"
 
         def poll() -> None:

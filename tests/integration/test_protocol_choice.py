@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -86,7 +87,7 @@ def test_default_is_the_consumer_protocol(broker: Broker, log: pytest.LogCapture
 def test_keys_of_the_other_protocol_are_named_once(broker: Broker, log: pytest.LogCaptureFixture) -> None:
     """A key that the broker owns does not decide: one warning each, with the setting that does."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
-    config = {"session_timeout_ms": 30_000, "partition_assignment_strategy": "cooperative-sticky"}
+    config: dict[str, Any] = {"session_timeout_ms": 30_000, "partition_assignment_strategy": "cooperative-sticky"}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
         worker.settled(2)
         worker.order(lambda consumer: consumer.unsubscribe())
@@ -104,7 +105,7 @@ def test_keys_of_the_other_protocol_are_named_once(broker: Broker, log: pytest.L
 def test_own_assignor_makes_a_classic_member(broker: Broker, log: pytest.LogCaptureFixture) -> None:
     """A user's assignor runs in classic groups only: the consumer protocol is not even tried."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
-    config = {"partition_assignment_strategy": "tests.integration.assignors:Alphabetical"}
+    config: dict[str, Any] = {"partition_assignment_strategy": "tests.integration.assignors:Alphabetical"}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
         worker.settled(2)
         protocol, reason = protocol_of(worker)
@@ -251,7 +252,7 @@ def test_member_that_was_classic_goes_with_its_group(broker_pool: RunBrokers) ->
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("instance_id", [None, "a"], ids=["dynamic", "static"])
-def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, object], instance_id: str | None) -> None:
+def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, Any], instance_id: str | None) -> None:
     """B21, B22: with Kafka's own policy the first who asks for the new protocol converts a classic group, and back."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")

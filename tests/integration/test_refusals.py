@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -44,7 +45,7 @@ def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_po
     ids=["pool", "wait"],
 )
 def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
-    broker_pool: RunBrokers, config: Mapping[str, object], key: str
+    broker_pool: RunBrokers, config: Mapping[str, Any], key: str
 ) -> None:
     """A pool, and `wait`: the key, its value, and what to do, once."""
     broker = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
@@ -99,7 +100,7 @@ def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
 def test_session_that_the_broker_does_not_allow_is_named(broker: Broker) -> None:
     """Rules 4.9: INVALID_SESSION_TIMEOUT is fatal, with the value and the two settings that bound it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
-    config = {"group_protocol": "classic", "session_timeout_ms": 1000}
+    config: dict[str, Any] = {"group_protocol": "classic", "session_timeout_ms": 1000}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
         worker.wait(lambda w: bool(w.notes.errors), "the fatal error")
         error = worker.notes.errors[0]

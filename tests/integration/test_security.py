@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -55,7 +56,7 @@ class Doors:
 
     def member(self, way: Way, group: str, topic: str, **config: object) -> Worker:
         """An application in a thread."""
-        settings = {key.replace(".", "_"): value for key, value in self.config(way).items()} | config
+        settings: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.config(way).items()} | config
         return Worker(str(settings.pop("bootstrap_servers")), group, [topic], **settings)
 
 
@@ -249,7 +250,8 @@ def test_each_mistake_about_a_listener_is_told_with_its_remedy(
     user = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": doors.made.users["alice"]}
     servers = doors.broker.secured.get(listener, doors.broker.bootstrap_servers)
     topic = doors.topic(records=4)
-    with Worker(servers, unique("group"), [topic], **({"ssl_ca_location": doors.made.ca_file} | user | keys)) as worker:
+    config: dict[str, Any] = {"ssl_ca_location": doors.made.ca_file, **user, **keys}
+    with Worker(servers, unique("group"), [topic], **config) as worker:
         if words:
             worker.wait(lambda w: words in str(w.consumer.membership().last_error), words)
             assert worker.notes.records == []

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from time import monotonic
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -57,7 +58,7 @@ def topic(broker: Broker) -> str:
     return create_topic(broker.bootstrap_servers, unique("topic"), 12)
 
 
-def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: object) -> Worker:
+def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: Any) -> Worker:
     """A static member in a thread."""
     return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **config)
 
@@ -122,7 +123,7 @@ def test_newest_holder_wins_and_the_former_one_ends(any_broker: Broker) -> None:
             former.wait(lambda w: bool(w.notes.errors and w.notes.named("lost")), "the fatal error and on_lost")
             error = former.notes.errors[0]
             assert (error.code(), error.fatal()) == (KafkaError.FENCED_INSTANCE_ID, True)
-            assert newcomer.consumer.memberid() in error.str()
+            assert str(newcomer.consumer.memberid()) in error.str()
             assert (former.state, former.owned) == (MemberState.FATAL, frozenset())
             with pytest.raises(KafkaException):
                 former.consumer.commit(asynchronous=False)
@@ -189,7 +190,7 @@ def test_fail_ends_the_newcomer_and_leaves_the_holder_alone(broker: Broker, topi
             newcomer.wait(lambda w: bool(w.notes.errors), "the fatal error")
             error = newcomer.notes.errors[0]
             assert (error.code(), error.fatal()) == (KafkaError.UNRELEASED_INSTANCE_ID, True)
-            assert holder.consumer.memberid() in error.str()
+            assert str(holder.consumer.memberid()) in error.str()
             assert "group.instance.id.conflict.policy" in error.str()
         assert (holder.state, holder.notes.errors) == (MemberState.STABLE, [])
 
@@ -221,7 +222,8 @@ def test_wait_ends_where_the_holder_lives(quick_broker: Broker) -> None:
 
 def test_pool_s_ids_survive_a_rolling_restart(broker: Broker, topic: str) -> None:
     """A Deployment with a pool: pods of other names, the same ids, nobody else's partitions move."""
-    group, config = unique("group"), {"group_instance_id_pool": "orders-{0..2}"}
+    group = unique("group")
+    config: dict[str, Any] = {"group_instance_id_pool": "orders-{0..2}"}
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(broker.bootstrap_servers, group, [topic], **config)) for _ in range(3)]
         for worker in workers:
@@ -243,7 +245,7 @@ def test_exhausted_pool_fails_or_waits_as_the_policy_says(broker: Broker, topic:
     group, pool = unique("group"), ["x", "y"]
     with ExitStack() as stack:
 
-        def member(**config: object) -> Worker:
+        def member(**config: Any) -> Worker:
             config |= {"group_instance_id_pool": pool}
             return stack.enter_context(Worker(broker.bootstrap_servers, group, [topic], **config))
 
@@ -317,7 +319,7 @@ def _was_heard_since_it_settled(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
-def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapping[str, object]) -> None:
+def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapping[str, Any]) -> None:
     """An administrator's removal, in words and deeds: the static member ends, the dynamic one comes back by itself."""
     group = unique("group")
     with (
@@ -328,7 +330,7 @@ def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapp
         moving.settled(6)
         fixed.wait(_was_heard_since_it_settled, "a heartbeat that the coordinator took")
         admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
-        told = admin.remove_members(group, instance_ids=["a"], member_ids=[moving.consumer.memberid()])
+        told = admin.remove_members(group, instance_ids=["a"], member_ids=[str(moving.consumer.memberid())])
         assert ["ends with a fatal error" in told[0].message, "comes back by itself" in told[1].message] == [True, True]
         fixed.wait(lambda w: bool(w.notes.errors), "the fatal error")
         error = fixed.notes.errors[0]
@@ -342,7 +344,7 @@ def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapp
     "mode", [{"heartbeat_interval_ms": 5000}, {**EAGER, "heartbeat_interval_ms": 2000}], ids=["consumer", "classic"]
 )
 def test_calm_static_member_that_was_removed_ends_and_librdkafka_s_comes_back(
-    quick_broker: Broker, mode: Mapping[str, object]
+    quick_broker: Broker, mode: Mapping[str, Any]
 ) -> None:
     """Heartbeats are an interval apart, the broker's of 0.5 s or one's own; raw confluent-kafka joins again."""
     servers = quick_broker.bootstrap_servers
@@ -368,7 +370,7 @@ def test_calm_static_member_that_was_removed_ends_and_librdkafka_s_comes_back(
 
 
 @contextmanager
-def turned_classic(broker: Broker, group: str, topic: str, **config: object) -> Iterator[tuple[Worker, RawConsumer]]:
+def turned_classic(broker: Broker, group: str, topic: str, **config: Any) -> Iterator[tuple[Worker, RawConsumer]]:
     """A member whose group became a classic one, with a member, between two of its heartbeats."""
     servers = broker.bootstrap_servers
     raw = RawConsumer({"bootstrap.servers": servers, "group.id": group, "group.protocol": "classic"})

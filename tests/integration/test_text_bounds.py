@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -44,7 +45,7 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
     """All of them at their bounds, in one member: nothing that can work is refused."""
     topic = ground.topic(1)
     produce(ground.bootstrap_servers, topic, 3)
-    longest = {
+    longest: dict[str, Any] = {
         "group_instance_id": filled("instance", LONGEST_ID_PREFIX),
         "client_id": filled("client", LONGEST_ID_PREFIX),
         "client_rack": filled("rack", LONGEST_STRING),
@@ -65,7 +66,7 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
 def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why these two have less room than the others: the coordinator cannot write the id that it makes of them."""
     monkeypatch.setattr(checks, "LONGEST", {})
-    config = {key.replace(".", "_"): filled("id", LONGEST_ID_PREFIX + 1)}
+    config: dict[str, Any] = {key.replace(".", "_"): filled("id", LONGEST_ID_PREFIX + 1)}
     with ground.member(unique("group"), [ground.topic(1)], **config) as worker:
         worker.wait(lambda w: bool(w.notes.errors), "the refusal")
         assert worker.notes.errors[0].code() == KafkaError.UNKNOWN

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -61,7 +62,7 @@ def proxy(world: World) -> Iterator[Proxy]:
         yield proxy
 
 
-def behind(proxy: Proxy, world: World, **config: object) -> Victim:
+def behind(proxy: Proxy, world: World, **config: Any) -> Victim:
     """A victim whose network is the proxy, and which is quick to connect again."""
     return world.victim(servers=proxy.address, reconnect_backoff_max_ms=300, **config)
 

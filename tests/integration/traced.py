@@ -33,7 +33,7 @@ def main(when: str, whose: str, servers: str, topic: str) -> None:
     print(json.dumps([hasattr(package.Consumer, "membership"), spans]))
 
 
-def _package(whose: str) -> Any:  # noqa: ANN401
+def _package(whose: str) -> Any:
     if whose == "ours":
         import consumer_membership  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def _package(whose: str) -> Any:  # noqa: ANN401
     return confluent_kafka
 
 
-def _work(package: Any, servers: str, topic: str) -> None:  # noqa: ANN401
+def _work(package: Any, servers: str, topic: str) -> None:
     producer = package.Producer({"bootstrap.servers": servers})
     for number in range(5):
         producer.produce(topic, value=str(number).encode(), partition=0)

@@ -66,7 +66,7 @@ class Worker:
         self._is_replayed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._membership: Membership = "default"
-        self._orders: list[Callable[[Consumer], None]] = []
+        self._orders: list[Callable[[Consumer], object]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -87,7 +87,7 @@ class Worker:
             self._is_replayed = True
             assert_consumer_replays(self.consumer)
 
-    def order(self, action: Callable[[Consumer], None]) -> None:
+    def order(self, action: Callable[[Consumer], object]) -> None:
         """Have this done on the application's thread, between two polls."""
         self._orders.append(action)
 
@@ -159,12 +159,11 @@ class Worker:
                 self.changed.notify_all()
             return
         with self.changed:
-            if message is not None and message.error() is not None:
-                self.notes.errors.append(message.error())
+            if message is not None and (problem := message.error()) is not None:
+                self.notes.errors.append(problem)
             elif message is not None:
-                self.notes.records.append(
-                    (message.topic(), message.partition(), message.offset(), message.value() or b"")
-                )
+                place = str(message.topic()), message.partition() or 0, message.offset() or 0
+                self.notes.records.append((*place, message.value() or b""))
             self.changed.notify_all()
         if message is not None and message.error() is None and self._handle is not None:
             self._handle(self.consumer, message)

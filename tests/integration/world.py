@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.devbroker import Broker
@@ -69,7 +70,7 @@ class World:
 
     def worker(self, instance_id: str) -> Worker:
         """Start another static member, in a thread."""
-        config = {**self.mode, "group_instance_id": instance_id, "auto_commit_interval_ms": NEVER_MS}
+        config: dict[str, Any] = {**self.mode, "group_instance_id": instance_id, "auto_commit_interval_ms": NEVER_MS}
         worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], **config)
         self.workers.append(self.members.enter_context(worker))
         return worker

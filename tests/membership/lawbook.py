@@ -60,7 +60,7 @@ class Lawbook:
         self.scene.feed(event)
         assert self.scene.protocol.member_epoch >= JOIN_EPOCH, (event, before)
         for number, effect in enumerate(self.scene.last):
-            self._look(effect, self.scene.last[number + 1 :])
+            self._look(effect, self.scene.last[number + 1 :])  # type: ignore[arg-type]  # a consumer protocol's member
         assert self.state is self.scene.state
         outsiders_show_nothing(self.scene.view)
         self._look_at_the_clock()

@@ -33,7 +33,7 @@ def test_queries_group_by_labels_that_their_series_have() -> None:
 
 def test_panels_have_places_of_their_own() -> None:
     """On Grafana's grid of 24 columns."""
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         place = panel["gridPos"]
         cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}

@@ -181,7 +181,8 @@ def test_classic_member_rebalances_from_its_join_on() -> None:
 
     Where a cooperative member gives something up it joins twice, and each is a rebalance.
     """
-    scene = CountedClassic().subscribe("a").poll().found()
+    scene = CountedClassic()
+    scene.subscribe("a").poll().found()
     scene.now += 3.0
     scene.gather(1).share(T0, T1).settle()
     counts = scene.counts
@@ -200,7 +201,8 @@ def test_classic_member_rebalances_from_its_join_on() -> None:
 
 def test_joins_and_syncs_of_a_classic_member_are_timed() -> None:
     """From the request to the answer that lets it go on, as in Java: what was refused or not answered is none."""
-    scene = CountedClassic().subscribe("a").poll().found()
+    scene = CountedClassic()
+    scene.subscribe("a").poll().found()
     scene.now += 1.0
     scene.join_rejected(ex.ClassicVerdict.MEMBER_ID_REQUIRED, BrokerError(code=79, name="MEMBER_ID_REQUIRED"), "m")
     scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(60.0)

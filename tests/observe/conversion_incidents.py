@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # both kinds of consumers
+# both kinds of consumers
 """Incidents of KAFKA-21582: a static member of librdkafka's that converts a classic group at the wrong moment.
 
 Its join replaces the classic member of its instance id, and the coordinator takes the group's assignment for settled.

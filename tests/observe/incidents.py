@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # both kinds of consumers
+# both kinds of consumers
 """Incidents as they happen to groups, made on a real broker with confluent-kafka's consumer and with ours."""
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recor
     taken = recording.moment(member.now)
     assert (run.partition, run.begin, run.end) == (ONE, pytest.approx(taken), pytest.approx(taken))
     (stood,) = account.standstills
-    assert stood == RecordedStandstill(partition=ONE, begin=pytest.approx(taken - 2.0), end=pytest.approx(taken))
+    assert stood == RecordedStandstill(partition=ONE, begin=pytest.approx(taken - 2.0), end=pytest.approx(taken))  # type: ignore[arg-type]  # compared alone
     assert account.facts[-1].text == (
         f"process {recording.process} (member-1) has orders[0] in epoch 1, told of them 2.000 s before: "
         "the coordinator changed the assignment"

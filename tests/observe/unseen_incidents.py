@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # both kinds of consumers
+# both kinds of consumers
 """Ten more incidents, written down before anybody looked at what the rules say of them."""
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from consumer_membership.recorder import snapshot
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.recorder.values import RecordingError
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata, TopicPartition
-from tests.recorder.members import SETTINGS, Recorded, protocols_of
+from tests.recorder.members import SETTINGS, Recorded
+from tests.simulation.world import protocols_of
 
 
 def test_short_life_is_kept_from_its_birth() -> None:

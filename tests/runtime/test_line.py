@@ -86,7 +86,7 @@ def test_send_and_ask_start_the_thread_but_post_does_not(line: Line, thread: Thr
 def test_view_and_its_orders_are_seen_together() -> None:
     """Whoever sees the view finds the orders, although it looks before they are there; and the other way round."""
     found: deque[ApplicationEffect] = deque()
-    taker = threading.Thread(target=lambda: line.move_orders(found), daemon=True)
+    taker = threading.Thread(target=lambda: eager.move_orders(found), daemon=True)
 
     class Eager(Line):
         def __setattr__(self, name: str, value: object) -> None:
@@ -95,8 +95,8 @@ def test_view_and_its_orders_are_seen_together() -> None:
                 assert self.wake_up.is_set
                 taker.start()
 
-    line = Eager()
-    line.show(view_of(MemberState.FATAL), LeaveCompleted())
+    eager = Eager()
+    eager.show(view_of(MemberState.FATAL), LeaveCompleted())
     taker.join(PATIENCE_S)
     assert found == deque([LeaveCompleted()])
 

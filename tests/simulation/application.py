@@ -8,7 +8,7 @@ long time) is asked of its `habits`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -203,7 +203,8 @@ class Application:
         if self.callback is None and self.process.alive and not self.is_leaving and self.is_in_poll:
             self._deliver()
 
-    def _guarded(self, action):  # noqa: ANN001, ANN202 - a thread of a dead process does nothing
+    def _guarded(self, action: Callable[[], object]) -> Callable[[], None]:
+        """The same, but a thread of a dead process does nothing."""
         process = self.process
 
         def run() -> None:

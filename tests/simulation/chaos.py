@@ -81,7 +81,7 @@ class Run:
         self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)
         self.random = world.random
         rules = self.random.choice(profile.rules)
-        world.coordinator.rules = rules
+        world.coordinator.rules = rules  # type: ignore[attr-defined]  # both have them
         self.pace = Pace.of(rules, world.protocols.classic)
         # Created topics are noticed by a classic group's leader, soon.
         quick = replace(world.protocols.classic, refresh_interval_s=self.pace.heartbeat_s)
@@ -157,7 +157,7 @@ class Run:
             habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
             if process.application.callback is None:
                 process.application.wake()
-        for seat, process in self.seats.items():
+        for seat, process in self.seats.items():  # type: ignore[assignment]  # the other loop's name
             if process is not None and not process.alive:
                 self._start(seat, 0.1)
 

@@ -356,5 +356,5 @@ class StaysInItsGeneration(ClassicProtocol):
         """The group rebalances."""
         is_end = isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN_KEEP_ID
         if is_end and self.state in (_S.STABLE, _S.RECONCILE):
-            event = replace(event, verdict=_V.REJOIN_NOW)
+            event = replace(event, verdict=_V.REJOIN_NOW)  # type: ignore[arg-type]  # a rejection has one
         return super().handle(event)

@@ -186,7 +186,7 @@ class Process:
             case FindCoordinator():
                 world.after(2 * world.faults.latency_s, self._look_up)
             case LearnSessionTimeout():
-                self._answer(SessionTimeoutLearned(session_timeout_s=world.coordinator.rules.session_timeout_s))
+                self._answer(SessionTimeoutLearned(session_timeout_s=world.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # of the consumer protocol alone
             case ResolveTopicIds():
                 world.after(2 * world.faults.latency_s, lambda: self._resolve(effect))
             case DescribeTopics():
@@ -195,14 +195,14 @@ class Process:
             case ComputeAssignment():
                 assignor = next(one for one in self.member.classic.assignors if one.name == effect.assignor)
                 # Without the checks of the shell: an invariant looks at who gets what.
-                shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}
-                self._answer(AssignmentComputed(generation=effect.generation, assignments=shares))
+                shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+                self._answer(AssignmentComputed(generation=effect.generation, assignments=shares))  # type: ignore[arg-type]  # its own ones assign TopicPartitions
             case NotifyAssignor():
                 self._answer(AssignorNotified(request_id=effect.request_id))
             case _ if isinstance(effect, ORDERS):
                 self._send(effect)
             case _:
-                self.application.mail(effect)
+                self.application.mail(effect)  # type: ignore[arg-type]  # the others are handled above
 
     def _answer(self, event: GroupEvent) -> None:
         """Something that is not asked of the coordinator is answered."""

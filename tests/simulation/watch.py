@@ -140,7 +140,7 @@ class Watch:
 
     # ---- events ----
 
-    def take(self, process: Watched, event: Any) -> None:  # noqa: ANN401 - each protocol has its own events
+    def take(self, process: Watched, event: Any) -> None:
         """An event is about to be handled."""
         match event:
             case StepFinished():
@@ -150,8 +150,7 @@ class Watch:
             case JoinAnswered() if event.request_id == inside.exchange(process.member):
                 self.is_out = False  # a heartbeat beside it was of the former generation
             case _ if isinstance(event, _ENDS_HEARTBEAT):
-                is_rejection = isinstance(event, HeartbeatRejected)
-                self.was_full |= is_rejection and event.error.code == GROUP_MAX_SIZE_REACHED
+                self.was_full |= isinstance(event, HeartbeatRejected) and event.error.code == GROUP_MAX_SIZE_REACHED
                 self.is_out &= event.request_id != inside.heartbeat_in_flight(process.member)
             case _:
                 pass

@@ -255,7 +255,7 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
         builder = SparkSession.builder.remote(master.removeprefix(CONNECT))
         # A server takes none of a driver's; one that is started here does.
         own = {**_OF_A_DRIVER, "spark.connect.grpc.binding.address": "127.0.0.1"}
-        shared = own if _starts_a_server(master) else {}
+        shared: Mapping[str, str] = own if _starts_a_server(master) else {}
     else:
         builder = SparkSession.builder.master(master)
         shared = _OF_A_DRIVER

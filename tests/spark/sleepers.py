@@ -30,7 +30,7 @@ from typing import Protocol
 import psycopg
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Message
-from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
+from pyarrow import dataset
 from pyspark.sql import SparkSession
 
 from consumer_membership.admin import GroupAdmin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -29,7 +30,7 @@ def message(
     key: bytes | None = None,
     value: bytes | None = b"v",
     timestamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, MOMENT_MS),
-    headers: list[tuple[str, bytes | None]] | None = None,
+    headers: list[tuple[str, str | bytes | None]] | None = None,
 ) -> Message:
     """A record as a consumer gets it."""
     return Message(
@@ -43,14 +44,18 @@ def message(
     )
 
 
+def arrow(messages: list[Message]) -> Any:
+    """The Arrow batch of these records."""
+    return formed(messages, BatchFormat.ARROW)
+
+
 def test_arrow_batch_has_every_column_of_each_record() -> None:
     """Key, value, topic, partition, offset, timestamp in microseconds and headers stand in the record's row."""
-    batch = formed(
+    batch = arrow(
         [
             message(7, key=b"k", value=b"\x00\xff", headers=[("trace", b"1"), ("empty", None), ("trace", b"2")]),
             message(8, topic="refunds", partition=3),
-        ],
-        BatchFormat.ARROW,
+        ]
     )
     assert batch.schema == schema()
     assert batch.to_pylist() == [
@@ -81,7 +86,7 @@ def test_arrow_batch_has_every_column_of_each_record() -> None:
 
 def test_tombstone_and_empty_value_differ() -> None:
     """A record without a value is null; an empty value is none the less a value."""
-    assert formed([message(0, value=None), message(1, value=b"")], BatchFormat.ARROW)["value"].to_pylist() == [
+    assert arrow([message(0, value=None), message(1, value=b"")])["value"].to_pylist() == [
         None,
         b"",
     ]
@@ -89,26 +94,26 @@ def test_tombstone_and_empty_value_differ() -> None:
 
 def test_record_without_headers_has_an_empty_list() -> None:
     """Headers never are null, whether or not another record of the batch has some."""
-    assert formed([message(0), message(1)], BatchFormat.ARROW)["headers"].to_pylist() == [[], []]
-    mixed = formed([message(0), message(1, headers=[("a", b"1")])], BatchFormat.ARROW)
+    assert arrow([message(0), message(1)])["headers"].to_pylist() == [[], []]
+    mixed = arrow([message(0), message(1, headers=[("a", b"1")])])
     assert mixed["headers"].to_pylist() == [[], [{"key": "a", "value": b"1"}]]
 
 
 def test_record_without_a_timestamp_has_a_null() -> None:
     """What has no timestamp has not that of 1970, nor of the millisecond before it."""
-    batch = formed([message(0, timestamp=(TIMESTAMP_NOT_AVAILABLE, -1)), message(1)], BatchFormat.ARROW)
+    batch = arrow([message(0, timestamp=(TIMESTAMP_NOT_AVAILABLE, -1)), message(1)])
     assert batch["timestamp"].to_pylist() == [None, MOMENT]
 
 
 def test_timestamp_beyond_microseconds_does_not_fail_its_batch() -> None:
     """A producer may write any 64 bits; such a record is handed on with a null, its neighbours as they are."""
-    batch = formed([message(0, timestamp=(TIMESTAMP_CREATE_TIME, 2**62)), message(1)], BatchFormat.ARROW)
+    batch = arrow([message(0, timestamp=(TIMESTAMP_CREATE_TIME, 2**62)), message(1)])
     assert batch["timestamp"].to_pylist() == [None, MOMENT]
 
 
 def test_empty_batch_has_the_columns() -> None:
     """No records make a batch of no rows, not an error."""
-    batch = formed([], BatchFormat.ARROW)
+    batch = arrow([])
     assert (batch.num_rows, batch.schema) == (0, schema())
 
 
@@ -162,7 +167,7 @@ def test_more_than_arrow_holds_is_refused_before_it_is_copied() -> None:
     """Keys or values of more than 2 GiB are an error that says what to do, not an array in two parts."""
     heavy = b"x" * (1 << 26)
     with pytest.raises(ConfigurationError, match=r"values of this batch of 33 records weigh 2214592512 bytes.*fewer"):
-        formed([message(offset, value=heavy) for offset in range(33)], BatchFormat.ARROW)
+        arrow([message(offset, value=heavy) for offset in range(33)])
     with pytest.raises(ConfigurationError, match="keys of this batch"):
         formed([message(offset, key=heavy) for offset in range(33)], BatchFormat.PANDAS)
 
@@ -171,7 +176,7 @@ def test_heavy_records_between_those_that_are_weighed_are_refused_too(monkeypatc
     """Where only a look at all records would have shown it, Arrow's two parts do; in small: to fill them takes 13 s."""
     monkeypatch.setattr(pa, "array", lambda values, kind: pa.chunked_array([values[:1], values[1:]], kind))
     with pytest.raises(ConfigurationError, match="values of this batch of 2 records weigh 2 bytes"):
-        formed([message(0), message(1)], BatchFormat.ARROW)
+        arrow([message(0), message(1)])
 
 
 def offsets(batch: list[Message] | pa.RecordBatch | pd.DataFrame) -> list[int | None]:

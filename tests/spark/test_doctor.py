@@ -54,13 +54,13 @@ NOWHERE = "127.0.0.1:1"
 @slow
 def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_path: Path) -> None:
     """It travels whole: a worker that cannot import this package can still say so."""
-    cloudpickle.register_pickle_by_value(examination)  # type: ignore[no-untyped-call]
+    cloudpickle.register_pickle_by_value(examination)
     nowhere, readable = ("127.0.0.1", 1), str(tmp_path)
     asked = partial(
         examination.examine, nowhere, [nowhere], b"not a pickle", [readable, f"{readable}/absent"], 1.0, 1.0, ()
     )
     sent = tmp_path / "sent"
-    sent.write_bytes(cloudpickle.dumps(asked))  # type: ignore[no-untyped-call]
+    sent.write_bytes(cloudpickle.dumps(asked))
     code = (
         "import sys, pickle; sys.modules['consumer_membership'] = None; sys.modules['pyarrow'] = None; "
         f"print(next(pickle.load(open({str(sent)!r}, 'rb'))()))"
@@ -237,7 +237,7 @@ def test_output_of_a_sink_is_looked_at(spark: SparkSession, tmp_path: Path) -> N
     for sink, batch_format, severity, words in (
         (ParquetSink(tmp_path / "out"), "arrow", OK, "has records of 0 of the first 0 partitions"),
         (ParquetSink(file), "arrow", WARNING, "NotADirectoryError"),
-        (KafkaSink(servers, lambda _: ()), "arrow", ERROR, "arrow"),
+        (KafkaSink(servers, lambda _: ()), "arrow", ERROR, "arrow"),  # type: ignore[arg-type]  # of a sink's types
     ):
         found = check(spark, sink=sink, batch_format=batch_format, timeout_s=LONG_S).findings
         subject = "batch_format" if severity is ERROR else "sink's output"

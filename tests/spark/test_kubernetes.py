@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # ships no types
-from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
+import yaml
+from pyarrow import dataset
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError

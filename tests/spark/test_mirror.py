@@ -100,13 +100,13 @@ def test_one_group_for_two_queries_is_refused() -> None:
 
 
 @pytest.mark.parametrize("key", ["group.id", "group.instance.id", "group.instance.id.pool"])
-def test_keys_of_its_own_are_refused(spark: Any, key: str) -> None:  # noqa: ANN401 - a session
+def test_keys_of_its_own_are_refused(spark: Any, key: str) -> None:
     """The mirror names group and member."""
     with pytest.raises(ConfigurationError, match=key):
         OffsetMirror(spark, group_ids={"q": "g"}, config={key: "x"})
 
 
-def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None:  # noqa: ANN401 - a session
+def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None:
     """On the driver, by name, and not in a thread's log; a query that is not mirrored has no state."""
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
         OffsetMirror(spark, group_ids={"q": "g"}, config={"bootstrap.servers": "host:port"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -88,7 +88,7 @@ def test_task_that_is_given_up_lets_its_connections_go(kafka: Broker) -> None:
     """Spark stops asking for rows when it has enough, or when it cancels: the generator's end closes the consumer."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 5_000)
-    rows = reader(kafka.bootstrap_servers).read([part(topic, 0, 5_000)])
+    rows: Any = reader(kafka.bootstrap_servers).read([part(topic, 0, 5_000)])
     next(rows)
     consumer = rows.gi_frame.f_locals["reading"]._consumer
     rows.close()

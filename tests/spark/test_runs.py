@@ -59,14 +59,14 @@ class Ground:
         said = GroupAdmin(self.config).committed(self.group)
         return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
 
-    def members(self) -> list[str | None]:
+    def members(self) -> list[str]:
         """The instance ids in the group."""
         try:
             members = GroupAdmin(self.config).describe(self.group).group.members
         except GroupError:
             # There is none as long as nobody joined and nothing is committed.
             return []
-        return sorted(member.instance_id for member in members)
+        return sorted(member.instance_id or "" for member in members)
 
 
 @pytest.fixture

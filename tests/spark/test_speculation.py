@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
-from pyarrow import parquet  # type: ignore[import-untyped]  # ships no types
+from pyarrow import parquet
 from pyspark import TaskContext
 
 from consumer_membership.devbroker import Broker

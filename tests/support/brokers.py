@@ -53,7 +53,7 @@ class FarNode:
         """Refused, as `stop` and `kill` are."""
         raise BrokerUnavailableError("the nodes of a shared broker are left alone; have one of your own (`own`)")
 
-    stop = kill = start
+    stop = kill = remove = start
 
     def log_tail(self) -> str:
         """Nothing: whoever keeps the broker has its log."""

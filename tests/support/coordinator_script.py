@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many versions, which share no type
+# entities of many versions, which share no type
 """The simulation's coordinator behind a real TCP port: the same rules, now in bytes.
 
 `CoordinatorScript` is a script for `ScriptedBroker`. A test may put faults in front of it: each is asked first, and the
@@ -96,7 +96,7 @@ class CoordinatorScript:
     def remove_member(self, group_id: str, member_id: str) -> None:
         """Remove a member, as an administrator does."""
         with self._lock:
-            self.coordinator.remove_member(group_id, member_id=member_id)
+            self.coordinator.expel(group_id, member_id, time.monotonic())
 
     def move(self, broker: ScriptedBroker, node_id: int, loading_s: float) -> None:
         """Make another node the coordinator."""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import confluent_kafka
 
-RELEASE = tuple(int(number) for number in confluent_kafka.__version__.split(".")[:2])
+RELEASE = tuple(int(number) for number in confluent_kafka.__version__.split(".")[:2])  # type: ignore[attr-defined]  # its stub is wrong
 #: Methods of its own consumer that end the process where it is closed or was never made.
 CRASHES_CLOSED = frozenset({"pause", "resume", "set_sasl_credentials", "list_topics"} if RELEASE < (2, 16) else ())

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many layouts, with values by chance
+# entities of many layouts, with values by chance
 """kio's entities: an implementation of Kafka's messages that is not ours, with values by chance, and in our words."""
 
 from __future__ import annotations

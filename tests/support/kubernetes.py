@@ -182,7 +182,7 @@ class _Api(BaseHTTPRequestHandler):
             self.cluster.delete(named["name"] if named else None)
         self._answer({"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
-    def _told(self) -> Any:  # noqa: ANN401 - JSON
+    def _told(self) -> Any:
         words = self.rfile.read(int(self.headers.get("content-length", 0)))
         return json.loads(words or b"{}")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
-import yaml  # type: ignore[import-untyped]  # ships no types
+import kubernetes_validate
+import yaml
 
 #: The oldest release of Kubernetes that anybody maintained when this was written, and the newest that is known here.
 RELEASES = ("1.33", "1.37")

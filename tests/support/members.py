@@ -34,7 +34,7 @@ class _OpenMember(GroupMember):
         for name, part in self.replaced.items():
             (self._protocol if name == "protocol" else getattr(self, name)).__class__ = part
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the part has
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_protocol" not in self.__dict__:
             raise AttributeError(name)
         owner = self._protocol if hasattr(self._protocol, name) else self.parts

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many versions, which share no type
+# entities of many versions, which share no type
 """A small broker over real TCP whose answers a test writes.
 
 `ScriptedBroker(script)` runs one or more nodes in a thread of their own. Each request is decoded with kio and given

@@ -47,4 +47,4 @@ def seed_hypothesis() -> None:
     settings.register_profile("seeded", deadline=None, database=None, derandomize=seed == FIXED)
     settings.load_profile("seeded")
     # What the option --hypothesis-seed sets.
-    core.global_force_seed = None if seed == FIXED else seed
+    core.global_force_seed = None if seed == FIXED else seed  # type: ignore[assignment]  # it has no annotation

@@ -132,14 +132,13 @@ class Trap:
                     say(state=effect.new, reason=effect.reason)
             return effects
 
-        GroupMember.handle = watched  # type: ignore[method-assign]  # the point of it
+        GroupMember.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
 
     def _before(self, member: GroupMember, event: GroupEvent) -> None:
         match event, member.view().state:
             case ev.HeartbeatAnswered(), MemberState.JOINING:
-                self.spring(
-                    Point.JOIN_UNHEARD if member._protocol.instance.stale_holder is None else Point.HOLDER_RELEASED
-                )
+                held_by = member._protocol.instance.stale_holder  # type: ignore[attr-defined]  # of the consumer protocol
+                self.spring(Point.JOIN_UNHEARD if held_by is None else Point.HOLDER_RELEASED)
             case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.parts.leave.request:
                 self.spring(Point.LEAVE_UNHEARD)
             case ev.HeartbeatAnswered(), _ if self._has_acknowledged:
@@ -279,7 +278,7 @@ def live(life: Lifetime, orders: int, reports: int, log: int) -> None:
     sys.stdin, sys.stderr = os.fdopen(0), os.fdopen(2, "w", buffering=1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if life.request_timeout_s is not None:
-        member_requests.REQUEST_TIMEOUT_S = life.request_timeout_s
+        member_requests.REQUEST_TIMEOUT_S = life.request_timeout_s  # type: ignore[attr-defined]  # the point of it
     trap = Trap(life.dies_at, life.is_armed)
     trap.set()
     application = Application(life, trap)

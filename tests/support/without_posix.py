@@ -85,7 +85,7 @@ class _Refused(MetaPathFinder):
 def take_away() -> None:
     """Take it from every module that is imported from now on."""
     # Windows' has no AF_UNIX in it, and asyncio needs one.
-    socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)  # type: ignore[assignment]
+    socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)
     for module, names in _NAMES.items():
         for name in names.split():
             if hasattr(module, name):

@@ -121,14 +121,14 @@ def test_commit_answer_that_lacks_a_partition_does_not_confirm_it() -> None:
 
 
 @both_forms
-def test_committed_offsets(answer: Any) -> None:  # noqa: ANN401
+def test_committed_offsets(answer: Any) -> None:
     """An offset of -1 means that nothing is committed; 0 is an offset like any other."""
     fetched = answers.offset_fetch(answer({T0: (17, 0), T1: (-1, 0), U0: (0, 0)}), "g", [T0, T1, U0])
     assert fetched == {T0: OffsetAndMetadata(offset=17, leader_epoch=3), T1: None, U0: OffsetAndMetadata(offset=0)}
 
 
 @both_forms
-def test_each_partition_has_its_own_answer(answer: Any) -> None:  # noqa: ANN401
+def test_each_partition_has_its_own_answer(answer: Any) -> None:
     """For an application: an offset, None, or the error of this partition; one that is missing has an error too."""
     entity = answer({T0: (17, 0), T1: (-1, 29)})
     found = answers.offset_fetch_by_partition(entity, "g", [T0, T1, U0])
@@ -144,7 +144,7 @@ def test_each_partition_has_its_own_answer(answer: Any) -> None:  # noqa: ANN401
 
 @both_forms
 @pytest.mark.parametrize("code", [14, 16, 25, 88, 113])
-def test_failed_fetch_is_never_no_offset(answer: Any, code: int) -> None:  # noqa: ANN401
+def test_failed_fetch_is_never_no_offset(answer: Any, code: int) -> None:
     """An error of the group, of one partition, or a partition that is missing: the whole fetch failed."""
     name = ErrorCode(code).name.upper()
     assert answers.offset_fetch(answer({}, code), "g", [T0]) == BrokerError(code=code, name=name)
@@ -180,7 +180,7 @@ def find_answer_v4(code: int, message: str | None = None, key: str = "g") -> fin
 
 
 @pytest.mark.parametrize("answer", [find_answer_v3, find_answer_v4])
-def test_coordinator_is_found_or_refused(answer: Any) -> None:  # noqa: ANN401
+def test_coordinator_is_found_or_refused(answer: Any) -> None:
     """Rules 2.5: an address, or the broker's reason; a missing right names the group."""
     assert answers.find_coordinator(answer(0), "g") == BrokerAddress(node_id=2, host="h", port=9092)
     assert answers.find_coordinator(answer(15, "Not yet."), "g") == BrokerError(
@@ -255,7 +255,7 @@ def test_refused_configuration_is_an_error() -> None:
 
 
 @both_forms
-def test_everything_committed_with_each_partition_s_own_error(answer: Any) -> None:  # noqa: ANN401
+def test_everything_committed_with_each_partition_s_own_error(answer: Any) -> None:
     """A partition without an offset is absent, and one with an error does not hide the others."""
     found = answers.all_committed(answer({T0: (17, 0), T1: (-1, 0), U0: (-1, 29)}), "g")
     assert found == {

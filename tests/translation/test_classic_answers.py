@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kio.schema.errors import ErrorCode
 
@@ -55,7 +57,7 @@ def test_every_code_has_its_verdict(code: int) -> None:
     assert classic_verdict(Api.JOIN_GROUP, code) is JOIN.get(code, ClassicVerdict.FATAL)
     assert classic_verdict(Api.SYNC_GROUP, code) is SYNC.get(code, ClassicVerdict.FATAL)
     assert classic_verdict(Api.HEARTBEAT, code) is BEAT.get(code, ClassicVerdict.FATAL)
-    assert classic_answers.commit_membership(frozenset({0, code})) is COMMIT.get(code)
+    assert classic_answers.commit_membership(frozenset({0, code})) is COMMIT.get(code)  # type: ignore[attr-defined]  # imported there
 
 
 @pytest.mark.parametrize("code", [code.value for code in ErrorCode if code.value])
@@ -139,7 +141,7 @@ def test_member_id_that_is_required_comes_with_the_refusal() -> None:
         ({"protocol_name": None}, "chose no protocol"),
     ],
 )
-def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, str | None], words: str) -> None:
+def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, Any], words: str) -> None:
     """Java's client checks it too."""
     joined = classic_answers.join_group(join_answer(**changed), "g", join_order())
     assert isinstance(joined, JoinRejected)
@@ -196,7 +198,7 @@ def test_assignment_that_is_none_is_empty_with_a_note(blob: bytes, note: str) ->
 
 
 @pytest.mark.parametrize("changed", [{"protocol_type": "connect"}, {"protocol_name": "roundrobin"}])
-def test_sync_in_another_protocol_is_fatal(changed: dict[str, str]) -> None:
+def test_sync_in_another_protocol_is_fatal(changed: dict[str, Any]) -> None:
     """Rules 4.7: a check of the client's own."""
     synced = classic_answers.sync_group(sync_answer(**changed), "g", sync_order())
     assert isinstance(synced, SyncRejected)

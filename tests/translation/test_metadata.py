@@ -28,7 +28,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 both_versions = pytest.mark.parametrize("module", [metadata_v12, metadata_v13])
 
 
-def metadata_answer(module: Any, *, code: int = 0) -> Any:  # noqa: ANN401
+def metadata_answer(module: Any, *, code: int = 0) -> Any:
     """Two brokers, one of them in a rack; a topic with two partitions, one without leader; an id that is not known."""
     partitions = tuple(
         module.MetadataResponsePartition(
@@ -63,7 +63,7 @@ def metadata_answer(module: Any, *, code: int = 0) -> Any:  # noqa: ANN401
 
 
 @both_versions
-def test_metadata(module: Any) -> None:  # noqa: ANN401
+def test_metadata(module: Any) -> None:
     """Brokers and topics by name; -1 becomes None, an unknown id is absent, a topic's error stands with it."""
     assert metadata.cluster_metadata(metadata_answer(module)) == ClusterMetadata(
         cluster_id="c",
@@ -245,7 +245,7 @@ def test_list_offsets_in_version_2_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("module", [offsets_v2, offsets_v7])
-def test_list_offsets_by_partition(module: Any) -> None:  # noqa: ANN401
+def test_list_offsets_by_partition(module: Any) -> None:
     """Each partition has its offset or its error; one that the broker left out has an error too."""
     entity = module.ListOffsetsResponse(
         throttle_time=ZERO,

@@ -145,7 +145,7 @@ def test_commit_carries_member_epoch_instance_and_every_offset() -> None:
 PARTITIONS = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
 
 
-def asked(topics: Any) -> list[tuple[str, tuple[int, ...]]]:  # noqa: ANN401
+def asked(topics: Any) -> list[tuple[str, tuple[int, ...]]]:
     """The partitions that an OffsetFetch names."""
     return [(topic.name, topic.partition_indexes) for topic in topics]
 

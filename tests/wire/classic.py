@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many versions, which share no type
+# entities of many versions, which share no type
 """Builders of a classic member's orders and of what its coordinator answers."""
 
 from __future__ import annotations
@@ -46,12 +46,18 @@ def sync_order(**changed: Any) -> SendSync:
 
 def beat_order(**changed: Any) -> SendClassicHeartbeat:
     """A Heartbeat's order."""
-    return SendClassicHeartbeat(**({"request_id": 9, "generation": 5, "member_id": "m", "instance_id": None} | changed))
+    fields: dict[str, Any] = {"request_id": 9, "generation": 5, "member_id": "m", "instance_id": None}
+    return SendClassicHeartbeat(**(fields | changed))
 
 
 def leave_order(**changed: Any) -> SendClassicLeave:
     """A LeaveGroup's order."""
-    fields = {"request_id": 10, "member_id": "m", "instance_id": None, "reason": "the consumer is being closed"}
+    fields: dict[str, Any] = {
+        "request_id": 10,
+        "member_id": "m",
+        "instance_id": None,
+        "reason": "the consumer is being closed",
+    }
     return SendClassicLeave(**(fields | changed))
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many versions, which share no type
+# entities of many versions, which share no type
 """Builders of the bytes that a broker sends, and the reading of those that a client sends."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # messages of many layouts
+# messages of many layouts
 """Frames that clients of others sent and that a broker answered: the file that keeps them, and how they are read.
 
 `tests/wire/golden/frames.jsonl` is written by `tests.wire.record_golden`; its first line says how. Each other line is a

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401  # entities of many versions, which share no type
+# entities of many versions, which share no type
 """Builders of what a coordinator answers about groups."""
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     OffsetSpec,
@@ -131,7 +131,7 @@ class RecordingProxy(Proxy):
     def __init__(self, bootstrap: str, offers: Offers, keep: Callable[[Api, int, str, bytes], None]) -> None:
         super().__init__(bootstrap)
         self._offers = offers
-        self._keep = keep
+        self._record = keep
         #: Of the connection at hand: by their numbers, the requests that wait for an answer, and its version.
         self._unanswered: ContextVar[dict[int, tuple[int, int]]] = ContextVar("unanswered")
 
@@ -147,7 +147,7 @@ class RecordingProxy(Proxy):
                 data = await _frame(reader)
                 key, version = (int.from_bytes(data[at : at + 2], "big") for at in (0, 2))
                 if key in LAYOUTS:
-                    self._keep(Api(key), version, REQUEST, data)
+                    self._record(Api(key), version, REQUEST, data)
                 answered_in = version
                 if key == Api.API_VERSIONS and version > self._offers.get(Api.API_VERSIONS, version):
                     data = data[:2] + _UNKNOWN_VERSION.to_bytes(2, "big") + data[4:]
@@ -162,7 +162,7 @@ class RecordingProxy(Proxy):
                 data = await _frame(reader)
                 key, version = self._unanswered.get().pop(int.from_bytes(data[:4], "big"))
                 if key in LAYOUTS:
-                    self._keep(Api(key), version, ANSWER, data)
+                    self._record(Api(key), version, ANSWER, data)
                 if key == Api.API_VERSIONS:
                     data = self._lowered(version, data)
                 writer.write(_sized(with_address(data, self._host, self._port, self._own_port)))
@@ -261,7 +261,7 @@ def _look(admin: AdminClient, group: str, topic: str) -> None:
     _try(admin.list_consumer_group_offsets([some]).values())
     changed = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 7)])
     _try(admin.alter_consumer_group_offsets([changed]).values())
-    newest, latest = {one: OffsetSpec.max_timestamp()}, {one: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    newest, latest = {one: OffsetSpec.max_timestamp()}, {one: OffsetSpec.latest()}
     _try(admin.list_offsets(newest).values())
     _try(admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED).values())
     _try([admin.describe_cluster()])

@@ -152,7 +152,7 @@ def older_versions(other: dict[int, tuple[int, int] | None]) -> bytes:
     """ApiVersions' answer of a broker that differs from the newest in these."""
     from kio.schema.api_versions.v3 import response  # noqa: PLC0415
 
-    offered = {key: ends for key, ends in (NEWEST | other).items() if ends is not None}
+    offered = {key: ends for key, ends in {**NEWEST, **other}.items() if ends is not None}
     keys = tuple(response.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in offered.items())
     entity = response.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=timedelta())
     return frame(entity, 0)

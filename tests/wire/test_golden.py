@@ -127,7 +127,7 @@ def topic_ids() -> Mapping[str, UUID]:
     return {one.name: one.topic_id for one in told.topics}
 
 
-def partitions_by_id(topics: Any) -> dict[str, set[int]]:  # noqa: ANN401 - of several messages
+def partitions_by_id(topics: Any) -> dict[str, set[int]]:
     """What a member has, by the names of the topics."""
     names = {topic_id: name for name, topic_id in topic_ids().items()}
     return {names[one.topic_id]: set(one.partitions) for one in topics}

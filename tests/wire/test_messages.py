@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401, S311  # entities of many layouts, with values by chance
+# ruff: noqa: S311  # entities of many layouts, with values by chance
 """Our tables against kio, which has Kafka's messages from elsewhere: the same bytes both ways, in every version."""
 
 from importlib import import_module

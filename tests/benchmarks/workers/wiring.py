@@ -35,7 +35,7 @@ def consumer_class(module: str) -> type[Consumer]:
     return found
 
 
-def say(word: str, *, at: float | None = None, **facts: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+def say(word: str, *, at: float | None = None, **facts: Any) -> None:
     """Tell the driver that something happened, now or at a moment of CLOCK_MONOTONIC."""
     moment = time.monotonic() if at is None else at
     sys.stdout.write(json.dumps({"word": word, "at": moment, **facts}) + "\n")

@@ -73,7 +73,7 @@ def _rename_requests(process: Process) -> None:
     process.late = [_renamed(event, {}) for event in process.late]
 
 
-def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:  # noqa: ANN401 - orders and events with a number
+def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:
     """This order or event with the number by which the member awaits it, or with one that nobody awaits."""
     if isinstance(one, CommitOffsets | FetchCommitted | ComputeAssignment) or not hasattr(one, "request_id"):
         return one
@@ -118,8 +118,6 @@ def _place_static(process: Process, now: float) -> None:
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     heartbeats._sent_at = heartbeats._session_since = 0.0
     heartbeats._sent_at = BEAT_S
-    # For the application's thread alone.
-    heartbeats._gathered_at = None
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
     heartbeats.pace._beats = 0
     heartbeats.pace._round_trips.clear()

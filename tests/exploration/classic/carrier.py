@@ -58,7 +58,7 @@ class ClassicCarrier(Carrier):
 
     # ---- the network ----
 
-    def send(self, process: Process, order: Any) -> None:  # noqa: ANN401
+    def send(self, process: Process, order: Any) -> None:
         """Put a JoinGroup, a SyncGroup or a leave on its way."""
         self._give_up(process)
         if isinstance(order, SendClassicLeave):
@@ -113,7 +113,7 @@ class ClassicCarrier(Carrier):
             self.lose_exchange(process)
         return is_out
 
-    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+    def may_arrive_late(self, order: Any) -> bool:
         """A late heartbeat changes nothing, nor does a late read."""
         return not isinstance(order, SendClassicHeartbeat | FetchCommitted)
 

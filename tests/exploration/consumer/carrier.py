@@ -47,7 +47,7 @@ class ConsumerCarrier(Carrier):
 
     # ---- the network ----
 
-    def send(self, process: Process, order: Any) -> None:  # noqa: ANN401
+    def send(self, process: Process, order: Any) -> None:
         """Put a heartbeat on its way."""
         process.beats.append(Beat(order.request_id, order.heartbeat))
 
@@ -61,7 +61,7 @@ class ConsumerCarrier(Carrier):
         process.late.append(event)
         process.feed(event)
 
-    def _event_of(self, process: Process, one: Beat) -> Any:  # noqa: ANN401
+    def _event_of(self, process: Process, one: Beat) -> Any:
         return process.event_of(SendHeartbeat(request_id=one.number, heartbeat=one.beat), one.answer)
 
     def lose_heartbeat(self, process: Process) -> None:
@@ -80,7 +80,7 @@ class ConsumerCarrier(Carrier):
             self.lose_heartbeat(process)
         return number > 0
 
-    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+    def may_arrive_late(self, order: Any) -> bool:
         """A late read changes nothing."""
         return isinstance(order, CommitOffsets)
 
@@ -99,7 +99,7 @@ class ConsumerCarrier(Carrier):
         if self._is_join(process, process.take_zombie(number), answer):
             process.watch.is_excused = True
 
-    def _is_join(self, process: Process, request: Any, answer: Answer) -> bool:  # noqa: ANN401
+    def _is_join(self, process: Process, request: Any, answer: Answer) -> bool:
         is_join = isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH and isinstance(answer, Granted)
         return is_join and request.member_id == inside.member_id(process.member)
 

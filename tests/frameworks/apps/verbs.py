@@ -21,7 +21,7 @@ def main(whose: str, protocol: str, servers: str, topic: str) -> None:
     print(json.dumps(_Program(package, protocol, servers, topic).run()))
 
 
-def _package(whose: str) -> Any:  # noqa: ANN401
+def _package(whose: str) -> Any:
     if whose == "ours":
         import consumer_membership  # noqa: PLC0415
 
@@ -38,7 +38,7 @@ def _package(whose: str) -> Any:  # noqa: ANN401
 class _Program:
     """One consumer's life; each step adds what it saw."""
 
-    def __init__(self, package: Any, protocol: str, servers: str, topic: str) -> None:  # noqa: ANN401
+    def __init__(self, package: Any, protocol: str, servers: str, topic: str) -> None:
         self.package, self.servers, self.topic = package, servers, topic
         self.seen: dict[str, object] = {}
         self.calls: list[object] = []
@@ -142,7 +142,7 @@ class _Program:
             except RuntimeError as refused:
                 self.seen[f"{name} after close"] = str(refused)
 
-    def _poll(self) -> Any:  # noqa: ANN401
+    def _poll(self) -> Any:
         message = self.consumer.poll(CALL_S)
         if message is None or message.error() is not None:
             raise AssertionError(message and message.error())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership import effects as ef
@@ -60,15 +60,20 @@ def scene_in(state: ClassicState) -> ClassicScene:
 
 def _numbers(scene: ClassicScene) -> dict[str, int]:
     """The numbers of the latest requests; 1 where there was none."""
-    kinds = {"join": ex.SendJoin, "sync": ex.SendSync, "beat": ex.SendClassicHeartbeat, "topics": ex.DescribeTopics}
+    kinds: dict[str, type[Any]] = {
+        "join": ex.SendJoin,
+        "sync": ex.SendSync,
+        "beat": ex.SendClassicHeartbeat,
+        "topics": ex.DescribeTopics,
+    }
     kinds |= {"told": ex.NotifyAssignor}
-    sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}  # type: ignore[attr-defined]  # all have one
+    sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}
     return {name: ids[-1] if ids else 1 for name, ids in sent.items()}
 
 
 def _step_done(scene: ClassicScene) -> ev.StepFinished:
     steps = [effect for effect in scene.effects if type(effect) in _STEPS]
-    kind = _STEPS[type(steps[-1])] if steps else ev.Step.PAUSE  # type: ignore[index]  # filtered above
+    kind = _STEPS[type(steps[-1])] if steps else ev.Step.PAUSE
     return ev.StepFinished(attempt=scene.parts.reconciler.attempt, step=kind)
 
 

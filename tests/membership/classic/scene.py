@@ -144,7 +144,7 @@ class ClassicScene:
     def finish(self, *, failed: bool = False) -> ClassicScene:
         """The application performs the latest step."""
         step = next(effect for effect in reversed(self.effects) if type(effect) in _STEPS)
-        kind = _STEPS[type(step)]  # type: ignore[index]
+        kind = _STEPS[type(step)]
         return self.feed(ev.StepFinished(attempt=step.attempt, step=kind, failed=failed))  # type: ignore[union-attr]
 
     def settle(self) -> ClassicScene:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from consumer_membership.membership.classic import exchanges as ex
@@ -18,7 +20,7 @@ ILLEGAL = BrokerError(code=22, name="ILLEGAL_GENERATION")
 LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
 
 
-def calm(**settings: object) -> ClassicScene:
+def calm(**settings: Any) -> ClassicScene:
     """STABLE, and long enough for the quick heartbeats after the change to be over."""
     scene = stable(A0, **settings)
     for _ in range(20):

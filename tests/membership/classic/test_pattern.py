@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.assignors.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.states import ClassicState
@@ -124,7 +124,7 @@ def test_late_list_for_a_former_pattern_is_dropped() -> None:
     scene = joining_by("^a").subscribe(pattern="^b")
     former = scene.all(ex.DescribeTopics)[0]
     assert lists(scene) == 2
-    scene.feed(ex.TopicsDescribed(request_id=former.request_id, topics=ex.Topics(partitions={"b": 1})))
+    scene.feed(ex.TopicsDescribed(request_id=former.request_id, topics=Topics(partitions={"b": 1})))
     assert scene.all(ex.SendJoin) == []
     assert said(scene.listed("b", "a"))[0] == {"b"}
 

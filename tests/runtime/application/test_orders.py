@@ -126,7 +126,7 @@ def test_everybody_who_waits_is_woken_by_what_one_of_them_took(line: Line) -> No
     orders = OrderQueue(line)
     orders.completed_commits_go_to(take)
     threads = [
-        threading.Thread(target=lambda n=n: orders.wait(lambda: n in answered, PATIENCE_S), daemon=True)  # type: ignore[misc]
+        threading.Thread(target=lambda n=n: orders.wait(lambda: n in answered, PATIENCE_S), daemon=True)
         for n in (1, 2, 3)
     ]
     for thread in threads:

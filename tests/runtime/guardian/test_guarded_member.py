@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,9 +95,9 @@ def test_frames_are_the_leave_in_every_version(instance_id: str | None, epoch: i
     assert request.member_epoch == epoch
     assert tuple(request.leave) == SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT]
     for version, frame in request.leave.items():
-        request = _parse(1, 1, frame[4:])
-        assert (request.version, request.correlation_id, request.client_id) == (version, 1, "app")
-        entity = request.entity
+        leave = _parse(1, 1, frame[4:])
+        assert (leave.version, leave.correlation_id, leave.client_id) == (version, 1, "app")
+        entity = leave.entity
         assert (entity.group_id, entity.member_id, entity.member_epoch) == ("orders", "m", epoch)
         assert entity.instance_id == instance_id
 
@@ -180,10 +181,10 @@ def test_classic_frames_are_the_leave_in_every_version() -> None:
     assert request is not None
     assert tuple(request.leave) == SPOKEN[Api.LEAVE_GROUP]
     for version, frame in request.leave.items():
-        request = _parse(1, 1, frame[4:])
-        assert (request.api_key, request.version) == (Api.LEAVE_GROUP, version)
-        assert (request.correlation_id, request.client_id, request.entity.group_id) == (1, "app", "orders")
-        (member,) = request.entity.members
+        leave = _parse(1, 1, frame[4:])
+        assert (leave.api_key, leave.version) == (Api.LEAVE_GROUP, version)
+        assert (leave.correlation_id, leave.client_id, leave.entity.group_id) == (1, "app", "orders")
+        (member,) = leave.entity.members
         assert (member.member_id, member.group_instance_id) == ("m", None)
         assert getattr(member, "reason", None) == (None if version == 4 else "its process died without leaving")
 
@@ -222,7 +223,9 @@ def test_will_has_the_credentials_of_the_moment_and_is_told_again_with_others() 
 
 def test_paths_mean_the_folder_in_which_the_member_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guardian stands at the root, and the application may go elsewhere; all other settings are as they were."""
-    given = {field.name: field.name for field in fields(TlsSettings) if field.name.endswith("_location")}
+    given: dict[str, Any] = {
+        field.name: field.name for field in fields(TlsSettings) if field.name.endswith("_location")
+    }
     tls = TlsSettings(**given, ca_pem="text", checks_hostname=False)
     settings = replace(SETTINGS, tls=tls)
     noted = NotedGuardian()
@@ -232,4 +235,4 @@ def test_paths_mean_the_folder_in_which_the_member_began(tmp_path: Path, monkeyp
     observer.observed(TimePassed(), (), view())
     ((_, request),) = noted.told
     assert request is not None
-    assert request.tls == replace(tls, **{name: str(tmp_path / name) for name in given})
+    assert request.tls == replace(tls, **{name: str(tmp_path / name) for name in given})  # type: ignore[arg-type]  # paths alone

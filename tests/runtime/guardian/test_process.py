@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -57,7 +58,7 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", **more: object) -> Application:
+def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", **more: Any) -> Application:
     """A parent with one member, "m", and one that left, "gone"."""
     place = broker.servers[0]
     data = (

@@ -139,6 +139,7 @@ class Member:
         event = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S)
         if isinstance(event, SyncAnswered):
             self.owned = event.assignment
+        assert isinstance(event, SyncAnswered | SyncRejected | ExchangeFailed)
         return event
 
     async def beat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:

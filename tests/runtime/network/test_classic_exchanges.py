@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -231,7 +231,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
     """A broker answers nothing on a connection on which a join waits, so the others have one of their own."""
     gate = Gate()
 
-    async def act(client: Cluster, at: BrokerAddress) -> tuple[list[object], object]:
+    async def act(client: Cluster, at: BrokerAddress) -> tuple[Sequence[object], object]:
         joining = asyncio.create_task(exchange(client, at, "g", LONG, PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, JOIN)
         others = [
@@ -303,7 +303,7 @@ def test_next_join_does_not_wait_behind_one_that_was_given_up(kind: str) -> None
             if kind == "join"
             else exchange(client, at, "g", sync_order(), 9.0)
         )
-        given_up = asyncio.create_task(waits)  # type: ignore[arg-type]  # one of two coroutines
+        given_up = asyncio.create_task(waits)
         await asyncio.to_thread(broker.wait_for, JOIN if kind == "join" else SYNC)
         given_up.cancel()
         await asyncio.wait((given_up,))

@@ -206,7 +206,7 @@ def test_broker_is_tried_again_after_its_backoff() -> None:
 # ---- topics and offsets ----------------------------------------------------------------------------------------------
 
 
-def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:  # noqa: ANN401
+def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:
     """The ends of both partitions."""
     return with_client(
         broker.servers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 from consumer_membership.membership.effects import SendHeartbeat
@@ -63,7 +64,9 @@ def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
         assert isinstance(await exchange(client, coordinator, "g", beat(), PATIENCE_S), HeartbeatFailed)
         await asyncio.to_thread(broker.start_node, 2)
         again = await client.find_coordinator("g")
-        return await exchange(client, again, "g", beat(), PATIENCE_S)
+        outcome = await exchange(client, again, "g", beat(), PATIENCE_S)
+        assert isinstance(outcome, HeartbeatOutcome)
+        return outcome
 
     with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), nodes=2) as broker:
         broker.coordinator = 2
@@ -74,10 +77,14 @@ def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
 
 
-def heartbeat_outcome(script: Script, order: SendHeartbeat, versions: dict[int, tuple[int, int]]) -> HeartbeatOutcome:
+def heartbeat_outcome(
+    script: Script, order: SendHeartbeat, versions: Mapping[int, tuple[int, int]]
+) -> HeartbeatOutcome:
     """What becomes of one heartbeat."""
     with ScriptedBroker(script, versions=versions) as broker:
-        return with_client(broker.servers, lambda client: exchange(client, node(broker), "g", order, PATIENCE_S))
+        outcome = with_client(broker.servers, lambda client: exchange(client, node(broker), "g", order, PATIENCE_S))
+    assert isinstance(outcome, HeartbeatOutcome)
+    return outcome
 
 
 def test_heartbeat_is_answered_as_an_event() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -95,11 +96,12 @@ class Member:
 
     async def send(self, **fields: object) -> HeartbeatOutcome:
         """One heartbeat with the present epoch and these fields."""
-        heartbeat = Heartbeat(
-            **{"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id, **fields}
-        )  # type: ignore[arg-type]  # fields by name
-        order = SendHeartbeat(request_id=1, heartbeat=heartbeat)
-        return await exchange(self.client, self.coordinator, self.group, order, PATIENCE_S)
+        own = {"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id}
+        values: dict[str, Any] = {**own, **fields}
+        order = SendHeartbeat(request_id=1, heartbeat=Heartbeat(**values))
+        outcome = await exchange(self.client, self.coordinator, self.group, order, PATIENCE_S)
+        assert isinstance(outcome, HeartbeatOutcome)
+        return outcome
 
     async def join(self) -> None:
         """Join, and heartbeat until all 4 partitions are assigned; then acknowledge them."""
@@ -214,7 +216,7 @@ def test_ends_and_starts_of_partitions(cluster: Cluster) -> None:
     """ListOffsets of all leaders at once: the ends sum up to the records, the starts are 0."""
     partitions = [TopicPartition(cluster.topic, partition) for partition in range(4)]
 
-    async def act(client: network.Cluster) -> list[list[int]]:
+    async def act(client: network.Cluster) -> list[list[Any]]:
         found = [
             await client.list_offsets(dict.fromkeys(partitions, timestamp), read_committed=True, timeout_s=PATIENCE_S)
             for timestamp in (LATEST, EARLIEST)

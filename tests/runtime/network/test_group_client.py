@@ -146,7 +146,7 @@ def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
     assert refused.error.name == "COORDINATOR_LOAD_IN_PROGRESS"
 
 
-def fetched(script: Script, *partitions: TopicPartition) -> Any:  # noqa: ANN401
+def fetched(script: Script, *partitions: TopicPartition) -> Any:
     """What fetch_committed gives."""
     with ScriptedBroker(script) as broker:
         return with_client(
@@ -243,7 +243,7 @@ def test_question_without_an_answer_ends_its_connection() -> None:
         if request.api_key != FETCH:
             return heartbeat_answer() if request.api_key == HEARTBEAT else None
         asked.append(request.connection)
-        return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+        return DROP if asked.index(request.connection) == 0 else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
 
     async def act(client: Cluster) -> CommittedOffsets:
         # The short time is for an answer, not to connect in.

@@ -209,7 +209,7 @@ def test_requests_are_written_in_their_order_on_a_connection_that_is_not_made_ye
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
         join = replace(beat(epoch=0, request_id=1), refuse_conversion=True)
-        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))
+        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))  # type: ignore[arg-type]  # requests all
 
     script = answers(classic=group(), heartbeat=heartbeat_answer(epoch=1), commit=DISCONNECT)
     with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,))}) as broker:

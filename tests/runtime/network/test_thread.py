@@ -709,7 +709,9 @@ def test_question_that_is_given_up_is_asked_no_more(
     one.line.ask(question)
     broker.wait_for(OFFSET_FETCH)
     assert question.answer.cancel()
-    wait_until(lambda: not one.thread._loop._tasks, "the end of the question's task")
+    loop = one.thread._loop
+    assert loop is not None
+    wait_until(lambda: not loop._tasks, "the end of the question's task")
 
 
 def test_end_of_the_thread_is_the_end_of_its_questions(

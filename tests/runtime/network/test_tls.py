@@ -142,7 +142,7 @@ def test_systems_authorities_are_found_where_openssl_does_not_look(
 ) -> None:
     """A Python that was built elsewhere trusts what librdkafka trusts on the same machine."""
     server = server_context(made, tmp_path)
-    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")
+    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")  # type: ignore[arg-type]  # as where there are none
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
     monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ("/no/such/file", made.ca_file))
     shake_hands(tls_context(TlsSettings()), server)

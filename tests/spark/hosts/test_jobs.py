@@ -108,7 +108,7 @@ def test_check_finds_a_host_without_the_package_and_one_whose_clock_is_off(
     )
     (tmp_path / "bare").mkdir()
     for package in (pyspark, py4j):
-        (tmp_path / "bare" / package.__name__).symlink_to(Path(package.__file__).parent)
+        (tmp_path / "bare" / package.__name__).symlink_to(Path(str(package.__file__)).parent)
     early, bare = (site.folder / "bin" / worker.address / "task-python" for worker in site.workers)
     put(early, f'export PYTHONPATH={tmp_path}/clock:$PYTHONPATH\nexec {sys.executable} "$@"')
     put(bare, f'export PYTHONPATH={tmp_path}/bare\nexec {Path(sys.executable).resolve()} -S "$@"')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
+from pyarrow import dataset
 from pyspark.sql import SparkSession
 
 from consumer_membership.admin import GroupAdmin

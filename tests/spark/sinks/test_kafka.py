@@ -188,7 +188,7 @@ def test_epoch_that_moves_in_between_is_asked_for_again(ground: Ground) -> None:
         def group_metadata(self) -> bytes:
             self.asked += 1
             consumer = self.task.consumer
-            late = pack_group_metadata(ground.group, consumer.generation() - 1, consumer.memberid(), INSTANCE_ID)
+            late = pack_group_metadata(ground.group, consumer.generation() - 1, consumer.memberid() or "", INSTANCE_ID)
             return late if self.asked == 1 else self.task.group_metadata()
 
         def commit_metadata(self, part: OffsetRange) -> str:

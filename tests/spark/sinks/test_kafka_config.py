@@ -48,7 +48,7 @@ def test_refusal_of_a_callback_shows_its_type_only() -> None:
             return "Login(secret)"
 
     with pytest.raises(ConfigurationError, match=r"oauth_cb.*Login") as caught:
-        KafkaSink(SERVERS | {"oauth_cb": Login()}, lambda _: ())  # type: ignore[dict-item]  # what a user may give
+        KafkaSink(SERVERS | {"oauth_cb": Login()}, lambda _: ())  # type: ignore[arg-type]  # what a user may give
     assert "secret" not in str(caught.value)
 
 

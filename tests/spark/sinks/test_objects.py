@@ -11,8 +11,8 @@ from typing import Any
 
 import obstore
 import pytest
-from pyarrow import dataset, parquet  # type: ignore[import-untyped]  # ships no types
-from pyarrow.fs import S3FileSystem  # type: ignore[import-untyped]
+from pyarrow import dataset, parquet
+from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 
 from consumer_membership.devbroker import Broker

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 from pyarrow import dataset, parquet

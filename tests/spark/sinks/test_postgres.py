@@ -7,9 +7,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -356,7 +357,7 @@ def test_password_is_in_no_text(conninfo: str, table: str) -> None:
 # ---- before a job ----------------------------------------------------------------------------------------------------
 
 
-def rows(conninfo: str, table: str, columns: list[str], **words: str) -> PostgresSink[list[Message]]:
+def rows(conninfo: str, table: str, columns: list[str], **words: Any) -> PostgresSink[list[Message]]:
     """A sink of rows that is looked at only."""
     return PostgresSink.rows(conninfo, table, columns, lambda _: (), **words)
 

@@ -109,7 +109,7 @@ def query(
     records = spark.readStream.format("kafka-group").options(**given).load()
     writing = records.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder))
     if trigger:
-        writing = writing.trigger(**trigger)  # type: ignore[arg-type]  # one of its words
+        writing = writing.trigger(**trigger)  # type: ignore[call-overload]  # one of its words
     started = writing.start()
     try:
         yield started
@@ -306,7 +306,7 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
     if KNOWS_REAL_TIME:
         frame = source.readStream.format("kafka-group").options(**given).load()
         writing = frame.writeStream.format("console").outputMode("update")
-        writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")
+        writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")  # type: ignore[call-overload]  # pyspark 4.1 has it
         said = refusal(lambda: writing.start().awaitTermination(int(SPARK_S)))
         assert "is not supported in Real-time Mode" in said
     wait_until(

@@ -135,7 +135,7 @@ class _Application:
         return self._consumer.generation() if self._is_ours else self._listener.generation
 
 
-def _their_consumer(life: Lifetime, listener: _Listener) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+def _their_consumer(life: Lifetime, listener: _Listener) -> Any:
     from confluent_kafka import Consumer  # noqa: PLC0415 - beside ours
 
     log = logging.getLogger("librdkafka")
@@ -144,7 +144,7 @@ def _their_consumer(life: Lifetime, listener: _Listener) -> Any:  # noqa: ANN401
     return Consumer(_config(life) | {"debug": "cgrp"}, logger=log)
 
 
-def _our_consumer(life: Lifetime) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+def _our_consumer(life: Lifetime) -> Any:
     from consumer_membership import Consumer  # noqa: PLC0415 - a confluent partner is not to import it
 
     _tell_leadership()
@@ -166,7 +166,7 @@ def _tell_leadership() -> None:
                 say("leads", generation=effect.generation)
         return effects
 
-    GroupMember.handle = watched  # type: ignore[method-assign]  # the point of it
+    GroupMember.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
 
 
 def _config(life: Lifetime) -> dict[str, object]:
