@@ -6,8 +6,23 @@ what all classes can share is shared, what compares is one call into C, and `__i
 for each number of fields. Frozen objects are made faster, too. From outside a class looks as it always does: to
 `fields`, `asdict`, `copy`, `pickle`, `inspect`.
 
-What is more than fields with defaults and factories is left to the standard library: bases, `__post_init__`,
-`ClassVar`, classes without slots. Type checkers are told that all is.
+A class that has more than fields with defaults and factories is left to the standard library: bases, `__post_init__`,
+`ClassVar`, no slots. For type checkers, every class is one of the standard library's.
+
+Two replacements were measured in whole copies of the package, in turns (CPython 3.11, the smallest CPU time of 12 runs
+of `import consumer_membership` after confluent-kafka's own imports, and the median resident memory of the guardian of a
+member with TLS and SASL). They were to cost at most 10 ms and 1 MiB more:
+
+| the 147 classes are | import | guardian |
+|---|---|---|
+| light dataclasses (this module) | 60 ms | 20.1 MiB |
+| the standard library's | 139 ms | 20.1 MiB |
+| `msgspec.Struct`; those that users get, with what they hold, the standard library's | 71 ms | 21.5 MiB |
+| `msgspec.Struct`, all of them | 60 ms | 21.5 MiB |
+
+Structs for all classes are not possible: the standard library's `fields`, `asdict` and `replace` must work on the
+classes that users get. Besides, msgspec would be a compiled dependency of every consumer, and the guardian, which
+imports the standard library and a few modules of this package, would have to find it without `site`.
 """
 
 from __future__ import annotations
