@@ -265,7 +265,7 @@ class _Reader:
                         break
                     kept, last = kept + 1, offset
                     self._hand_on(message, offset, take)
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
+                elif error.code() == KafkaError._PARTITION_EOF:
                     reached = end
                 elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                     raise KafkaException(error)  # it needs nothing of the group, whose coordinator it asks for
@@ -414,6 +414,6 @@ def _refusal(error: KafkaError) -> MembershipError:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         needed = f"{TOPIC} may not be read by this client ({error.name()}): it needs the ACL operations DESCRIBE and "
         return GroupError(f"{needed}READ on that topic", error.code())
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         return GroupError(f"{TOPIC} is not there: nobody has committed or joined in this cluster", error.code())
     return TransportError(f"{TOPIC} could not be read: {error.str()}")

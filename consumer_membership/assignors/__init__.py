@@ -23,7 +23,7 @@ class _BuiltIn(Mapping[str, Assignor]):
 
     def __getitem__(self, name: str) -> Assignor:
         if name in _STICKY and name not in self._made:
-            from consumer_membership.assignors import sticky  # noqa: PLC0415 - see above
+            from consumer_membership.assignors import sticky
 
             # Whoever comes first makes them: there is one of each, whatever threads ask.
             for one in (sticky.StickyAssignor(), sticky.CooperativeStickyAssignor()):
@@ -46,7 +46,7 @@ BUILT_IN: Mapping[str, Assignor] = _BuiltIn()
 
 def claim_reader(assignor: Assignor) -> Callable[[MemberSubscription], Claim]:
     """How members that use this assignor say what they own: the built-in sticky ones have user data of their own."""
-    from consumer_membership.assignors import sticky  # noqa: PLC0415 - only leaders ask
-    from consumer_membership.assignors.validation import told  # noqa: PLC0415
+    from consumer_membership.assignors import sticky  # only leaders ask
+    from consumer_membership.assignors.validation import told
 
     return assignor.claim if isinstance(assignor, sticky.StickyAssignor | sticky.CooperativeStickyAssignor) else told

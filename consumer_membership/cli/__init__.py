@@ -13,9 +13,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (`sys.argv` by default); the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["run"]:
-        from consumer_membership.cli.run import run_program  # noqa: PLC0415 - it needs nothing of the extra `cli`
+        from consumer_membership.cli.run import run_program  # it needs nothing of the extra `cli`
 
         return run_program(words[1:])
-    from consumer_membership.cli import command  # noqa: PLC0415
+    from consumer_membership.cli import command
 
     return command.main(words)

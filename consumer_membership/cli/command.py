@@ -241,7 +241,7 @@ def _timeline(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace) -> int:
     # A terminal of POSIX, and rich, for this command alone.
-    from consumer_membership.cli.watch import watch_group  # noqa: PLC0415
+    from consumer_membership.cli.watch import watch_group
 
     asking = Asking(config=_config(options), group=options.group, timeout_s=options.timeout)
     return watch_group(asking, options.interval, sys.stdout, sys.stderr)
@@ -295,7 +295,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _checkpoint(options: argparse.Namespace) -> int:
     # Spark's checkpoints are for this command alone.
-    from consumer_membership.cli.checkpoint import CheckpointOptions, checkpoint  # noqa: PLC0415
+    from consumer_membership.cli.checkpoint import CheckpointOptions, checkpoint
 
     chosen = CheckpointOptions(
         action=options.action,

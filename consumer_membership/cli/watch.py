@@ -118,8 +118,8 @@ def room_of(report: GroupReport, height: int) -> int:
 def _keys() -> Iterator[None]:
     """Keys come at once and are not shown."""
     # POSIX alone has them; elsewhere every module can be imported all the same.
-    import termios  # noqa: PLC0415
-    import tty  # noqa: PLC0415
+    import termios
+    import tty
 
     before = termios.tcgetattr(sys.stdin)
     try:

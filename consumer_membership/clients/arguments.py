@@ -242,7 +242,7 @@ def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
             "the topics, or set group.protocol=classic, where the member itself finds what matches"
         )
     # Not with the others above: who names topics needs no patterns.
-    from consumer_membership.config.patterns import NotPosixError, as_written, translate  # noqa: PLC0415
+    from consumer_membership.config.patterns import NotPosixError, as_written, translate
 
     if settings.is_for_brokers:
         return as_written(text)

@@ -148,7 +148,7 @@ class _NameFinder:
     ) -> ModuleSpec | None:
         if not fullname.startswith(f"{_OURS}."):
             return None
-        from importlib.util import find_spec  # noqa: PLC0415 - takes longer than this module
+        from importlib.util import find_spec  # takes longer than this module
 
         try:
             found = find_spec(_THEIRS + fullname.removeprefix(_OURS))

@@ -34,7 +34,7 @@ class Installation:
         with self._lock:
             self._count += 1
             # Before all others: what is imported meanwhile takes it from there.
-            import confluent_kafka  # noqa: PLC0415
+            import confluent_kafka
 
             for module in [confluent_kafka, *_modules()]:
                 for name, cls in _classes(module):

@@ -51,7 +51,7 @@ def __getattr__(name: str) -> object:
     """`ConsumerSettings`, which alone needs pydantic, when it is asked for (PEP 562)."""
     if name != "ConsumerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from consumer_membership.config.consumer_settings import ConsumerSettings  # noqa: PLC0415
+    from consumer_membership.config.consumer_settings import ConsumerSettings
 
     return ConsumerSettings
 

@@ -104,7 +104,7 @@ def parse_blacklist(value: object) -> tuple[str, ...]:
 def _for_members(text: str) -> str:
     if not text:
         raise ValueError("an empty pattern in the list is in every topic's name; remove the comma that is too many")
-    from consumer_membership.config.patterns import NotPosixError, translate  # noqa: PLC0415 - only a list needs it
+    from consumer_membership.config.patterns import NotPosixError, translate  # only a list needs it
 
     try:
         pattern = translate(text)

@@ -124,7 +124,7 @@ def start_container(request: BrokerRequest) -> Broker:
 
 def _engine() -> DockerClient:
     try:
-        from testcontainers.core.docker_client import DockerClient, get_docker_host  # noqa: PLC0415 - an extra
+        from testcontainers.core.docker_client import DockerClient, get_docker_host
     except ImportError as error:
         raise WayMissingError(f"{error}; install testcontainers: {install_command('dev-broker')}") from error
     host = get_docker_host() or _DEFAULT_HOST
@@ -149,8 +149,8 @@ def _require_image(engine: DockerClient, image: str) -> None:
 
 
 def _prepare(request: BrokerRequest, image: str, held: ExitStack) -> list[_ContainerNode]:
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
-    from testcontainers.core.network import Network  # noqa: PLC0415 - an extra
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.network import Network
 
     network = Network(docker_network_kw={"labels": {_OWNER_LABEL: _owner()}})
     with _translated("making a network"):
@@ -219,7 +219,7 @@ def _is_orphan(owner: str) -> bool:
 @contextmanager
 def _without_ryuk() -> Iterator[None]:
     """No cleaner for our own containers; a host program's setting for its containers stays as it was."""
-    from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - an extra
+    from testcontainers.core.config import testcontainers_config
 
     before = testcontainers_config.ryuk_disabled
     testcontainers_config.ryuk_disabled = True
@@ -232,8 +232,8 @@ def _without_ryuk() -> Iterator[None]:
 @contextmanager
 def _translated(act: str, kind: type[BrokerUnavailableError] = BrokerUnavailableError) -> Iterator[None]:
     """Turn what docker, requests and testcontainers raise into this room's errors."""
-    from docker.errors import DockerException  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, untyped
-    from testcontainers.core.exceptions import ContainerStartException  # noqa: PLC0415 - an extra
+    from docker.errors import DockerException  # type: ignore[import-untyped]
+    from testcontainers.core.exceptions import ContainerStartException
 
     try:
         yield

@@ -105,7 +105,7 @@ class Java:
             return False
         flags = ["-Xshare:on", f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={archive.with_suffix('.error')}"]
         command = [self.executable, *flags, "-XX:-CreateCoredumpOnCrash", "-cp", self.classpath, "-version"]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - java, as found
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def java_for(version: str) -> Java:
@@ -138,9 +138,7 @@ def _executable() -> str:
 
 
 def _require_recent(executable: str) -> None:
-    answer = subprocess.run(  # noqa: S603 - java, as found on the PATH
-        [executable, "-version"], capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(\d+)', answer.stderr)
     if match is None or int(match[1]) < _OLDEST_JAVA:
         said = (answer.stderr or answer.stdout).strip().partition("\n")[0]
@@ -195,9 +193,7 @@ def _copy_dependencies(maven: str, version: str, scratch: Path) -> None:
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command.append(f"-DoutputDirectory={scratch / 'complete' / 'libs'}")
     try:
-        run = subprocess.run(  # noqa: S603 - Maven, as found on the PATH
-            command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False
-        )
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise BrokerUnavailableError(
             f"Maven did not fetch the jars of Kafka {version} in {_RESOLVE_TIMEOUT_S} s; check the network or mirror"

@@ -77,7 +77,7 @@ class _JvmNode:
         """Start the tool that prepares the storage, which KRaft wants once before the first start."""
         arguments = ["format", "--cluster-id", cluster, "--config", str(self._properties)]
         command = self._java.command("kafka.tools.StorageTool", *arguments, log=self._log)
-        return subprocess.Popen(  # noqa: S603 - a Java command line of our own making
+        return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
@@ -85,7 +85,7 @@ class _JvmNode:
         self._close_watchdog()
         java = self._java.command("kafka.Kafka", str(self._properties), log=self._log, archive_to=self._archive_to)
         owner = [str(os.getpid()), str(self._folder.parent), str(self._console)]
-        self._watchdog = subprocess.Popen(  # noqa: S603 - our own script and a Java command line
+        self._watchdog = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, *owner, *java],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -57,7 +57,7 @@ def _run(owner_pid: int, console: Path, command: list[str]) -> tuple[int, bool]:
     owner = _owner_descriptors(owner_pid)
     child_signals = _child_signals()
     with console.open("ab") as output:
-        child = subprocess.Popen(  # noqa: S603 - the owner's own command
+        child = subprocess.Popen(  # the owner's own command
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,

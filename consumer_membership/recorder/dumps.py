@@ -51,10 +51,10 @@ def check_directory(settings: RecorderSettings) -> None:
     """
     if not settings.is_on or settings.directory is None:
         return
-    there = os.path.abspath(settings.directory)  # noqa: PTH100 - pathlib imports more than a consumer needs
+    there = os.path.abspath(settings.directory)
     while not os.path.lexists(there):
-        there = os.path.dirname(there)  # noqa: PTH120
-    if not os.path.isdir(there):  # noqa: PTH112
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
         why = f"{there} is no folder"
     elif not os.access(there, os.W_OK | os.X_OK):
         why = f"this process may not write to {there}"
@@ -82,9 +82,9 @@ class Dumps:
             UseError: the recorder is off.
             OSError: the file cannot be written.
         """
-        from pathlib import Path  # noqa: PLC0415 - few consumers write a file
+        from pathlib import Path  # few consumers write a file
 
-        from consumer_membership.recorder.recording import write  # noqa: PLC0415
+        from consumer_membership.recorder.recording import write
 
         if not self._settings.is_on:
             raise UseError("recorder.enable=false: nothing of this consumer was recorded; remove the key")
@@ -120,7 +120,7 @@ class Dumps:
     def _folder(self) -> str:
         if self._settings.directory is not None:
             return self._settings.directory
-        import tempfile  # noqa: PLC0415 - only who asks for a file and names no place needs it
+        import tempfile  # only who asks for a file and names no place needs it
 
         return tempfile.gettempdir()
 

@@ -171,7 +171,7 @@ class Recorder:
             self._weight += len(large) // PARTITIONS_OF_A_WEIGHT  # type: ignore[arg-type]  # of the table: all are sized
 
     def _begin_segment(self) -> None:
-        from consumer_membership.recorder.snapshot import taken  # noqa: PLC0415 - most members end before that
+        from consumer_membership.recorder.snapshot import taken  # most members end before that
 
         try:
             state = taken(self.member, self.settings, self._protocols, self._chance, self._seal)

@@ -52,10 +52,10 @@ _LOGGING = frozenset({"log_level", "logger", "debug"})
 #: As syslog has it.
 _CRITICAL = 2
 # librdkafka's own codes begin with an underscore.
-_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 #: An election of a leader is under way; brokers name either.
 _WITHOUT_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
-_TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001
+_TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})
 #: The group's own setting; `group.consumer.assignment.interval.ms` is the brokers'. KIP-848 groups of Kafka 4.3.
 INTERVAL_KEY = "consumer.assignment.interval.ms"
 
@@ -250,9 +250,9 @@ class AssigningAtOnce:
 
     def __init__(self, plan: MemberPlan) -> None:
         # Slow to import, and its users are few.
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
-        from confluent_kafka.admin._resource import ResourceType  # noqa: PLC0415
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
 
         config = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group})
         self._group = plan.group

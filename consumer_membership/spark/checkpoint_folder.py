@@ -208,7 +208,7 @@ def _members(admin: GroupAdmin, group: str) -> str:
 
 
 def _commit(config: Mapping[str, object], group: str, offsets: OffsetsByPartition) -> None:
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
+    from confluent_kafka.admin import AdminClient  # slow to import
 
     cluster = ConsumerConfig.from_mapping({**config, "group.id": group}).with_servers().cluster_config()
     client = AdminClient(cast("dict[str, str | int | float | bool]", cluster))

@@ -56,9 +56,9 @@ class _Rich:
     """A table of the members, and a bar where there is an end."""
 
     def __init__(self, todo: int | None) -> None:
-        from rich.console import Console  # noqa: PLC0415 - an extra
-        from rich.live import Live  # noqa: PLC0415
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), auto_refresh=False
@@ -67,14 +67,14 @@ class _Rich:
         self.live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
 
     def show(self, members: Sequence[MemberProgress], records: int) -> None:
-        from rich.console import Group  # noqa: PLC0415
+        from rich.console import Group
 
         self._bar.update(self._task, completed=records)
         self.live.update(Group(_table(members), self._bar), refresh=True)
 
 
 def _table(members: Sequence[MemberProgress]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for name in ("member", "state", "epoch", "partitions", "records", "records/s", "lag", "waits for"):

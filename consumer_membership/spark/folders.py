@@ -200,7 +200,7 @@ class SparkFolder:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:
             yield

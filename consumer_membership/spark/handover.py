@@ -49,7 +49,7 @@ REPLACED = frozenset(
     }
 )
 #: What a commit is refused with of a member that has no place: by the coordinator, or by the member, which knows.
-_UNCONFIRMED = REPLACED | {KafkaError._ASSIGNMENT_LOST}  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_UNCONFIRMED = REPLACED | {KafkaError._ASSIGNMENT_LOST}
 #: For the group's word on a member that a sink refused: two heartbeats, 15 s apart at most by a broker's own bounds.
 _WORD_S = 60.0
 #: Between two looks for that word.

@@ -53,7 +53,7 @@ class MemberJob:
     """
 
     def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None) -> None:
-        from pyspark import InheritableThread  # noqa: PLC0415 - only where Spark is
+        from pyspark import InheritableThread
 
         context = context_of(spark)
         if context is None:

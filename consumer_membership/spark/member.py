@@ -50,11 +50,11 @@ COMMITTED_ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
 DOUBT_S = 3.0
 
-_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_EOF = KafkaError._PARTITION_EOF
 #: `auto.offset.reset`: where the group has committed nothing, everything in the log is its lag.
 _FROM_THE_BEGINNING = frozenset({"earliest", "smallest", "beginning"})
 #: The sink took longer than sink_timeout_s, which the handover reports under that name.
-_SINK_TOO_SLOW = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
+_SINK_TOO_SLOW = KafkaError._MAX_POLL_EXCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,22 +307,22 @@ def _pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:
 
 def _listener(progressed: Callable[[Any], None]) -> Any:  # noqa: ANN401
     """A listener of the installed pyspark; it hands on, for Spark waits for it."""
-    from pyspark.sql.streaming.listener import StreamingQueryListener  # noqa: PLC0415 - only who has Spark has it
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         """Hands on what it hears."""
 
-        def onQueryStarted(self, event: object) -> None:  # noqa: N802 - Spark's name
+        def onQueryStarted(self, event: object) -> None:
             """A query begins: its first batch will say where it stands."""
 
-        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:
             """A batch is finished, and its end is in the checkpoint."""
             progressed(event.progress)
 
-        def onQueryIdle(self, event: object) -> None:  # noqa: N802 - Spark's name
+        def onQueryIdle(self, event: object) -> None:
             """Nothing came."""
 
-        def onQueryTerminated(self, event: object) -> None:  # noqa: N802 - Spark's name
+        def onQueryTerminated(self, event: object) -> None:
             """One that is started again goes on in its group, which is held until the mirror is closed."""
 
     return Listener()

@@ -62,7 +62,7 @@ def pickled(sink: object, what: str = "sink") -> bytes:
 
 def _pickle(value: object) -> bytes | str:
     """The bytes, or why there are none."""
-    from pyspark import cloudpickle  # noqa: PLC0415 - pyspark is imported by whoever uses it
+    from pyspark import cloudpickle  # pyspark is imported by whoever uses it
 
     try:
         dumped = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # it has no types

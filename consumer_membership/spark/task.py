@@ -44,7 +44,7 @@ def frame_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBat
     """The function for `mapInArrow` over a frame whose partitions are the members; a row of each is its summary."""
 
     def task(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - in the task
+        import pyarrow as pa
 
         for _ in rows:
             pass
@@ -104,7 +104,7 @@ def member_task(
 def _is_driver() -> bool:
     """Whether this process has a SparkContext; a client of Spark Connect has none."""
     try:
-        from pyspark import SparkContext  # noqa: PLC0415 - only where Spark is
+        from pyspark import SparkContext
     except ImportError:  # of the distribution pyspark-client, which is for Spark Connect alone
         return False
     return getattr(SparkContext, "_active_spark_context", None) is not None
@@ -134,7 +134,7 @@ def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable
 
 def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     """Run one attempt to its end; the driver hears why its member failed, whatever it was, before Spark does."""
-    from pyspark import TaskContext  # noqa: PLC0415 - only where Spark is
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
@@ -164,7 +164,7 @@ def _link(plan: MemberPlan, instance: int, attempt: int) -> Link:
 
 
 def _unpickled(sink: bytes) -> object:
-    from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is
+    from pyspark import cloudpickle
 
     try:
         return cloudpickle.loads(sink)

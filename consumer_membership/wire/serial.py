@@ -347,7 +347,7 @@ def _write_int32_length(out: bytearray, length: int) -> None:
 def _number_writer(letter: str) -> Write:
     pack = struct.Struct(">" + letter).pack
 
-    def write(out: bytearray, value: Any) -> None:  # noqa: ANN401 - each field has a type of its own
+    def write(out: bytearray, value: Any) -> None:  # each field has a type of its own
         out += pack(value)
 
     return write
@@ -361,7 +361,7 @@ def _sized_writer(field: Field, write_length: Callable[[bytearray, int], None]) 
     """What writes a text or bytes."""
     is_text, is_nullable, name = field.type == "string", field.is_nullable and not field.is_array, field.name
 
-    def write(out: bytearray, value: Any) -> None:  # noqa: ANN401
+    def write(out: bytearray, value: Any) -> None:
         if value is None:
             if not is_nullable:
                 raise ValueError(f"{name} is null")
@@ -455,7 +455,7 @@ def _struct_writer(fields: tuple[Field, ...], *, is_flexible: bool) -> Write:
     return write
 
 
-def _default(field: Field) -> Any:  # noqa: ANN401
+def _default(field: Field) -> Any:
     """What a field is where it is not given."""
     if field.default == "null":
         return None

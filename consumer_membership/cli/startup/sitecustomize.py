@@ -37,7 +37,7 @@ class _Finder:
             return None
         sys.meta_path.remove(self)
         try:
-            import consumer_membership  # noqa: PLC0415
+            import consumer_membership
         except ImportError as error:
             print(  # noqa: T201
                 f"consumer-membership run: {sys.executable} cannot import consumer_membership ({error}), so that its "

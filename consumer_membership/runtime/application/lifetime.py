@@ -142,7 +142,7 @@ class Lifetime:
 
     def survive_fork(self) -> None:
         """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
-        import ctypes  # noqa: PLC0415 - only forks need it
+        import ctypes  # only forks need it
 
         self._wake_up.set()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))

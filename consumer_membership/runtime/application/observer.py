@@ -114,7 +114,7 @@ class ConsumerObserver:
 
     def measure(self) -> tuple[Point, ...]:
         """The metrics that brokers collect (KIP-714); never waits."""
-        from consumer_membership.runtime.application.telemetry_points import points_of  # noqa: PLC0415 - few brokers ask
+        from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers ask
 
         return points_of(self._meter.metrics())
 
@@ -157,7 +157,7 @@ class ConsumerObserver:
         with self._making_events:
             made = self._lifecycle_events()
             if made is None:
-                from consumer_membership.runtime.application.lifecycle_events import LifecycleEvents  # noqa: PLC0415
+                from consumer_membership.runtime.application.lifecycle_events import LifecycleEvents
 
                 made = LifecycleEvents()
                 self._lifecycle_events, self._events = ref(made), made.queue
@@ -186,8 +186,8 @@ class ConsumerObserver:
     # ---- inside ----
 
     def _register_probes(self, settings: ProbeSettings) -> None:
-        from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - few consumers have probes
-        from consumer_membership.runtime.probes.thread import THIS_PROCESS  # noqa: PLC0415
+        from consumer_membership.runtime.probes.pages import PATHS  # few consumers have probes
+        from consumer_membership.runtime.probes.thread import THIS_PROCESS
 
         address = THIS_PROCESS.probes.attend(settings, self)
         if address is not None:
@@ -197,7 +197,7 @@ class ConsumerObserver:
         self._probes = THIS_PROCESS.probes
 
     def _dump_on_signal(self) -> None:
-        from consumer_membership.runtime.application.dump_signal import have_dumped  # noqa: PLC0415 - few ask for it
+        from consumer_membership.runtime.application.dump_signal import have_dumped  # few ask for it
 
         if not have_dumped(self):
             self._session.log.warning(

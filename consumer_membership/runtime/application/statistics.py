@@ -82,7 +82,7 @@ def rewritten(
 
     `read_committed` says which end of the log a lag counts to: the last stable offset, or the high watermark.
     """
-    import json  # noqa: PLC0415 - only who asks for statistics needs it
+    import json  # only who asks for statistics needs it
 
     document = json.loads(statistics)
     document["cgrp"] = _group(document, view, figures, progress)
@@ -97,7 +97,7 @@ def rewritten(
 
 def fetched(statistics: str) -> Mapping[TopicPartition, FetchedCounts]:
     """What librdkafka has fetched of each partition; -1 there is what belongs to no partition."""
-    import json  # noqa: PLC0415 - only who asks for statistics needs it
+    import json  # only who asks for statistics needs it
 
     return {
         TopicPartition(topic, partition["partition"]): FetchedCounts(

@@ -49,9 +49,9 @@ class CredentialsRefusedError(Exception):
 def load_for(request: LeaveRequest) -> None:
     """Import what the leave for this member needs, while there is time: at its end an upgrade may have removed it."""
     if request.tls is not None:
-        from consumer_membership.runtime.guardian import encryption  # noqa: F401, PLC0415
+        from consumer_membership.runtime.guardian import encryption  # noqa: F401
     if request.sasl is not None:
-        from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
+        from consumer_membership.runtime.guardian import authentication  # noqa: F401
 
 
 def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
@@ -101,7 +101,7 @@ def _offered(answer: Message) -> BrokerVersions:
 
 
 def _authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, exchange: Exchange) -> None:
-    from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
+    from consumer_membership.runtime.guardian.authentication import authenticate
 
     try:
         authenticate(sasl, client_id, offered, exchange)
@@ -145,7 +145,7 @@ def _connected(request: LeaveRequest, broker: HostPort, left_s: TimeLeft) -> Ite
         if request.tls is None:
             yield sock
             return
-        from consumer_membership.runtime.guardian.encryption import encrypted  # noqa: PLC0415
+        from consumer_membership.runtime.guardian.encryption import encrypted
 
         with encrypted(sock, request.tls, name) as safe:
             yield safe

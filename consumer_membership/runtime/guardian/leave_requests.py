@@ -122,7 +122,7 @@ def _read(said: Mapping[str, object]) -> LeaveRequest:
 def _tls(said: object) -> TlsSettings | None:
     if said is None:
         return None
-    from consumer_membership.config.settings import TlsSettings  # noqa: PLC0415  # others' guardians do without
+    from consumer_membership.config.settings import TlsSettings  # others' guardians do without
 
     return TlsSettings(**cast("dict[str, Any]", said))
 
@@ -130,7 +130,7 @@ def _tls(said: object) -> TlsSettings | None:
 def _sasl(said: object) -> SaslSettings | None:
     if said is None:
         return None
-    from consumer_membership.config.settings import SaslMechanism, SaslSettings  # noqa: PLC0415  # likewise
+    from consumer_membership.config.settings import SaslMechanism, SaslSettings
 
     mechanism, username, password = cast("list[str]", said)
     return SaslSettings(mechanism=SaslMechanism(mechanism), username=username, password=password)

@@ -11,7 +11,7 @@ from os.path import abspath, dirname
 
 if __name__ == "__main__":
     # Without pathlib, which takes 10 ms to import.
-    _root = dirname(dirname(dirname(abspath(__file__))))  # noqa: PTH100, PTH120
+    _root = dirname(dirname(dirname(abspath(__file__))))
     for _name, _path in (("consumer_membership", _root), ("consumer_membership.config", f"{_root}/config")):
         _package = types.ModuleType(_name)
         _package.__path__ = [_path]

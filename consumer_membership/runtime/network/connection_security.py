@@ -56,7 +56,7 @@ class ConnectionSecurity:
 
 
 def _context(tls: TlsSettings) -> ssl.SSLContext:
-    from consumer_membership.runtime.network.tls import tls_context  # noqa: PLC0415 - see above
+    from consumer_membership.runtime.network.tls import tls_context
 
     return tls_context(tls)
 
@@ -64,13 +64,13 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
 async def _made(sasl: SaslSettings) -> Mechanism:
     match sasl.mechanism:
         case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512:
-            from consumer_membership.runtime.network.passwords import password_mechanism  # noqa: PLC0415 - see above
+            from consumer_membership.runtime.network.passwords import password_mechanism
 
             return password_mechanism(sasl)
         case SaslMechanism.OAUTHBEARER:
             if sasl.token is None:
                 raise InternalError("OAUTHBEARER was configured without a source of tokens")
-            from consumer_membership.wire.sasl import OAuthBearer  # noqa: PLC0415 - see above
+            from consumer_membership.wire.sasl import OAuthBearer
 
             token = await in_daemon_thread("oauth_cb", sasl.token)
             return OAuthBearer(token.value, token.extensions)

@@ -62,7 +62,7 @@ class LeaderRequests:
     async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
         """What the assignor gives each member, checked; or what it raised."""
         # Here, or every member would import the assignors' ways: one of a group, at most, assigns.
-        from consumer_membership.assignors.checked import assign_checked  # noqa: PLC0415
+        from consumer_membership.assignors.checked import assign_checked
 
         assignor = self._named(effect.assignor)
         try:

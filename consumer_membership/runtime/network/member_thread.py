@@ -22,7 +22,7 @@ def _observer(settings: ThreadSettings, security: ConnectionSecurity) -> Observe
     observers = LogObserver(), LedgerObserver(settings.ledger)
     if not settings.connection.crash_guardian:
         return _Observers(*observers)
-    from consumer_membership.runtime.network.guarding import guarded  # noqa: PLC0415 - few members are guarded
+    from consumer_membership.runtime.network.guarding import guarded  # few members are guarded
 
     return _Observers(*observers, guarded(settings.connection, security))
 

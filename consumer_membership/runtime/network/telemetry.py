@@ -179,14 +179,14 @@ def compressors() -> Mapping[Compression, Compress]:
 
 
 def _gzip(data: bytes) -> bytes:
-    import gzip  # noqa: PLC0415 - only pushed metrics need it
+    import gzip  # only pushed metrics need it
 
     return gzip.compress(data)
 
 
 def _zstd() -> Compress | None:
     """Python's own since 3.14, else that of the package zstandard, if it is installed."""
-    import importlib  # noqa: PLC0415 - likewise
+    import importlib
 
     for name in ("compression.zstd", "zstandard"):
         try:

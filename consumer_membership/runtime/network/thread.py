@@ -345,7 +345,7 @@ class MemberLoop:
             return
         if not self._client.offers(Api.GET_TELEMETRY_SUBSCRIPTIONS):
             return
-        from consumer_membership.runtime.network.telemetry import Telemetry  # noqa: PLC0415
+        from consumer_membership.runtime.network.telemetry import Telemetry
 
         line = self._line
         self._telemetry = Telemetry(self._client, self._measure, lambda: _resource(line.view, self._rack_id))

@@ -348,7 +348,7 @@ def _tell_silence(
 
 
 def _explained(error: ssl.SSLError) -> str:
-    from consumer_membership.runtime.network.tls import explain  # noqa: PLC0415 - only what uses TLS needs it
+    from consumer_membership.runtime.network.tls import explain  # only what uses TLS needs it
 
     return explain(error)
 

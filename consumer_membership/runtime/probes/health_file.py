@@ -47,7 +47,7 @@ class HealthFile:
     def __init__(self, path: str) -> None:
         self.path = path
         #: As it was named when the folder was this one.
-        self.place = os.path.abspath(path)  # noqa: PTH100 - pathlib is imported by few consumers
+        self.place = os.path.abspath(path)
         self._beside = f"{self.place}.{os.getpid()}.tmp"
         self._live_at: float | None = None
         self._failures = 0
@@ -74,7 +74,7 @@ class HealthFile:
                 if not _lock(held):
                     break
                 with suppress(FileNotFoundError):
-                    is_mine = os.path.samestat(os.fstat(held), os.stat(self.place))  # noqa: PTH116
+                    is_mine = os.path.samestat(os.fstat(held), os.stat(self.place))
             finally:
                 if not is_mine:
                     os.close(held)
@@ -108,17 +108,17 @@ class HealthFile:
             _write_whole(beside, text)
             os.utime(self._beside, (moment, moment))
             if _HAS_LOCKS:
-                os.replace(self._beside, self.place)  # noqa: PTH105
+                os.replace(self._beside, self.place)
         except OSError:
             os.close(beside)
             with suppress(OSError):
-                os.unlink(self._beside)  # noqa: PTH108
+                os.unlink(self._beside)
             raise
         self.let_go()
         self._held = beside
         if not _HAS_LOCKS:
             self.let_go()
-            os.replace(self._beside, self.place)  # noqa: PTH105
+            os.replace(self._beside, self.place)
 
     def _new_beside(self) -> int:
         """A new file, never one that somebody else put there, who might have it lead elsewhere."""
@@ -126,7 +126,7 @@ class HealthFile:
         try:
             return os.open(self._beside, flags, 0o644)
         except FileExistsError:  # a process of the same number was killed at this, as in a container that is restarted
-            os.unlink(self._beside)  # noqa: PTH108
+            os.unlink(self._beside)
             return os.open(self._beside, flags, 0o644)
 
     def remove(self) -> None:
@@ -134,10 +134,10 @@ class HealthFile:
         with suppress(OSError):
             is_ours = not _HAS_LOCKS
             if self._held is not None:
-                is_ours = os.path.samestat(os.fstat(self._held), os.stat(self.place))  # noqa: PTH116
+                is_ours = os.path.samestat(os.fstat(self._held), os.stat(self.place))
             self.let_go()
             if is_ours:
-                os.unlink(self.place)  # noqa: PTH108
+                os.unlink(self.place)
         self.let_go()
 
     def let_go(self) -> None:

@@ -32,7 +32,7 @@ SHARED_S = 1.0
 
 def exposition() -> tuple[bytes, str]:
     """The metrics of all consumers of this process."""
-    from consumer_membership.metrics import exposition as text  # noqa: PLC0415 - the table of names, for who is scraped
+    from consumer_membership.metrics import exposition as text  # the table of names, for who is scraped
 
     return text.exposition()
 

@@ -182,7 +182,7 @@ class ProbeThread:
         return found if found is not None else _Listener(socket=listening(address), roll=Roll())
 
     def _file(self, path: str, watched: Watched) -> _Touched:
-        place = os.path.abspath(path)  # noqa: PTH100 - pathlib is imported by few consumers
+        place = os.path.abspath(path)
         found = self._touched.get(place)
         if found is not None:
             found.beats_at = 0.0

@@ -193,7 +193,7 @@ def _topic_facts(
     cluster_config: Mapping[str, object], brokers: Sequence[BrokerAddress], topics: Sequence[str], timeout_s: float
 ) -> tuple[TopicFacts, ...]:
     """What librdkafka's admin client hears of each topic: no coordinator is needed for it, and none is asked."""
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - its import takes time, and tasks do not need it
+    from confluent_kafka.admin import AdminClient  # its import takes time, and tasks do not need it
 
     names = [name for name in dict.fromkeys(topics) if name and not name.startswith("^")]
     if not names:

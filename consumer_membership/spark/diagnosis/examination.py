@@ -34,7 +34,7 @@ def examine_rows(
     brokers: Sequence[Endpoint], sink: bytes, files: Sequence[str], connect_s: float, _batches: Iterable[object]
 ) -> Iterator[object]:
     """One task's answer as a row, for `mapInArrow`: through Spark Connect, where there is no driver to meet at."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - in the task; ships no types
+    import pyarrow as pa  # type: ignore[import-untyped]  # in the task; ships no types
 
     for answer in examine(None, brokers, sink, files, connect_s, 0.0, ()):
         yield pa.RecordBatch.from_pydict({"answer": [answer]})

@@ -88,7 +88,7 @@ def session_facts(spark: SparkSession) -> SessionFacts:
 
 def _slots_of(context: SparkContext) -> int | None:
     """How many tasks of one CPU share (`spark.task.cpus`) run at once on the executors that are there now."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     try:
         # What Spark itself goes by when a barrier stage asks for more slots than there are. Executors are counted that

@@ -139,7 +139,7 @@ def worker_facts(
     timeout_s: float,
 ) -> WorkerFacts:
     """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
-    from pyspark import InheritableThread  # noqa: PLC0415 - not to import this package
+    from pyspark import InheritableThread  # not to import this package
 
     tasks = min(_MOST_TASKS, slots)
     host = str(context.getConf().get("spark.driver.host", "localhost"))
@@ -227,9 +227,9 @@ def _outcome(
     thread: type[threading.Thread], ask: Callable[[], Sequence[str]], cancel: Callable[[], object], timeout_s: float
 ) -> _Outcome:
     """What the job says that is asked in a thread of its own, and cancelled after that time."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
-    from pyspark import cloudpickle  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark import cloudpickle
+    from pyspark.errors import PySparkException
 
     cloudpickle.register_pickle_by_value(examination)  # type: ignore[no-untyped-call]  # it has no types
     outcomes: queue.SimpleQueue[tuple[WorkerReport, ...] | str] = queue.SimpleQueue()

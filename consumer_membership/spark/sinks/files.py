@@ -154,7 +154,7 @@ class Folder:
         Raises:
             SinkError: it is no Parquet file.
         """
-        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - an extra
+        from pyarrow import ArrowInvalid, parquet
 
         file = self.path / name
         try:
@@ -189,7 +189,7 @@ class FolderDraft:
 
     def write(self, table: pa.Table, compression: str) -> None:
         """To the disk."""
-        from pyarrow import parquet  # noqa: PLC0415 - an extra
+        from pyarrow import parquet
 
         parquet.write_table(table, self.path, compression=compression)
         _make_durable(self.path)

@@ -53,7 +53,7 @@ _NO_TOPIC = frozenset(
 #: Another producer has the transactional id.
 _PRODUCER_FENCED = frozenset(
     {
-        KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+        KafkaError._FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
     }
@@ -270,7 +270,7 @@ class KafkaSink:
         is_aborted = producer is not None and not_aborted is None
         if is_aborted:
             self._is_in_doubt = False
-        if error.code() == KafkaError._FATAL and not_aborted is not None:  # noqa: SLF001 - librdkafka's own code
+        if error.code() == KafkaError._FATAL and not_aborted is not None:
             # `produce` says no more of a producer that has failed for good; the calls of a transaction say why it has.
             error = not_aborted
         if error.code() in _PRODUCER_FENCED:

@@ -70,7 +70,7 @@ class Bucket:
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Of every object that begins so; what is behind a further slash is left out."""
-        import obstore  # noqa: PLC0415 - an extra
+        import obstore
 
         # The library's own prefix is of whole segments: names are compared here, and begin behind the one before.
         with self._told(prefix or "*"):
@@ -84,8 +84,8 @@ class Bucket:
 
     def has(self, name: str) -> bool:
         """Whether it is there."""
-        import obstore  # noqa: PLC0415 - an extra
-        from obstore.exceptions import NotFoundError  # noqa: PLC0415
+        import obstore
+        from obstore.exceptions import NotFoundError
 
         with self._told(name):
             try:
@@ -100,8 +100,8 @@ class Bucket:
         Raises:
             SinkError: it is no Parquet file.
         """
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
+        import pyarrow as pa
+        from pyarrow import parquet
 
         end = self._end(name, _FOOTER)
         if end[-4:] == _MAGIC:
@@ -116,7 +116,7 @@ class Bucket:
 
     def touch(self, name: str) -> None:
         """Put an empty object there."""
-        import obstore  # noqa: PLC0415 - an extra
+        import obstore
 
         with self._told(name):
             obstore.put(self._get(), name, b"")
@@ -132,15 +132,15 @@ class Bucket:
 
     def _end(self, name: str, size: int) -> bytes:
         """The last bytes of an object, or all of it."""
-        import obstore  # noqa: PLC0415 - an extra
+        import obstore
 
         with self._told(name):
             return bytes(obstore.get(self._get(), name, options={"range": {"suffix": size}}).bytes())
 
     def _put(self, name: str, contents: bytes) -> bool:
         """Whether it was put; not if the name is taken, be it by this very request, whose answer was lost."""
-        import obstore  # noqa: PLC0415 - an extra
-        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
 
         with self._told(name):
             try:
@@ -151,7 +151,7 @@ class Bucket:
         return True
 
     def _tried(self) -> bool:
-        from obstore.exceptions import NotSupportedError  # noqa: PLC0415 - an extra
+        from obstore.exceptions import NotSupportedError
 
         try:
             is_kept = not self._put(_TRIAL, b"") or not self._put(_TRIAL, b"")
@@ -168,8 +168,8 @@ class Bucket:
         return self._store.get(self._opened)
 
     def _opened(self) -> object:
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
-        from obstore.store import S3Store  # noqa: PLC0415
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
 
         # Who names an endpoint without TLS wants none.
         is_plain = str(self._options.get("endpoint", "")).startswith("http://")
@@ -186,7 +186,7 @@ class Bucket:
     @contextmanager
     def _told(self, name: str) -> Iterator[None]:
         """What the store refuses, as a file system would."""
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+        from obstore.exceptions import BaseError
 
         try:
             yield
@@ -209,8 +209,8 @@ class BucketDraft:
 
     def write(self, table: pa.Table, compression: str) -> None:
         """To memory."""
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
+        import pyarrow as pa
+        from pyarrow import parquet
 
         sink = pa.BufferOutputStream()
         parquet.write_table(table, sink, compression=compression)

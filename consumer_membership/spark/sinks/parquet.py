@@ -172,7 +172,7 @@ class ParquetSink:
         self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Partition, _Part]
     ) -> Mapping[Partition, _Part]:
         """Write the drafts; those that have records."""
-        from pyarrow import Table  # noqa: PLC0415 - an extra
+        from pyarrow import Table
 
         records = _arrow(batch)
         written = {}
@@ -270,7 +270,7 @@ def _footer(storage: Storage, name: str) -> Mapping[str, str]:
 def _arrow(batch: Batch) -> pa.RecordBatch:
     if isinstance(batch, list):
         return record_batch(batch)
-    from pyarrow import RecordBatch  # noqa: PLC0415 - an extra
+    from pyarrow import RecordBatch
 
     if isinstance(batch, RecordBatch):
         return batch
@@ -279,7 +279,7 @@ def _arrow(batch: Batch) -> pa.RecordBatch:
 
 def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.RecordBatch:
     """The records of one partition from an offset on."""
-    from pyarrow import compute  # noqa: PLC0415 - an extra
+    from pyarrow import compute
 
     topic, partition = place
     is_of_topic = compute.equal(records["topic"], topic)

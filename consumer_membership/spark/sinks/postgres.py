@@ -178,7 +178,7 @@ class PostgresSink(Generic[BatchT]):
     # ---- one attempt ----
 
     def _begin(self, batch: BatchT, context: SinkContext) -> None:
-        from psycopg import OperationalError, errors  # noqa: PLC0415 - an extra
+        from psycopg import OperationalError, errors
 
         try:
             connection = self._connection.get(self._connected)
@@ -257,7 +257,7 @@ class PostgresSink(Generic[BatchT]):
         return state.attempt_number >= _ATTEMPTS
 
     def _connected(self, connect_timeout_s: int | None = None) -> Connection[TupleRow]:
-        from psycopg import Connection, IsolationLevel  # noqa: PLC0415 - an extra
+        from psycopg import Connection, IsolationLevel
 
         # Statements are not prepared: a pooler that shares sessions between transactions would not find them again.
         connection = Connection.connect(
@@ -332,7 +332,7 @@ class _FenceTable:
 
         Outside the batch's transaction, so that a row which somebody holds is always one that all can see.
         """
-        from psycopg import errors  # noqa: PLC0415 - an extra
+        from psycopg import errors
 
         with self._told(connection), connection.cursor() as cursor:
             with suppress(errors.UndefinedTable):
@@ -370,7 +370,7 @@ class _FenceTable:
 
     def lock(self, cursor: Cursor[TupleRow], group: str, places: Sequence[Partition]) -> dict[Partition, StoredFence]:
         """What the rows say, held until the transaction ends; _FenceHeldError where another one holds them too long."""
-        from psycopg import errors  # noqa: PLC0415 - an extra
+        from psycopg import errors
 
         try:
             with self._told(cursor.connection):
@@ -402,7 +402,7 @@ class _FenceTable:
         For the owner of the partitions only: whoever else holds them was replaced. A process that is stopped in the
         middle of a COPY holds them for ever otherwise, for no timeout of PostgreSQL's counts there.
         """
-        from psycopg import errors  # noqa: PLC0415 - an extra
+        from psycopg import errors
 
         try:
             with connection.cursor() as cursor:
@@ -414,7 +414,7 @@ class _FenceTable:
 
     def forget(self, connection: Connection[TupleRow], group: str) -> int:
         """Remove a group's fences; how many there were."""
-        from psycopg import errors  # noqa: PLC0415 - an extra
+        from psycopg import errors
 
         with self._told(connection), suppress(errors.UndefinedTable), connection.cursor() as cursor:
             self._execute(cursor, _FORGET, group, ())
@@ -424,7 +424,7 @@ class _FenceTable:
     def _execute(
         self, cursor: Cursor[TupleRow], text: str, group: str, places: Sequence[Partition], **words: object
     ) -> None:
-        from psycopg import sql  # noqa: PLC0415 - an extra
+        from psycopg import sql
 
         named = {
             "sink": self.sink,
@@ -437,7 +437,7 @@ class _FenceTable:
     @contextmanager
     def _told(self, connection: Connection[TupleRow]) -> Iterator[None]:
         """Say whose table it is that PostgreSQL complains of, unless the connection is what is wrong."""
-        from psycopg import Error, errors  # noqa: PLC0415 - an extra
+        from psycopg import Error, errors
 
         try:
             yield
@@ -462,7 +462,7 @@ class CopyRows:
 
     def __call__(self, cursor: Cursor[TupleRow], batch: list[Message], context: SinkContext) -> None:
         """Write the batch."""
-        from psycopg import sql  # noqa: PLC0415 - an extra
+        from psycopg import sql
 
         self.refuse_format(context.batch_format)
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
@@ -532,8 +532,8 @@ class _LostError(Exception):
 
 def _check(conninfo: str) -> None:
     try:
-        from psycopg import ProgrammingError  # noqa: PLC0415 - an extra
-        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
     except ImportError as missing:
         raise ConfigurationError("sink", "PostgresSink", f"needs psycopg 3: {install_command('postgres')}") from missing
     try:

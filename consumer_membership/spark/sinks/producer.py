@@ -45,7 +45,7 @@ _QUEUE_S = 0.1
 TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
 _MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 #: What becomes of the records of a transaction that is aborted, for whatever reason.
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 #: librdkafka's words: RD_KAFKA_PARTITION_UA, and no time.
 _ANY_PARTITION, _NOW = -1, 0

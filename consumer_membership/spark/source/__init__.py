@@ -24,6 +24,6 @@ def register(spark: SparkSession) -> None:
         ConfigurationError: it is no session, or a stopped one.
     """
     context_of(spark)
-    from consumer_membership.spark.source.data_source import KafkaGroupSource  # noqa: PLC0415 - it needs pyspark
+    from consumer_membership.spark.source.data_source import KafkaGroupSource
 
     spark.dataSource.register(KafkaGroupSource)

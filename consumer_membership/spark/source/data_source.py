@@ -67,7 +67,7 @@ class KafkaGroupSource(DataSource):
         _refuse_other(schema, options)
         return KafkaGroupReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         return KafkaGroupStreamReader(dict(self.options), schema)
 
@@ -109,7 +109,7 @@ class KafkaGroupReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """What each task reads: settled once, so that an attempt that is repeated reads the same."""
-        from consumer_membership.spark.source.batch import batch_tasks  # noqa: PLC0415 - one planner needs it
+        from consumer_membership.spark.source.batch import batch_tasks  # one planner needs it
 
         return [RangesPartition(share) for share in batch_tasks(self._options)] or [RangesPartition(())]
 
@@ -133,28 +133,28 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         """To the tasks only the configuration travels."""
         return {**self.__dict__, "_stream": None, "_watchdog": None}
 
-    def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802 - Spark's name, and its class from 4.2 on
+    def getDefaultReadLimit(self) -> Any:  # noqa: ANN401 - Spark's name, and its class from 4.2 on
         """How much a batch has, in Spark's words (from pyspark 4.2)."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: PLC0415 - of pyspark 4.2
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # of pyspark 4.2
 
         most = self._options().max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def initialOffset(self) -> JsonObject:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> JsonObject:
         """Where a query without a checkpoint begins."""
         return self._member().initial()
 
-    def latestOffset(self, start: JsonObject | None = None, limit: Any = None) -> JsonObject:  # noqa: ANN401, N802 - Spark's name
+    def latestOffset(self, start: JsonObject | None = None, limit: Any = None) -> JsonObject:  # noqa: ANN401 - Spark's name
         """Where the next batch ends; before pyspark 4.2 Spark says neither its beginning nor a limit."""
         if limit is None:
             return self._member().latest(None, self._options().max_offsets)
         return self._member().latest(start, getattr(limit, "max_rows", None))
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """The present ends are the query's."""
         self._member().prepare_for_available_now()
 
-    def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> JsonObject | None:
         """For the query's progress (from pyspark 4.2)."""
         return self._member().report_latest()
 
@@ -183,7 +183,7 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
 
     def _member(self) -> GroupStream:
         if self._stream is None:
-            from consumer_membership.spark.source.stream import GroupStream  # noqa: PLC0415 - one process needs it
+            from consumer_membership.spark.source.stream import GroupStream  # one process needs it
 
             options = self._options()
             _refuse_other(self._schema, options)

@@ -132,7 +132,7 @@ class Logs:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
+        from confluent_kafka.admin import AdminClient  # slow to import
 
         named = {**self._options.config, "group.id": self._options.group or "-"}
         cluster = ConsumerConfig.from_mapping(named).with_servers().cluster_config()

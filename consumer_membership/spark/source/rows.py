@@ -28,7 +28,7 @@ _TIME: Callable[[tuple[int, int]], int] = itemgetter(1)
 
 def source_schema(*, include_headers: bool) -> StructType:
     """The columns."""
-    from pyspark.sql import types as spark  # noqa: PLC0415 - only who has Spark has it
+    from pyspark.sql import types as spark
 
     found = (
         spark.StructType()
@@ -51,7 +51,7 @@ class RowMaker:
     """
 
     def __init__(self, schema: StructType, share: Sequence[ReadRange]) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only who has Spark has it
+        from pyspark.sql.pandas.types import to_arrow_schema
 
         # The newest release asks for the zone, and holds what a task gives against the very same schema.
         zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
