@@ -24,6 +24,10 @@ _NUMBER = r"\d\.\d{1,2}|\d"
 _RULES = re.compile(rf"(?<!-)\b[Rr]ules ((?:{_NUMBER})(?:(?:,| to| and|, and) (?:{_NUMBER})(?![\w.]))*)")
 _ISSUES = re.compile(r"\bKAFKA-\d+\b")
 _FILES = re.compile(r"[\w./-]*\w\.md\b")
+#: How `docs/protocol.md` marks a statement as seen.
+_SEEN = re.compile(r"\([^()]*\bseen\b[^()]*\)")
+#: The fixtures of `tests/simulation/conftest.py` that are the simulation's and a real broker's.
+_UNDER_TEST = frozenset({"consumer", "brief_consumer", "small_consumer", "classic", "small_classic", "either"})
 #: librdkafka's, at its own place.
 _FOREIGN = frozenset({"STATISTICS.md"})
 #: Documents and trackers that only their authors have; an issue of another project has four digits or more.
@@ -102,6 +106,39 @@ def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
     assert strays(lambda text: set(_ELSEWHERE.findall(text)), set()) == {}
     there = {path.name for path in [*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "tests").rglob("*.md")]}
     assert strays(lambda text: {Path(name).name for name in _FILES.findall(text)}, there | _FOREIGN) == {}
+
+
+def statements_seen() -> dict[str, list[str]]:
+    """By section the table rows, bullets and paragraphs of `docs/protocol.md` that are marked as seen."""
+    found: dict[str, list[str]] = {}
+    for chapter in re.split(r"^(?=#{2,3} \d)", PROTOCOL.read_text(), flags=re.MULTILINE)[1:]:
+        blocks = re.split(r"\n(?=[|-] ?)|\n\n", chapter.partition("\n")[2])
+        marked = [" ".join(block.split()) for block in blocks if _SEEN.search(block)]
+        if marked:
+            found[chapter.split()[1]] = marked
+    return found
+
+
+def test_each_statement_that_is_marked_as_seen_has_its_test() -> None:
+    """Section 7.3 quotes each statement that is marked as seen, and names a test on a real broker that sees it."""
+    seen = statements_seen()
+    rows = re.findall(r"^\| (\d\.\d+) \| (.+?) \| `(\S+)::(\w+)` \|$", PROTOCOL.read_text(), re.MULTILINE)
+    quoted = {section: [quote for at, quote, _, _ in rows if at == section] for section, *_ in rows}
+    unquoted = [one for at, found in seen.items() for one in found if not any(q in one for q in quoted.get(at, []))]
+    assert unquoted == []
+    wrong = [quote for at, quote, _, _ in rows if sum(quote in one for one in seen.get(at, [])) != 1]
+    assert wrong == []
+    missing = [name for _, _, path, name in rows if name not in _broker_tests(ROOT / "tests" / path)]
+    assert missing == []
+
+
+@cache
+def _broker_tests(path: Path) -> frozenset[str]:
+    """The tests of a module that has tests on a real broker: all of them, or those with a coordinator under test."""
+    text = path.read_text()
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    is_marked = re.search(r"^pytestmark = .*\bintegration\b", text, re.MULTILINE) is not None
+    return frozenset(one.name for one in functions if is_marked or _UNDER_TEST & {arg.arg for arg in one.args.args})
 
 
 def test_each_section_and_each_row_is_there_once() -> None:

@@ -39,15 +39,17 @@ _CLASSIC_RULES = ClassicRules(initial_rebalance_delay_s=0.0, min_session_timeout
 
 @contextmanager
 def _under_test(
-    request: pytest.FixtureRequest, rules: RulesT, simulated: Callable[[RulesT], Coordinator]
+    request: pytest.FixtureRequest,
+    rules: RulesT,
+    simulated: Callable[[RulesT], Coordinator],
+    kind: Mapping[str, str] | None = None,
 ) -> Iterator[CoordinatorUnderTest[RulesT]]:
-    """The coordinator that the fixture's parameter names, with these rules."""
+    """The coordinator that the fixture's parameter names, with these rules; a real one's broker is of this kind."""
     if request.param not in (NEWEST, OLDEST):
         yield SimulatedCoordinator(simulated(rules), rules)
         return
     from tests.simulation.real import RealCoordinator  # noqa: PLC0415 - not for a run without brokers
 
-    kind = TWO_MEMBERS if rules.max_size == SMALL else SHORT_SESSIONS
     broker = request.getfixturevalue("broker_pool").shared(request.param, properties=kind)
     sut = RealCoordinator(broker.bootstrap_servers, rules)
     yield sut
@@ -60,8 +62,15 @@ def _consumer_rules(version: str) -> Rules:
 
 @pytest.fixture(params=_CONSUMER)
 def consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
-    """A coordinator of groups of the consumer protocol."""
+    """A coordinator of groups of the consumer protocol; sessions end in no test."""
     with _under_test(request, _consumer_rules(request.param), ConsumerCoordinator) as sut:
+        yield sut
+
+
+@pytest.fixture(params=_CONSUMER)
+def brief_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
+    """A coordinator of groups of the consumer protocol whose sessions end within a test."""
+    with _under_test(request, _consumer_rules(request.param), ConsumerCoordinator, SHORT_SESSIONS) as sut:
         yield sut
 
 
@@ -69,21 +78,21 @@ def consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Ru
 def small_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
     """A coordinator of groups of the consumer protocol that are full with two members."""
     rules = replace(_consumer_rules(request.param), max_size=SMALL)
-    with _under_test(request, rules, ConsumerCoordinator) as sut:
+    with _under_test(request, rules, ConsumerCoordinator, TWO_MEMBERS) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CLASSIC)
 def classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
     """A coordinator of classic groups, which do not wait for a second member."""
-    with _under_test(request, _CLASSIC_RULES, ClassicCoordinator) as sut:
+    with _under_test(request, _CLASSIC_RULES, ClassicCoordinator, SHORT_SESSIONS) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CLASSIC)
 def small_classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
     """A coordinator of classic groups that are full with two members."""
-    with _under_test(request, replace(_CLASSIC_RULES, max_size=SMALL), ClassicCoordinator) as sut:
+    with _under_test(request, replace(_CLASSIC_RULES, max_size=SMALL), ClassicCoordinator, TWO_MEMBERS) as sut:
         yield sut
 
 
@@ -94,5 +103,5 @@ def either(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rule
     def simulated(rules: Rules) -> EitherCoordinator:
         return EitherCoordinator(rules, _CLASSIC_RULES)
 
-    with _under_test(request, _consumer_rules(request.param), simulated) as sut:
+    with _under_test(request, _consumer_rules(request.param), simulated, SHORT_SESSIONS) as sut:
         yield sut

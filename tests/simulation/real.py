@@ -74,7 +74,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
     def __init__(self, bootstrap_servers: str, rules: RulesT) -> None:
         super().__init__(unique("rules"), rules, _topic_of(bootstrap_servers))
-        self._bootstrap_servers = bootstrap_servers
+        self.bootstrap_servers = bootstrap_servers
         self._sent: dict[Key, _Sent] = {}
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
     def send(self, key: Key, request: Request, *, group_id: str | None = None) -> None:
         """Write the request to a new connection."""
         call = _call_of(group_id or self.group_id, request)
-        self._sent[key] = _Sent(request, call, _opened(self._bootstrap_servers, call))
+        self._sent[key] = _Sent(request, call, _opened(self.bootstrap_servers, call))
 
     def has_answer(self, key: Key) -> bool:
         """Whether bytes of the answer are here."""
@@ -103,10 +103,15 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
     def members(self) -> frozenset[str]:
         """The ids of the group's members, which either of the two APIs tells."""
-        (group,) = _asked(self._bootstrap_servers, _call_of(self.group_id, Describe())).groups
+        group = self.described()
         if group.error_code:
             group = self._classic_group()
         return frozenset(member.member_id for member in group.members)
+
+    def described(self) -> Message:
+        """The group as ConsumerGroupDescribe has it."""
+        group: Message = _asked(self.bootstrap_servers, _call_of(self.group_id, Describe())).groups[0]
+        return group
 
     def state(self) -> str:
         """The state of the classic group."""
@@ -114,22 +119,22 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
     def _classic_group(self) -> Message:
         fields = {"groups": (self.group_id,), "include_authorized_operations": False}
-        group: Message = _asked(self._bootstrap_servers, Call(Api.DESCRIBE_GROUPS, 5, fields)).groups[0]
+        group: Message = _asked(self.bootstrap_servers, Call(Api.DESCRIBE_GROUPS, 5, fields)).groups[0]
         return group
 
     def create_topic(self, partitions: int) -> Topic:
         """Create another topic, which the coordinator knows when this returns."""
-        return _created(self._bootstrap_servers, unique("rules"), partitions)
+        return _created(self.bootstrap_servers, unique("rules"), partitions)
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
         """Give a topic more partitions, which the coordinator knows when this returns."""
-        admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_partitions([NewPartitions(topic.name, partitions)])[topic.name].result()
-        return _known(self._bootstrap_servers, topic.name, partitions)
+        return _known(self.bootstrap_servers, topic.name, partitions)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic."""
-        delete_topic(self._bootstrap_servers, topic.name)
+        delete_topic(self.bootstrap_servers, topic.name)
 
 
 # ---- topics ---------------------------------------------------------------------------------------------------------

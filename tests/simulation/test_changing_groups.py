@@ -10,7 +10,8 @@ from typing import TypeAlias
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.classic.scene import join, sync, told
+from tests.simulation.classic.rule_scene import join
+from tests.simulation.classic.scene import sync, told
 from tests.simulation.exchanges import (
     Answer,
     Beat,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
-from tests.simulation.classic.scene import A, join, sync, told
+from tests.simulation.classic import scene
+from tests.simulation.classic.scene import A, sync, told
 from tests.simulation.exchanges import Beat, Join, Joined, MemberIdRequired, Synced
 from tests.simulation.rules import ClassicRules
 from tests.simulation.under_test import CoordinatorUnderTest
@@ -19,7 +21,11 @@ SHORT_S, LONG_S = 1.0, 60.0
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
 
-def new_id(sut: Sut, *, session_timeout_s: float = 10.0) -> str:
+#: A JoinGroup of a member whose session ends in no test, unless the test wants it to.
+join = partial(scene.join, session_timeout_s=LONG_S)
+
+
+def new_id(sut: Sut, *, session_timeout_s: float = LONG_S) -> str:
     """Return the id that a dynamic member must join with."""
     return told(MemberIdRequired, sut.ask(join(session_timeout_s=session_timeout_s))).member_id
 

@@ -21,13 +21,14 @@ from tests.simulation.classic.rule_scene import (
     Sut,
     beat,
     gathering,
+    join,
     new_id,
     rejoin,
     send_and_see,
     stable,
     with_id,
 )
-from tests.simulation.classic.scene import A, join, sync, told
+from tests.simulation.classic.scene import A, sync, told
 from tests.simulation.exchanges import (
     Alive,
     Beat,
@@ -124,7 +125,7 @@ def test_member_without_a_common_assignor_is_inconsistent(classic: Sut) -> None:
 
 def test_full_group_takes_no_other_member(small_classic: Sut) -> None:
     """KIP-389: GROUP_MAX_SIZE_REACHED for a new one, not for those that are in."""
-    first, second = stable(small_classic, *(join(session_timeout_s=10.0) for _ in range(2)))
+    first, second = stable(small_classic, join(), join())
     assert small_classic.ask(join()) == Refused(code.GROUP_MAX_SIZE_REACHED)
     send_and_see(small_classic, "first", rejoin(join(), first))
     told(Joined, small_classic.ask(rejoin(join(), second)))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.classic.rule_scene import Sut, gathering, rejoin, send_and_see, stable
-from tests.simulation.classic.scene import A, join, sync
+from tests.simulation.classic.rule_scene import Sut, gathering, join, rejoin, send_and_see, stable
+from tests.simulation.classic.scene import A, sync
 from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
 
 OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}

@@ -19,11 +19,12 @@ from tests.simulation.classic.rule_scene import (
     Sut,
     beat,
     gathering,
+    join,
     rejoin,
     send_and_see,
     stable,
 )
-from tests.simulation.classic.scene import A, join, sync, told
+from tests.simulation.classic.scene import A, sync, told
 from tests.simulation.exchanges import Alive, Commit, CommitResults, Joined, Leave, MemberIdentity, Synced
 from tests.simulation.rules import Refused
 

@@ -5,14 +5,13 @@ Each test runs on the simulated coordinator with the rules of several versions a
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.consumer.rule_scene import FIRST, NOTHING, Member, Sut, commit, fetch, pair, remove
 from tests.simulation.exchanges import (
     Commit,
     CommitResults,
@@ -20,135 +19,12 @@ from tests.simulation.exchanges import (
     Described,
     Fetch,
     Fetched,
-    Leave,
-    LeaveResults,
     MemberIdentity,
 )
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
-from tests.simulation.under_test import PARTITIONS, TOPIC, CoordinatorUnderTest
+from tests.simulation.under_test import PARTITIONS, TOPIC
 
-Sut: TypeAlias = CoordinatorUnderTest[Rules]
-
-FIRST = TopicPartition(TOPIC, 0)
 OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
-NOTHING: Assignment = frozenset()
-
-
-class Member:
-    """A member that sends what a test wants, and adopts the epochs that it is given."""
-
-    def __init__(
-        self,
-        sut: Sut,
-        member_id: str,
-        instance_id: str | None = None,
-        *,
-        rebalance_timeout_s: float = 60.0,
-        topics: tuple[str, ...] = (TOPIC,),
-        pattern: str | None = None,
-        assignor: str | None = None,
-    ) -> None:
-        self._sut = sut
-        self.member_id, self._instance_id = member_id, instance_id
-        self._rebalance_timeout_s, self.topics, self.pattern = rebalance_timeout_s, topics, pattern
-        self.assignor = assignor
-        self.epoch = 0
-
-    def ask(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> Granted | Refused:
-        """Send a heartbeat and return its answer."""
-        answer = self._sut.ask(
-            Heartbeat(
-                member_id=self.member_id,
-                member_epoch=epoch,
-                instance_id=self._instance_id,
-                rebalance_timeout_s=self._rebalance_timeout_s if is_full else None,
-                topics=self.topics if is_full else None,
-                pattern=self.pattern if is_full else None,
-                assignor=self.assignor if is_full else None,
-                owned=owned,
-            )
-        )
-        assert isinstance(answer, Granted | Refused), answer
-        if isinstance(answer, Granted):
-            self.epoch = answer.member_epoch
-        return answer
-
-    def refused(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> int:
-        """Send a heartbeat that is refused; return the error code."""
-        answer = self.ask(epoch, owned, is_full=is_full)
-        assert isinstance(answer, Refused), answer
-        return answer.code
-
-    def beat(self, owned: Assignment | None = None, *, is_full: bool = False) -> Granted:
-        """Send a heartbeat with the member's epoch, which is accepted."""
-        answer = self.ask(self.epoch, owned, is_full=is_full)
-        assert isinstance(answer, Granted), answer
-        return answer
-
-    def join(self) -> Granted:
-        """Join; the answer is a success."""
-        self.epoch = 0
-        return self.beat(NOTHING, is_full=True)
-
-    def refused_join(self) -> int:
-        """Join; return the error code of the refusal."""
-        return self.refused(0, NOTHING, is_full=True)
-
-    def hears(self, owned: Assignment | None = None) -> Assignment:
-        """Send heartbeats until one brings an assignment, and return that."""
-        answers: list[Granted] = []
-
-        def brings_one() -> bool:
-            answers.append(self.beat(owned))
-            return answers[-1].assignment is not None
-
-        self._sut.until(brings_one)
-        return answers[-1].assignment or NOTHING
-
-    def whole(self, owned: Assignment = NOTHING) -> Assignment:
-        """Send a complete heartbeat, and return the assignment that its answer has."""
-        answer = self.beat(owned, is_full=True)
-        assert answer.assignment is not None
-        return answer.assignment
-
-    def has_all(self) -> None:
-        """Join, and have the whole topic."""
-        assert self.join().assignment == frozenset(self._sut.topic)
-
-    def commit(self, epoch: int, partition: TopicPartition = FIRST) -> int:
-        """Commit an offset with this epoch; return the partition's error code."""
-        return commit(self._sut, self.member_id, epoch, partition)
-
-
-def commit(sut: Sut, member_id: str, epoch: int, partition: TopicPartition = FIRST) -> int:
-    """Commit an offset; return the partition's error code."""
-    offsets = {partition: OffsetAndMetadata(offset=3)}
-    answer = sut.ask(Commit(member_id=member_id, generation=epoch, offsets=offsets))
-    assert isinstance(answer, CommitResults), answer
-    return answer.codes[partition]
-
-
-def fetch(sut: Sut, member_id: str | None = None, epoch: int = -1) -> object:
-    """Ask for the committed offset of the first partition."""
-    return sut.ask(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
-
-
-def remove(sut: Sut, *members: MemberIdentity) -> tuple[int, ...]:
-    """Remove members as an administrator does; return each one's error code."""
-    answer = sut.ask(Leave(members=members))
-    assert isinstance(answer, LeaveResults), answer
-    return answer.codes
-
-
-def pair(sut: Sut) -> tuple[Member, Member, Assignment]:
-    """A first member whose revocation is acknowledged, a second one that has the rest, and what the first one kept."""
-    first, second = Member(sut, "m1"), Member(sut, "m2")
-    first.has_all()
-    second.join()
-    kept = first.hears()
-    first.beat(kept)
-    second.hears()
-    return first, second, kept
 
 
 # ---- epochs ----
@@ -326,17 +202,17 @@ def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -
 # ---- removals ----
 
 
-def test_silent_member_is_removed_at_the_end_of_its_session(consumer: Sut) -> None:
+def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut) -> None:
     """Rules 3.2: each accepted heartbeat begins the session again; the silent member's id is unknown afterwards."""
-    first, second, _ = pair(consumer)
+    first, second, _ = pair(brief_consumer)
 
     def is_alone() -> bool:
         first.beat()
-        return consumer.members() == {"m1"}
+        return brief_consumer.members() == {"m1"}
 
-    consumer.until(is_alone)
+    brief_consumer.until(is_alone)
     assert second.refused(second.epoch) == code.UNKNOWN_MEMBER_ID
-    consumer.until(lambda: first.whole() == frozenset(consumer.topic))
+    brief_consumer.until(lambda: first.whole() == frozenset(brief_consumer.topic))
 
 
 def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
@@ -413,18 +289,18 @@ def test_released_place_is_taken_and_no_other_member_notices(consumer: Sut) -> N
     )
 
 
-def test_released_place_is_kept_until_the_session_ends(consumer: Sut) -> None:
+def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> None:
     """Rules 3.3: after -2 the others get nothing before the session ends, and everything afterwards."""
-    first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first, static = Member(brief_consumer, "m1"), Member(brief_consumer, "m2", "i")
     first.has_all()
     static.join()
     kept = first.hears()
     first.beat(kept)
     static.hears()
     static.ask(-2)
-    assert consumer.members() == {"m1", "m2"}
-    assert first.hears() == frozenset(consumer.topic)
-    assert consumer.members() == {"m1"}
+    assert brief_consumer.members() == {"m1", "m2"}
+    assert first.hears() == frozenset(brief_consumer.topic)
+    assert brief_consumer.members() == {"m1"}
 
 
 def test_static_member_that_left_for_good_is_unknown(consumer: Sut) -> None:
