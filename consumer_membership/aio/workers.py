@@ -204,7 +204,7 @@ class Waiters:
             self.begin(waiting)
 
 
-#: Of this process.
+#: Of the process: its consumers, of any event loop, share a bounded number of threads.
 WORKERS = Workers()
 WAITERS = Waiters(WORKERS)
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType, new_class
@@ -22,9 +23,6 @@ _OURS, _THEIRS = "consumer_membership", "confluent_kafka"
 
 #: An attribute of the classes that `install` puts in the place of confluent-kafka's: each stands for its first base.
 STAND_IN = "_stands_in"
-
-#: What was made of each class that is not ours.
-_made: dict[type, type[Consumer]] = {}
 
 
 def consumer_class() -> type[Consumer]:
@@ -41,13 +39,16 @@ def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
         return cls
     if cls is LibrdkafkaConsumer:
         return Consumer
-    if cls not in _made:
-        body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
-        made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
-        if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
-            made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
-        _made[cls] = made
-    return _made[cls]
+    return _made_of(cls)
+
+
+@cache
+def _made_of(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
+    body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
+    made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
+    if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
+        made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
+    return made
 
 
 def _wrapped_anew(cls: type) -> dict[str, object]:

@@ -88,6 +88,7 @@ def _classes(module: ModuleType) -> list[tuple[str, type[LibrdkafkaConsumer]]]:
     ]
 
 
+#: Of the process: it changes the modules that all of the process imports.
 _INSTALLATION = Installation()
 
 

@@ -127,6 +127,7 @@ class _Instruments:
                 yield source.metrics()
 
 
+#: Of the process, as providers are: whoever instruments a provider once more adds to its instruments.
 _INSTRUMENTS: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
 
 

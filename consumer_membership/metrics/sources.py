@@ -69,5 +69,5 @@ class MetricsSources:
             self._sources.pop(number, None)
 
 
-#: Those that applications make.
+#: Those that applications make; of the process, because one page or exporter shows them all.
 THIS_PROCESS_SOURCES = MetricsSources()

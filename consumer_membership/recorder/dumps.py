@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 MOST_FILES: Final = 10
 SPACING_S: Final = 60.0
 SUFFIX: Final = ".recording.gz"
-#: Of the files of this process, so that no two have one name.
+#: Numbers the files of the whole process, so that no two of them have one name.
 _NUMBERS = itertools.count(1)
 _NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 

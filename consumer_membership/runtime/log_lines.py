@@ -45,7 +45,9 @@ _SYSLOG: Mapping[int, int] = MappingProxyType(
 )
 #: What confluent-kafka gives a logger, with facility, name and text.
 _FORM = "%s [%s] %s"
+#: Numbers the members of the process, as librdkafka does in its clients' names.
 _NUMBERS = count(1)
+#: The lines of the consumer whose thread this is: code without a consumer at hand logs through them.
 _OF_THIS_THREAD = threading.local()
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -33,8 +34,6 @@ class Recorded(Protocol):
         """Write a recording; the path of its file."""
 
 
-#: The sessions of this process that want it, and those of a parent, which know it. Process-wide because a signal is.
-_SESSIONS: WeakSet[Recorded] = WeakSet()
 CAUSE = "SIGUSR2"
 
 
@@ -42,27 +41,30 @@ def have_dumped(session: Recorded) -> bool:
     """Have this session write a recording at each SIGUSR2; False: this thread, or this system, cannot have that."""
     if not hasattr(signal, "SIGUSR2") or threading.current_thread() is not threading.main_thread():
         return False
-    before = signal.getsignal(signal.SIGUSR2)
-    if not isinstance(before, _Handler):
-        signal.signal(signal.SIGUSR2, _Handler(before))
-    _SESSIONS.add(session)
+    handler = signal.getsignal(signal.SIGUSR2)
+    if not isinstance(handler, _Handler):
+        handler = _Handler(handler)
+        signal.signal(signal.SIGUSR2, handler)
+    handler.sessions.add(session)
     return True
 
 
 class _Handler:
-    """Ours, with the one that was there before."""
+    """The package's handler: it has the sessions that asked for it, and the handler that was there before."""
 
     def __init__(self, before: object) -> None:
         self._before = before
+        #: Also sessions of a parent process, which no longer belong to this one.
+        self.sessions: WeakSet[Recorded] = WeakSet()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        threading.Thread(target=_dump_all, name="membership recordings", daemon=True).start()
+        threading.Thread(target=_dump_all, args=(self.sessions,), name="membership recordings", daemon=True).start()
         if callable(self._before):
             self._before(number, frame)
 
 
-def _dump_all() -> None:
-    for session in list(_SESSIONS):
+def _dump_all(sessions: Iterable[Recorded]) -> None:
+    for session in list(sessions):
         if not session.life.is_ours:
             continue
         try:

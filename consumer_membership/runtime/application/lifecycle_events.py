@@ -202,7 +202,7 @@ def _tell_all(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue
         del events
 
 
-#: The threads that have something to tell, of this process, by their queue.
+#: The threads that have something to tell, by their queue; of the process, whose end (`atexit`) waits for them.
 _TELLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
 
 

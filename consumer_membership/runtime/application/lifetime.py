@@ -78,7 +78,7 @@ class Registry:
             life.survive_fork()
 
 
-#: What `os.fork` is watched for.
+#: Of the process: `os.fork` copies all of its sessions, and two of them may want the same static member's place.
 SESSIONS_OF_PROCESS = Registry()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=SESSIONS_OF_PROCESS.survive_fork)

@@ -7,7 +7,8 @@ from consumer_membership.runtime.guardian.guarded_member import GuardedMember
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 
-#: Its members are all that `guarded` makes; tests give others a guardian of their own.
+#: Of the process, whose death it waits for: its members are all that `guarded` makes. Tests give others a guardian of
+#: their own.
 GUARDIAN = Guardian(follows_forks=True)
 
 

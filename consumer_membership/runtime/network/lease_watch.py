@@ -63,7 +63,7 @@ class LeaseWatch:
             self._is_running = False
 
 
-#: The leases of this process.
+#: The leases of the process: one thread watches them all.
 LEASES = LeaseWatch()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=LEASES.begin_in_child)

@@ -257,6 +257,7 @@ class _Process:
         self.probes = ProbeThread()
 
 
+#: Of the process: its consumers share one thread, addresses and files.
 THIS_PROCESS = _Process()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)

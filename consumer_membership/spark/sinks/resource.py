@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 ResourceT = TypeVar("ResourceT")
 
 #: What a parent process had opened. A child neither uses nor closes it, and never collects it as garbage, for the
-#: parent's server would hear of each.
+#: parent's server would hear of each. Of the process, because it outlives the sink that held it.
 _INHERITED: list[object] = []
 
 
