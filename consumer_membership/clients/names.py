@@ -39,11 +39,11 @@ def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
         return cls
     if cls is LibrdkafkaConsumer:
         return Consumer
-    return _made_of(cls)
+    return _made_of(cls)  # type: ignore[arg-type]  # mypy takes the hash of objects for that of classes
 
 
 @cache
-def _made_of(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
+def _made_of(cls: type) -> type[Consumer]:
     body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
     made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
     if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
