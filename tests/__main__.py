@@ -123,7 +123,8 @@ class Running:
         """Run the plan's tests of this stage, or else those in `files` (none: all files); return pytest's exit code."""
         of_gate = [] if self.is_full else ["--gate"]
         begun = str(self.plan.folder / self.name)
-        notes = ["--costs", f"{begun}.json", "--outcomes", f"{begun}.outcomes"]
+        # In one word each: pytest takes the folder of a word that is an existing path for a folder of tests.
+        notes = [f"--costs={begun}.json", f"--outcomes={begun}.outcomes"]
         covered = coverage_report.FLAGS if self.plan.full else ()
         data = {coverage_report.VARIABLE: f"{begun}.coverage"}
         chosen = self.plan.tests.get(self.name) or files

@@ -266,6 +266,15 @@ def test_stage_runs_exactly_the_tests_that_are_named(
     assert [word for word in words if ".py" in word] == ["t.py::test_a", "t.py::test_b"]
 
 
+@pytest.mark.parametrize("name", WITH_PYTEST)
+def test_stage_gives_pytest_no_path_outside_the_project(
+    tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Such a path would move the root of the run, away from the project's settings and from conftest.py."""
+    (_, *words), *_ = commands(plan(tmp_path), name, output, monkeypatch)
+    assert [word for word in words if Path(word).is_absolute() and not Path(word).is_relative_to(ROOT)] == []
+
+
 def test_closing_lists_skips_failures_and_what_was_left_out(tmp_path: Path) -> None:
     """Nothing that did not run is silent."""
     planned = plan(tmp_path)
