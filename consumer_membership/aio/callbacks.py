@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from inspect import isawaitable, iscoroutinefunction
 
-from consumer_membership.aio.workers import tell
+from consumer_membership.aio.workers import call_on_loop
 
 Callback = Callable[..., object]
 #: How often it is seen whether the loop still is one that can answer.
@@ -56,7 +56,7 @@ class LoopCallbacks:
                 return _on_another_loop(callback, args)
             ended: Future[object] = Future()
             given = args if first is None else (first, *args[1:])
-            tell(self._loop, lambda: self._start(callback, given, ended))
+            call_on_loop(self._loop, lambda: self._start(callback, given, ended))
             return self._result(ended)
 
         return call
@@ -69,7 +69,7 @@ class LoopCallbacks:
 
         def call(event: object) -> None:
             ended: Future[object] = Future()
-            tell(self._loop, lambda: self._begin(_called(callback, (event,)), ended))
+            call_on_loop(self._loop, lambda: self._begin(_called(callback, (event,)), ended))
             try:
                 self._result(ended)
             except asyncio.CancelledError:

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.aio import AIOConsumer as TheirConsumer
 
 from consumer_membership.aio.callbacks import Callback, LoopCallbacks
-from consumer_membership.aio.workers import WAITERS, WORKERS, AwaitedPoll, tell
+from consumer_membership.aio.workers import WAITERS, WORKERS, AwaitedPoll, call_on_loop
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.consumer import Consumer, Membership, session_of
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _END_OF_PARTITION = -191
 
 #: How long records are handed out without letting other tasks run, in seconds.
-_BREATH_S = 0.005
+_YIELD_EVERY_S = 0.005
 
 
 class AIOConsumer(TheirConsumer):
@@ -88,8 +88,8 @@ class AIOConsumer(TheirConsumer):
         #: How many `poll`s and `consume`s wait in a thread.
         self._waiting = 0
         #: What callbacks raised when nobody awaited it any more.
-        self._missed: deque[BaseException] = deque()
-        self._breathes_at = 0.0
+        self._unraised: deque[BaseException] = deque()
+        self._yields_at = 0.0
         self._closing: asyncio.Task[None] | None = None
 
     def _made(self, config: Mapping[str, object]) -> Consumer:
@@ -103,7 +103,7 @@ class AIOConsumer(TheirConsumer):
 
         Cancelled, it takes nothing: the record comes with the next one.
         """
-        if not self._wake_up.is_set and self._ready and monotonic() < self._breathes_at:
+        if not self._wake_up.is_set and self._ready and monotonic() < self._yields_at:
             try:
                 return ~self._ready
             except IndexError:  # a rebalance took them back
@@ -121,7 +121,7 @@ class AIOConsumer(TheirConsumer):
         session = session_of(self._consumer)
         if not self._wake_up.is_set and len(self._ready) >= limit > 0:
             await asyncio.sleep(0)
-            self._breathes_at = monotonic() + _BREATH_S
+            self._yields_at = monotonic() + _YIELD_EVERY_S
             batch = session.take(limit)
             if batch:
                 return batch
@@ -132,22 +132,22 @@ class AIOConsumer(TheirConsumer):
                 if self._closing is None:
                     raise
                 return []  # it was open when this began
-            self._breathes_at = monotonic() + _BREATH_S
+            self._yields_at = monotonic() + _YIELD_EVERY_S
             batch = session.take(limit)
             if batch or not limit or monotonic() >= deadline or session.life.is_ending:
                 return batch
 
     async def _wait(self, limit: int, deadline: float) -> None:
         """Have a thread poll until there is something to take, or the time is over."""
-        if self._missed:
-            raise self._missed.popleft()
+        if self._unraised:
+            raise self._unraised.popleft()
         settled: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: BaseException | None) -> None:
             self._waiting -= 1
             if settled.done():
                 if error is not None:
-                    self._missed.append(error)
+                    self._unraised.append(error)
             elif error is None:
                 settled.set_result(None)
             else:
@@ -408,9 +408,9 @@ class AIOConsumer(TheirConsumer):
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001 - it comes out of the awaited call
-                tell(loop, partial(settle, None, error))
+                call_on_loop(loop, partial(settle, None, error))
             else:
-                tell(loop, partial(settle, result, None))
+                call_on_loop(loop, partial(settle, result, None))
 
         WORKERS.do(make)
         return await made

@@ -1,7 +1,7 @@
-"""The threads that wait for consumers of asyncio, and make their calls that may take a while.
+"""The threads in which asyncio consumers wait, and make their calls that may take a while.
 
-librdkafka has nothing that an event loop could wait for, so a thread waits. As long as few consumers of a process wait
-each has a thread, which sleeps inside librdkafka and is there as soon as a record is. Those beyond share one thread,
+librdkafka has nothing that an event loop could wait for, so a thread waits. While few consumers of a process wait, each
+has a thread, which sleeps inside librdkafka and returns as soon as a record comes. Further consumers share one thread,
 which looks at each of them several times a second: hundreds of idle consumers cost neither a thread nor a wake-up each.
 """
 
@@ -18,11 +18,11 @@ from time import monotonic
 from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.runtime.application.session import Session
 
-#: So many consumers have a thread each while they wait.
+#: The number of consumers that have a thread each while they wait.
 THREADS = 32
-#: How often the shared thread looks at the others.
+#: How often the shared thread looks at each of its consumers.
 CHECK_INTERVAL_S = 0.05
-#: How long at most one of the others has a thread of its own when something is to be done for it.
+#: How long a consumer of the shared thread gets a thread of its own at most, when it has work.
 TURN_S = 1.0
 #: How long a thread without work stays.
 KEPT_S = 10.0
@@ -45,18 +45,18 @@ class AwaitedPoll:
         self._is_wanted = True
 
     def cancel(self) -> None:
-        """Nobody waits any more; whoever is at it looks soon."""
+        """No task waits for it any more; the thread that runs it notices soon."""
         self._is_wanted = False
         self._session.line.wake_up.set()
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is to be done but to look for records."""
+        """Whether there is nothing to do but to look for records."""
         session = self._session
         return not (session.line.wake_up.is_set or session.has_reports or session.life.is_ending)
 
     def run(self, until: float) -> bool:
-        """Poll until then at most; whether it is over, and whoever awaits it told."""
+        """Poll until then at most; whether it is over, and the outcome is on its way to the task that awaits it."""
         error: BaseException | None = None
         try:
             self._prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
@@ -64,7 +64,7 @@ class AwaitedPoll:
             error = raised
         if error is None and not self._is_over:
             return False
-        tell(self._loop, lambda: self._settle(error))
+        call_on_loop(self._loop, lambda: self._settle(error))
         return True
 
     @property
@@ -75,12 +75,12 @@ class AwaitedPoll:
         return has_records or session.has_notice or is_ending or monotonic() >= self._deadline
 
 
-#: Told on the loop what came of it: an exception, or None.
+#: Called on the loop with the outcome: an exception, or None.
 Settle = Callable[[BaseException | None], None]
 
 
-def tell(loop: asyncio.AbstractEventLoop, call: Job) -> None:
-    """Have the loop do this; a loop that is closed has nobody left to tell."""
+def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
+    """Run this on the loop; a closed loop runs nothing more, and that is no error."""
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
@@ -89,21 +89,21 @@ def tell(loop: asyncio.AbstractEventLoop, call: Job) -> None:
 
 
 class Workers:
-    """Threads that do one job after another and end when there is none for a while.
+    """Threads that do one job after another, and end when there is no job for a while.
 
-    Who was busy last is busy next, so that those which are not needed any more come to their end.
+    The thread that finished last gets the next job, so that threads which are not needed any more end.
     """
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """There are no threads: at the beginning, and in the child of a fork, which has none of its parent's."""
+    def reset(self) -> None:
+        """Start without threads: at first, and in a forked child, which has no thread of its parent."""
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Job]] = []
 
     def do(self, job: Job) -> None:
-        """Have a thread do this now: one that is idle, or a new one. It must not raise."""
+        """Do this at once in an idle thread, or in a new one. The job must not raise."""
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
         if inbox is not None:
@@ -131,22 +131,22 @@ class Workers:
 
 
 class Waiters:
-    """Whoever waits for records in this process."""
+    """The polls of this process that wait for records."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """Nobody waits, as in the child of a fork."""
+    def reset(self) -> None:
+        """Start without waiting polls: at first, and in a forked child."""
         self._lock = threading.Lock()
         self._busy = 0
-        self._others: list[AwaitedPoll] = []
-        self._comes = threading.Event()
+        self._sharing: list[AwaitedPoll] = []
+        self._joined = threading.Event()
         self._is_looking = False
 
     def begin(self, waiting: AwaitedPoll) -> None:
-        """Wait for this one."""
+        """Wait for this poll: in a thread of its own, or beyond `THREADS` in the shared one."""
         with self._lock:
             has_thread = self._busy < THREADS
             if has_thread:
@@ -166,29 +166,29 @@ class Waiters:
 
     def _share(self, waiting: AwaitedPoll) -> None:
         with self._lock:
-            self._others.append(waiting)
+            self._sharing.append(waiting)
             is_first = not self._is_looking
             self._is_looking = True
-        self._comes.set()
+        self._joined.set()
         if is_first:
             self._workers.do(self._look)
 
     def _look(self) -> None:
-        """Look at the others in turn, until there are none; who has something to do gets a thread for a moment."""
+        """Run the polls that share this thread in turn, until none is left; one with work gets its own for a moment."""
         while True:
             with self._lock:
-                if not self._others:
+                if not self._sharing:
                     self._is_looking = False
                     return
-                others, self._others = self._others, []
+                others, self._sharing = self._sharing, []
             left = [one for one in others if self._is_left(one)]
             with self._lock:
-                self._others += left
-                self._comes.clear()
-            self._comes.wait(CHECK_INTERVAL_S)
+                self._sharing += left
+                self._joined.clear()
+            self._joined.wait(CHECK_INTERVAL_S)
 
     def _is_left(self, waiting: AwaitedPoll) -> bool:
-        """Look at one; whether it waits on."""
+        """Run one for no time; whether it waits on."""
         if waiting.is_calm:
             return not waiting.run(0.0)
         # Its callbacks may take their time, and the loop may have to run them.
@@ -208,5 +208,5 @@ class Waiters:
 WORKERS = Workers()
 WAITERS = Waiters(WORKERS)
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=WORKERS.begin_anew)
-    os.register_at_fork(after_in_child=WAITERS.begin_anew)
+    os.register_at_fork(after_in_child=WORKERS.reset)
+    os.register_at_fork(after_in_child=WAITERS.reset)

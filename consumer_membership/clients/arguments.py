@@ -280,9 +280,9 @@ def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lo
     """
     me = weakref.ref(consumer)  # a consumer that nobody refers to any more must not be kept by its own callbacks
     return RebalanceListener(
-        on_assign=_plain(me, _listener_callback(on_assign, "on_assign")),
-        on_revoke=_plain(me, _listener_callback(on_revoke, "on_revoke")),
-        on_lost=_plain(me, _listener_callback(on_lost, "on_lost")),
+        on_assign=_for_session(me, _listener_callback(on_assign, "on_assign")),
+        on_revoke=_for_session(me, _listener_callback(on_revoke, "on_revoke")),
+        on_lost=_for_session(me, _listener_callback(on_lost, "on_lost")),
     )
 
 
@@ -310,7 +310,7 @@ def event_callback(given: EventCallback) -> EventCallback:
     return given
 
 
-def _plain(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> PartitionsCallback | None:
+def _for_session(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> PartitionsCallback | None:
     """The same callback as the session calls it."""
     if callback is None:
         return None

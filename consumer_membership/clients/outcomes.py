@@ -39,7 +39,7 @@ class FailedPartition(PartitionOffset):
         """Why this partition failed."""
         return self._error
 
-    def blame(self, error: KafkaError) -> None:
+    def set_error(self, error: KafkaError) -> None:
         """Set why it failed."""
         self._error = error
 
@@ -85,7 +85,7 @@ def _one(partition: TopicPartition, at: OffsetAndMetadata | None, errors: Errors
     if error is None:
         return placed(PartitionOffset, partition, at)
     failed = placed(FailedPartition, partition, at)
-    failed.blame(kafka_error(error))
+    failed.set_error(kafka_error(error))
     return failed
 
 

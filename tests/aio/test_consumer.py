@@ -115,7 +115,7 @@ def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: st
             consumer._consumer._session.fetcher.fill(0.1)  # type: ignore[union-attr]
         before, left = turns, len(consumer._ready)
         for _ in range(left):
-            consumer._breathes_at = 0.0  # as if each took its time
+            consumer._yields_at = 0.0  # as if each took its time
             await consumer.poll()
         assert turns - before >= left
         task.cancel()

@@ -101,7 +101,7 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
             await consumer.subscribe([topic], on_assign=on_assign)
         polls = [asyncio.ensure_future(consumer.poll()) for consumer in consumers]
         # Of six, one may be looked at just now.
-        await async_wait_until(lambda: len(two_threads._others) >= 5, "consumers that share a thread")
+        await async_wait_until(lambda: len(two_threads._sharing) >= 5, "consumers that share a thread")
         assert two_threads._busy == 2
         polls[-1].cancel()
         await asyncio.wait(polls[-1:])
@@ -110,7 +110,7 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
         assert [place(await one) for one in polls[:-1]] == [(0, RECORDS - 1)] * 7
         assert told == [1] * 7
         await async_wait_until(
-            lambda: not (two_threads._busy or two_threads._others or two_threads._is_looking), "no waiting consumer"
+            lambda: not (two_threads._busy or two_threads._sharing or two_threads._is_looking), "no waiting consumer"
         )
         await asyncio.gather(*(consumer.close() for consumer in consumers))
 

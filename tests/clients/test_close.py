@@ -233,7 +233,7 @@ def test_close_is_bounded_when_the_member_is_silent(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C17: a member's thread that died or hangs does not keep the application; the log says what follows."""
-    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._patience_s", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
     consumer = member_of(consumers, topic, [])
     consumer.member.confirms_leaves = False
     Thread(consumer.close).outcome()
@@ -297,7 +297,7 @@ def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither can give way to the other: the polling thread closes when it comes back."""
-    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._patience_s", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
 
     def wait_for_worker(name: str, given: Consumer) -> None:
         if name == "revoke" and not consumer.member.of(LeaveRequested):

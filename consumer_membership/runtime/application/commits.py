@@ -281,17 +281,17 @@ class Commits:
             raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
         return completed.errors
 
-    def settle(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def await_outstanding(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Wait for commits of these partitions that are on their way; where those end or mean to end, by partition.
 
         A commit that is not answered in time is taken for good.
         """
-        if self._asked_of(partitions):
-            self._orders.wait(lambda: self._life.is_ending or not self._asked_of(partitions), ANSWER_GRACE_S)
-        asked = self._asked_of(partitions)  # first: what is answered meanwhile is in the book by then
+        if self._outstanding_of(partitions):
+            self._orders.wait(lambda: self._life.is_ending or not self._outstanding_of(partitions), ANSWER_GRACE_S)
+        asked = self._outstanding_of(partitions)  # first: what is answered meanwhile is in the book by then
         return {**self.book.committed_of(partitions), **asked}
 
-    def _asked_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _outstanding_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that commits on their way ask for, of these partitions; the latest one of each."""
         return {
             partition: at.offset

@@ -104,7 +104,7 @@ class Delivery:
             return
         thread = self._thread
         snapshot, wake_up = line.snapshot, line.wake_up
-        until = min(deadline, fetcher.look_at)
+        until = min(deadline, fetcher.next_check_at)
         while not (wake_up.is_set or life.is_ending or line.snapshot is not snapshot):
             left = until - monotonic()
             if left <= 0:

@@ -10,7 +10,7 @@ Java's rule, which this package follows, is that a revoked partition comes back 
 end `handle.consume` after librdkafka took the records and before a list of them exists: confluent-kafka destroys them
 then, and the handle is past them. So the sets and positions that this class notes are the law. Each method that changes
 the handle or takes records from it marks itself as begun; if the next call finds that mark, it first makes the handle
-and the buffer agree with the notes again (`_mend`), also by sending the handle back to records that were lost.
+and the buffer agree with the notes again (`_repair`), also by sending the handle back to records that were lost.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Fetcher:
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
         self._resumed_at: dict[TopicPartition, OffsetAndMetadata] = {}
-        #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_mend`.
-        self._is_torn = False
+        #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_repair`.
+        self._is_inconsistent = False
         #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
-        self._reached: list[PartitionOffset] | None = None
+        self._positions_before: list[PartitionOffset] | None = None
         #: The assigned partitions as librdkafka takes them; None: they may have changed.
-        self._asked: list[PartitionOffset] | None = None
+        self._assigned_list: list[PartitionOffset] | None = None
         self._batch = BATCH_RECORDS
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
@@ -160,20 +160,20 @@ class Fetcher:
         They are `landed` in the buffer, which has to take them in, or to offer them.
         """
         if self._look_ups.has_stale_lookup:
-            self._leave_late_answers()
-        if self._is_torn:
-            self._mend()
+            self._renew_after_stale_lookup()
+        if self._is_inconsistent:
+            self._repair()
         buffer = self.buffer
-        buffer.settle()
+        buffer.finish_moves()
         # Signal handlers run on the main thread only.
-        if self._reached is None and threading.current_thread() is threading.main_thread():
-            self._reached = self._places()
-        self._is_torn = True
+        if self._positions_before is None and threading.current_thread() is threading.main_thread():
+            self._positions_before = self._handle_positions()
+        self._is_inconsistent = True
         buffer.landed.extend(map(self.handle.consume, (limit,), (timeout_s,)))
         if buffer.landed[0]:
-            self._reached = None
-            self._digest()
-        self._is_torn = False
+            self._positions_before = None
+            self._process_landed()
+        self._is_inconsistent = False
         return buffer.landed[0]
 
     def fill(self, timeout_s: float) -> bool:
@@ -190,7 +190,7 @@ class Fetcher:
         self._take_in(batch)
         return bool(batch)
 
-    def _digest(self) -> None:
+    def _process_landed(self) -> None:
         """Take reports of missing positions out of the landed batch, and note the first records of partitions."""
         landed = self.buffer.landed
         if self._resets is not None:
@@ -198,7 +198,7 @@ class Fetcher:
         if self._logical and landed[0]:
             self._note_first(landed[0])
 
-    def _leave_late_answers(self) -> None:
+    def _renew_after_stale_lookup(self) -> None:
         """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
         _log().info(
             "librdkafka may still look up the start of a partition that begins elsewhere by now; it is started anew "
@@ -228,44 +228,44 @@ class Fetcher:
 
     def _begin_change(self) -> None:
         """Mark a change of the handle as begun; an earlier one that was cut short is mended first."""
-        if self._is_torn:
-            self._mend()
-        self._reached = self._places()
-        self._asked = None
-        self._is_torn = True
+        if self._is_inconsistent:
+            self._repair()
+        self._positions_before = self._handle_positions()
+        self._assigned_list = None
+        self._is_inconsistent = True
 
-    def _places(self) -> list[PartitionOffset]:
+    def _handle_positions(self) -> list[PartitionOffset]:
         """The handle's position of each assigned partition."""
-        if self._asked is None:
-            self._asked = to_librdkafka(self.assigned)
-        return self.handle.position(self._asked) if self._asked else []
+        if self._assigned_list is None:
+            self._assigned_list = to_librdkafka(self.assigned)
+        return self.handle.position(self._assigned_list) if self._assigned_list else []
 
     def _end_change(self) -> None:
-        self._reached = self._asked = None
-        self._is_torn = False
+        self._positions_before = self._assigned_list = None
+        self._is_inconsistent = False
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Make the handle and the buffer agree with what is noted here, after an interrupt; it may be cut short itself.
 
         A change is undone or completed: partitions that are not noted are given up, those that the handle lacks are
         assigned again, and the handle goes back to where it was where it is elsewhere without a record having come.
         """
         if self.buffer.landed and self.buffer.landed[0]:
-            self._reached = None
-            self._digest()
-        self.buffer.settle()
-        self._asked = None
+            self._positions_before = None
+            self._process_landed()
+        self.buffer.finish_moves()
+        self._assigned_list = None
         assigned = self.assigned
         known = {key_of(one) for one in self.handle.assignment()}
         if known - assigned:
             self.handle.incremental_unassign(to_librdkafka(known - assigned))
         self._forget((self.buffer.partitions | self._shown.keys() | known) - assigned)
-        before = {key_of(one): one for one in self._reached or ()}
-        for now in self._places():
+        before = {key_of(one): one for one in self._positions_before or ()}
+        for now in self._handle_positions():
             partition = key_of(now)
             was = before.get(partition)
             if partition not in known or (was is not None and was.offset != now.offset):
-                self._send_back(partition, was, is_known=partition in known)
+                self._restore_position(partition, was, is_known=partition in known)
         held_back = self._held_back & assigned
         if held_back:
             self.handle.pause(to_librdkafka(held_back))
@@ -274,7 +274,7 @@ class Fetcher:
         self.buffer.hold(held_back)
         self._end_change()
 
-    def _send_back(self, partition: TopicPartition, was: PartitionOffset | None, *, is_known: bool) -> None:
+    def _restore_position(self, partition: TopicPartition, was: PartitionOffset | None, *, is_known: bool) -> None:
         """Have the handle go on behind the last record of this partition that it gave and that was not lost."""
         offset = self._next_offset(partition, was or PartitionOffset(*partition))
         start = PartitionOffset(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
@@ -298,7 +298,7 @@ class Fetcher:
         self.handle.assign(partitions)
         self._look_up_new(partitions)
         former, self.by_hand = self.by_hand, {key_of(p) for p in partitions}
-        self._reached = None  # from here on the new starts hold
+        self._positions_before = None  # from here on the new starts hold
         self._forget(former)
         self._begin(partitions)
         self._end_change()
@@ -494,7 +494,7 @@ class Fetcher:
         """Hold these back for one reason less; those that have none any more go on."""
         again = held_back & set(partitions)
         held_back -= again
-        self._let_go((again & self.assigned) - self._held_back)
+        self._resume((again & self.assigned) - self._held_back)
 
     def _unwanted(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         if self._topics is None:
@@ -506,7 +506,7 @@ class Fetcher:
             self.handle.pause(to_librdkafka(partitions))
             self.buffer.park(partitions)
 
-    def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+    def _resume(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
         self.buffer.unpark(sorted(partitions))
@@ -542,20 +542,20 @@ class Fetcher:
         return self._watch.lost_since
 
     @property
-    def look_at(self) -> float:
+    def next_check_at(self) -> float:
         """When `renew_if_lost` has something to do, if nothing comes until then (`time.monotonic`)."""
-        return self._watch.look_at
+        return self._watch.next_check_at
 
     def saw_record(self) -> None:
         """A record came from the handle."""
-        self._watch.saw_life()
+        self._watch.saw_record()
 
     def renew_if_lost(self, last_heartbeat_at: float | None) -> bool:
         """After a slice without a record: replace a handle that has lost its brokers; whether it had.
 
         `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats.
         """
-        is_lost = self._watch.finds_it_lost(last_heartbeat_at)
+        is_lost = self._watch.is_newly_lost(last_heartbeat_at)
         if is_lost:
             self.renew()
         return is_lost
@@ -585,7 +585,7 @@ class Fetcher:
         """
         self._begin_change()
         starts = []
-        for position in self._places():
+        for position in self._handle_positions():
             partition = key_of(position)
             offset = self._next_offset(partition, position)
             starts.append(PartitionOffset(*partition, self._logical[partition] if offset is None else offset))
@@ -614,7 +614,7 @@ class Fetcher:
         self.handle.seek(target)
         if position is not None:
             self._before_seek[partition] = position
-        self._reached = None  # from here on the new start holds
+        self._positions_before = None  # from here on the new start holds
         self._cut_short(partition)
         self._set_start(partition, target.offset)
         self.buffer.drop({partition})
@@ -622,8 +622,8 @@ class Fetcher:
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
-        if self._is_torn:
-            self._mend()
+        if self._is_inconsistent:
+            self._repair()
         return self._positions(partitions)
 
     def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:

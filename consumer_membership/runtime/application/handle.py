@@ -176,33 +176,33 @@ class HandleWatch:
         self._waits_from = 0.0
         self._renewals = 0
         #: When the handle is asked next, if nothing comes until then.
-        self.look_at = 0.0
-        self.saw_life()
+        self.next_check_at = 0.0
+        self.saw_record()
 
     @property
     def lost_since(self) -> float | None:
         """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
         return self._lost_at
 
-    def saw_life(self) -> None:
+    def saw_record(self) -> None:
         """Something came from the handle."""
         self._lost_at = None
         self._renewals = 0
-        self.look_at = self._now() + BROKER_CHECK_AFTER_S
+        self.next_check_at = self._now() + BROKER_CHECK_AFTER_S
 
-    def finds_it_lost(self, last_heartbeat_at: float | None) -> bool:
+    def is_newly_lost(self, last_heartbeat_at: float | None) -> bool:
         """Whether a handle from which no record came has to be replaced now; returned once for each loss.
 
         `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats to compare
         with.
         """
         now = self._now()
-        if now < self.look_at:
+        if now < self.next_check_at:
             return False
         if self._has_broker():
-            self.saw_life()
+            self.saw_record()
             return False
-        self.look_at = now + BROKER_RECHECK_S
+        self.next_check_at = now + BROKER_RECHECK_S
         if self._lost_at is None:
             self._lost_at = self._waits_from = now
         if now - self._waits_from < self._lost_after_s(last_heartbeat_at) or not self._is_answered(last_heartbeat_at):

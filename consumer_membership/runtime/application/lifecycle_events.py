@@ -92,7 +92,7 @@ class EventQueue:
         self._lifecycle: Lifecycle | None = None
         self._put = 0
         self._dropped = 0
-        self._dropped_in_all = 0
+        self._dropped_total = 0
         #: Whether nothing comes behind what waits.
         self.is_ended = False
 
@@ -100,7 +100,7 @@ class EventQueue:
         """Take the member as it is now for the beginning, and what happens from now on."""
         with self._lock:
             self._lifecycle = Lifecycle(thread.watch(self.notify))
-        monitor.watch(self.looked)
+        monitor.watch(self.on_health)
 
     @property
     def next_number(self) -> int:
@@ -114,15 +114,15 @@ class EventQueue:
             if self._lifecycle is None:
                 return
             dropped = self._take(self._lifecycle.observed(effects, view, _now()))
-        self._tell(dropped)
+        self._warn_of_dropped(dropped)
 
-    def looked(self, health: Health, progress: AssignmentProgress) -> None:
-        """Somebody looked at the partitions (`health_monitor.HealthWatcher`)."""
+    def on_health(self, health: Health, progress: AssignmentProgress) -> None:
+        """The monitor judged the consumer (`health_monitor.HealthWatcher`)."""
         with self._lock:
             if self._lifecycle is None:
                 return
             dropped = self._take(self._lifecycle.looked(health, progress, _now()))
-        self._tell(dropped)
+        self._warn_of_dropped(dropped)
 
     def close(self) -> None:
         """The consumer is closed: that is the last event; returns at once, whatever callbacks do."""
@@ -142,16 +142,16 @@ class EventQueue:
         for event in events:
             if self.waiting.qsize() >= WAITING and event.kind is not LifecycleKind.CLOSED:
                 self._dropped += 1
-                self._dropped_in_all += 1
+                self._dropped_total += 1
                 is_full = True
                 continue
             told = replace(event, dropped=self._dropped) if self._dropped else event
             self._dropped = 0
             self.waiting.put(_Waiting(self._put, told))
             self._put += 1
-        return self._dropped_in_all if is_full else 0
+        return self._dropped_total if is_full else 0
 
-    def _tell(self, dropped: int) -> None:
+    def _warn_of_dropped(self, dropped: int) -> None:
         if dropped and is_logged_again(dropped):
             _LOG.warning(
                 "Callbacks of on_event are too slow: %d events wait for them, and %d were dropped by now",
@@ -170,8 +170,8 @@ class LifecycleEvents:
         waiting = queue.waiting
         # Where the consumer is gone without a close, nobody is left to be told.
         myself = ref(self, lambda _: waiting.put(None))
-        thread = threading.Thread(target=_tell_all, args=(myself, queue), name="membership events", daemon=True)
-        _TELLING[queue] = thread
+        thread = threading.Thread(target=_call_until_end, args=(myself, queue), name="membership events", daemon=True)
+        _CALLING[queue] = thread
         thread.start()
 
     def register(self, callback: EventCallback) -> EventRegistration:
@@ -191,7 +191,7 @@ def _now() -> Moment:
     return Moment(at=monotonic(), timestamp=time())
 
 
-def _tell_all(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue) -> None:
+def _call_until_end(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue) -> None:
     """Until the session is closed, or nobody has its consumer any more."""
     while (waiting := queue.waiting.get()) is not None:
         events = events_of()
@@ -202,16 +202,16 @@ def _tell_all(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue
         del events
 
 
-#: The threads that have something to tell, by their queue; of the process, whose end (`atexit`) waits for them.
-_TELLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
+#: The threads that have callbacks to call, by their queue; of the process, whose end (`atexit`) waits for them.
+_CALLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
 
 
-def _let_end() -> None:
+def _wait_for_last_events() -> None:
     """Let callbacks hear the end of what was closed, for a bounded time: daemon threads die with the interpreter."""
     until = monotonic() + EXIT_S
-    for queue, thread in list(_TELLING.items()):
+    for queue, thread in list(_CALLING.items()):
         if queue.is_ended:
             thread.join(max(0.0, until - monotonic()))
 
 
-atexit.register(_let_end)
+atexit.register(_wait_for_last_events)

@@ -48,7 +48,7 @@ class Partitions:
     def assign(self, partitions: list[PartitionOffset]) -> None:
         """Assign exactly these; inside on_assign these of the arriving ones."""
         self._life.check()
-        self._steps.settle_starts()
+        self._steps.apply_commits_to_starts()
         with self._handle_lock:
             if self._steps.arriving is not None:
                 self._take_arriving(partitions)
@@ -75,7 +75,7 @@ class Partitions:
     def incremental_assign(self, partitions: list[PartitionOffset]) -> None:
         """Assign these as well."""
         self._life.check()
-        self._steps.settle_starts()
+        self._steps.apply_commits_to_starts()
         with self._handle_lock:
             if self._steps.arriving is not None:
                 self._subscriptions.callback_assigned_incrementally()

@@ -11,8 +11,8 @@ past them, so dropping them would lose them.
 **An interrupt loses no record.** A signal handler that raises (Ctrl-C, an alarm) runs between two bytecodes of the main
 thread, also between a call that returns records and the assignment of its result. Therefore one C call moves records
 from one container of this buffer to the next, and no record is ever held by a local variable only. An interrupt can
-leave records in `landed`, `offered` or `_aside`. `settle` moves them on, and each method that reads or sorts records
-settles first.
+leave records in `landed`, `offered` or `_aside`. `finish_moves` moves them on, and each method that reads or sorts
+records calls it first.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class PrefetchBuffer:
 
     # ---- sorting ----
 
-    def settle(self) -> None:
+    def finish_moves(self) -> None:
         """Complete the moves that an interrupt cut short."""
         if self._aside or self._dropping:
             self._sort()
@@ -146,13 +146,13 @@ class PrefetchBuffer:
     def park(self, partitions: Collection[TopicPartition]) -> None:
         """Hold back the records of these partitions."""
         if partitions:
-            self.settle()
+            self.finish_moves()
             self._held |= frozenset(partitions)
             self._sort()
 
     def unpark(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out the parked records of these partitions, before anything newer."""
-        self.settle()
+        self.finish_moves()
         for partition in partitions:
             self._held -= {partition}
             parked = self._parked.get(partition)
@@ -166,7 +166,7 @@ class PrefetchBuffer:
         """Forget the records of these partitions, and hold them back no longer."""
         if partitions:
             self._dropping |= frozenset(partitions)
-            self.settle()
+            self.finish_moves()
 
     def _sort(self) -> None:
         """Park the records of partitions that are held back, drop those of dropped ones, and leave the rest in order.
@@ -205,7 +205,7 @@ class PrefetchBuffer:
     @property
     def partitions(self) -> set[TopicPartition]:
         """The partitions that have records here."""
-        self.settle()
+        self.finish_moves()
         found = {partition_of(message) for message in self.ready.copy()} | self._parked.keys()
         return {partition for partition in found if partition is not None}
 
@@ -213,7 +213,7 @@ class PrefetchBuffer:
 
     def first_undelivered(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Message]:
         """The next record of each of these partitions that has one waiting here."""
-        self.settle()
+        self.finish_moves()
         found: dict[TopicPartition, Message] = {}
         waiting: list[Iterable[Message]] = [self._parked[p] for p in partitions if p in self._parked]
         # `copy` is one step of the interpreter; to walk the deque while the hot path takes from it would raise.
@@ -226,7 +226,7 @@ class PrefetchBuffer:
 
     def waiting(self) -> dict[TopicPartition, Waiting]:
         """How much of each partition waits here."""
-        self.settle()
+        self.finish_moves()
         found: dict[TopicPartition, Waiting] = {}
         for messages in (*self._parked.values(), self.ready.copy()):
             for message in messages:

@@ -43,7 +43,7 @@ class DurationResets:
         self._move = move
         self._waiting: set[TopicPartition] = set()
         self._ask_at = 0.0
-        self._told = ""
+        self._last_reason = ""
 
     def forget(self, partition: TopicPartition) -> None:
         """This partition is given up, or was sent elsewhere: it waits for no start any more."""
@@ -70,31 +70,31 @@ class DurationResets:
             ends = handle.offsets_for_times([PartitionOffset(*place, OFFSET_END) for place in places], ANSWER_S)
             found = handle.offsets_for_times([PartitionOffset(*place, moment) for place in places], ANSWER_S)
         except KafkaException as refused:
-            self._put_off(str(refused.args[0]))
+            self._retry_later(str(refused.args[0]))
             return
         for end, young in zip(ends, found, strict=True):
             error = end.error or young.error
             if error is not None:
-                self._put_off(f"{end.topic} [{end.partition}]: {error}")
+                self._retry_later(f"{end.topic} [{end.partition}]: {error}")
                 continue
             start = young if young.offset >= 0 else end
             try:
                 self._move(start)
             except KafkaException as refused:
-                self._put_off(f"{start.topic} [{start.partition}]: {refused.args[0]}")
+                self._retry_later(f"{start.topic} [{start.partition}]: {refused.args[0]}")
                 continue
             _log().info(
                 "Resetting offset for partition %s-%d to position %d", start.topic, start.partition, start.offset
             )
             self._waiting.discard(TopicPartition(start.topic, start.partition))
-            self._told = ""
+            self._last_reason = ""
 
-    def _put_off(self, why: str) -> None:
+    def _retry_later(self, why: str) -> None:
         self._ask_at = monotonic() + RETRY_S
         _log().log(
-            logging.DEBUG if why == self._told else logging.WARNING, "No start by auto.offset.reset yet: %s", why
+            logging.DEBUG if why == self._last_reason else logging.WARNING, "No start by auto.offset.reset yet: %s", why
         )
-        self._told = why
+        self._last_reason = why
 
 
 def _of_reset(message: Message) -> TopicPartition | None:

@@ -172,7 +172,7 @@ class Session:
         #: The polls of each thread; a close inside a poll waits for its end.
         self._polls = RunningCalls()
         #: Whether a close released everything: an interrupt may have ended it before.
-        self._is_shut_down = False
+        self._is_released = False
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
@@ -181,7 +181,7 @@ class Session:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest view; while it waits for nothing itself, what its records wait for."""
+        """The member's latest view; if the member waits for nothing itself, with what its records wait for."""
         view, since = self.line.view, self.fetcher.lost_since
         if not self._has_servers and view.waits_for is not None:
             return replace(view, waits_for=WAITS_FOR_SERVERS)
@@ -195,10 +195,10 @@ class Session:
 
     @property
     def member_id(self) -> str | None:
-        """The member id, as soon as it is sure that the group knows the member by it; None: not yet, or not any more.
+        """The member id under which the group knows the member; None: it has none yet, or not any more.
 
-        A member of the consumer protocol makes its own, for good. A classic one is given one with each join, so a
-        member that may still become one has none before it has joined.
+        A member of the consumer protocol makes its own id and keeps it. A classic member gets an id with each join, so
+        a member that may still become a classic one has none before it has joined.
         """
         view = self.line.view
         if view.member_epoch <= JOIN_EPOCH and self._may_be_classic and view.protocol is GroupProtocol.CONSUMER:
@@ -206,7 +206,7 @@ class Session:
         return view.member_id or None
 
     def set_credentials(self, username: str, password: str) -> None:
-        """Have the connections to come, librdkafka's and the member's, say this."""
+        """Use these for each later connection, librdkafka's and the member's."""
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
         self.thread.set_credentials(username, password)
 
@@ -241,22 +241,22 @@ class Session:
         is_wanted: Callable[[], bool] = lambda: True,
         whole: HandOutQueue[list[Message]] | None = None,
     ) -> HandOutQueue[Message] | None:
-        """Poll until there are so many records, an error, or the time (`time.monotonic`) is over.
+        """Poll until there are `limit` records, an error, or the deadline (`time.monotonic`) is reached.
 
-        An error comes at once and alone: after a missed poll the records that wait may be another member's already, and
-        the next call drops them. An error that ended the membership comes at once, and again once a second.
+        An error is returned at once and alone: after a missed poll, buffered records may belong to another member
+        already, and the next call drops them. An error that ended the membership is returned again once a second.
 
         Nothing is taken out here, so that an exception (a callback's, a signal handler's) loses nothing: the frame that
-        returns to the application takes from the source, and calls again if another thread was quicker.
+        returns to the application takes from the queue, and calls again if another thread was quicker.
 
         Args:
             limit: How many records the caller wants.
             deadline: When to end.
-            is_wanted: Ends earlier where this is false; wake the line up so that it is looked at.
+            is_wanted: The call ends earlier if this is false; set the wake-up so that it is looked at.
             whole: Gets a batch of `limit` records if one comes that need not wait in the buffer.
 
         Returns:
-            What to take from: the errors or the records; None if there is nothing.
+            The queue to take from, of errors or of records; None if there is nothing to take.
         """
         self.life.check()
         began_at = monotonic()
@@ -294,7 +294,7 @@ class Session:
         return bool(self._notices.messages)
 
     def _close_if_asked(self) -> None:
-        """At the end of a call that polls: a close that was asked for inside it takes place now."""
+        """At the end of a poll, perform the close that was called inside it."""
         if self._closes_later == threading.get_ident() and not self._polls.is_inside:
             self._closes_later = None
             self._close_once()
@@ -325,14 +325,14 @@ class Session:
     # ---- the end ----
 
     def close(self, option: LeaveOption) -> None:
-        """Give up everything in good order, leave the group as `option` says, and let the handle go.
+        """Commit, revoke, leave the group as `option` says, and release the handle; idempotent.
 
         A close from inside a callback, or from a signal handler that interrupts a poll of its own thread, takes place
-        when that call ends. What callbacks raise meanwhile is raised at the end.
+        when that call ends. The first exception of a callback is raised at the end.
         """
         if self.life.is_ours and self.life.is_closed:
-            if not self._is_shut_down and self._closing.owner is None:
-                self._shut_down()  # an interrupt cut the first close short
+            if not self._is_released and self._closing.owner is None:
+                self._release()  # an interrupt cut the first close short
             return
         self.life.check()
         if self._closing.owner == threading.get_ident():
@@ -351,14 +351,14 @@ class Session:
                 self._orders.notify()
                 self._close()
                 return
-        self._orders.wait(lambda: self.life.is_closed, self._patience_s)
+        self._orders.wait(lambda: self.life.is_closed, self._leave_wait_s)
 
     def _close_later(self, thread: int) -> None:
         self.life.end()
         self._closes_later = thread
 
     @property
-    def _patience_s(self) -> float:
+    def _leave_wait_s(self) -> float:
         return self._settings.leave_timeout_s + ANSWER_GRACE_S
 
     def _close(self) -> None:
@@ -368,63 +368,63 @@ class Session:
             while not self._rebalance.call_lock.acquire(performing):
                 busy = self._rebalance.call_lock.owner
                 if busy is not None and not self._orders.wait(
-                    lambda: self._rebalance.call_lock.owner is None, self._patience_s
+                    lambda: self._rebalance.call_lock.owner is None, self._leave_wait_s
                 ):
                     # A callback runs in another thread and may wait for this thread: the other thread closes when the
                     # callback returns.
                     self._close_later(busy)
                     return
-            self._part_and_shut_down(errors)
+            self._leave_and_release(errors)
         if self._lines is not None:
             self._lines.flush()
         if errors:
             raise errors[0]
 
-    def _part_and_shut_down(self, errors: list[Exception]) -> None:
+    def _leave_and_release(self, errors: list[Exception]) -> None:
         try:
-            self._part(errors)
+            self._leave(errors)
         finally:
-            self._shut_down()
+            self._release()
 
-    def _part(self, errors: list[Exception]) -> None:
-        """Leave the group, in good order or, where a signal handler raises meanwhile, at once: never without a word."""
+    def _leave(self, errors: list[Exception]) -> None:
+        """Leave the group: in good order, or at once if a signal handler raises meanwhile."""
         if not self.line.has_sent:
             return
         has_left = False
         try:
-            self._settle(errors)
+            self._commit_and_leave(errors)
             has_left = True
         finally:
             if not has_left:
                 self.line.post(LeaveRequested(option=self._leave_option, at_once=True))
                 self._orders.wait(lambda: self.line.view.state in _OUT, STOP_S)
 
-    def _shut_down(self) -> None:
-        """Refuse every call from now on, and release everything; can be repeated after an interrupt."""
+    def _release(self) -> None:
+        """Refuse every call from now on, and release everything; repeated after an interrupt."""
         self.life.close()
         self._observer.on_closing()
         self.thread.stop(STOP_S)
         self._delivery.close()
         self._rebalance.close()
         self._observer.on_closed()
-        self._is_shut_down = True
+        self._is_released = True
 
-    def _settle(self, errors: list[Exception]) -> None:
-        """Commit, then leave: every order of the member is performed here, callbacks included."""
+    def _commit_and_leave(self, errors: list[Exception]) -> None:
+        """Commit, then leave; perform every order of the member meanwhile, callbacks included."""
         with self.fetcher.lock:
             self.commits.begin_by_hand(self.fetcher.by_hand)
-        # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
+        # A leave would overtake commits on their way, and the coordinator refuses the commits of a former member.
         if self._has_servers:
             self._rebalance.perform_until(
                 lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2
             )
         leaves = self._rebalance.leaves
         self.line.post(LeaveRequested(option=self._leave_option))
-        if not self._rebalance.perform_until(lambda: self._rebalance.leaves > leaves, errors, self._patience_s):
+        if not self._rebalance.perform_until(lambda: self._rebalance.leaves > leaves, errors, self._leave_wait_s):
             self.log.error("The member did not confirm its leave in time; the session's end removes it from the group")
 
     def abandon(self) -> None:
-        """Stop without a word to the group, as the destruction of an unclosed consumer does in confluent-kafka."""
+        """Stop without leaving the group, as confluent-kafka does when an unclosed consumer is destroyed."""
         if self.life.is_ours and not self.life.is_closed:
             self.life.end()
             self.life.close()

@@ -171,7 +171,7 @@ class Steps:
         try:
             self._call(CallbackKind.ASSIGNED, self._subscriptions.listener.on_assign, arriving)
             if not self._is_handled:
-                self.settle_starts()
+                self.apply_commits_to_starts()
         except BaseException:
             self._unassign(arriving)
             raise
@@ -187,7 +187,7 @@ class Steps:
         self.rebalances += 1
         self.rebalanced_at = monotonic()
 
-    def settle_starts(self) -> None:
+    def apply_commits_to_starts(self) -> None:
         """Have arriving partitions start where the application committed them meanwhile, inside its on_assign.
 
         confluent-kafka starts them there: it fetches the committed offsets after the callback, and not before it.
@@ -195,7 +195,7 @@ class Steps:
         """
         arriving = self.arriving  # the callback may end while another thread waits here
         if arriving:
-            arriving.update(self._commits.settle(arriving.keys()))
+            arriving.update(self._commits.await_outstanding(arriving.keys()))
 
     def leave_to_application(self) -> None:
         """Take what the running on_assign assigned by itself for the assignment."""

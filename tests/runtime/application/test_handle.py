@@ -39,7 +39,7 @@ class Handle:
             self.clock += 0.05
             if self.is_answered:
                 self._heard_at = self.clock
-            if self.watch.finds_it_lost(self._heard_at if self._is_member else None):
+            if self.watch.is_newly_lost(self._heard_at if self._is_member else None):
                 found.append(round(self.clock - begun, 2))
         return found
 
@@ -56,7 +56,7 @@ def test_records_keep_questions_away() -> None:
     handle = Handle()
     for _ in range(100):
         assert handle.silent_for(BROKER_CHECK_AFTER_S * 0.8) == []
-        handle.watch.saw_life()
+        handle.watch.saw_record()
     assert handle.asked == 0
 
 
@@ -97,7 +97,7 @@ def test_new_handle_without_broker_gets_more_time() -> None:
     assert handle.watch.lost_since == pytest.approx(100 + BROKER_CHECK_AFTER_S, abs=BROKER_RECHECK_S)
     assert gaps[:3] == pytest.approx([LOST_AFTER_S * 2, LOST_AFTER_S * 4, LOST_AFTER_S * 8], abs=2 * BROKER_RECHECK_S)
     assert gaps[5:] == pytest.approx([LONGEST_LOST_AFTER_S] * len(gaps[5:]), abs=3 * BROKER_RECHECK_S)
-    handle.watch.saw_life()
+    handle.watch.saw_record()
     assert handle.watch.lost_since is None
     (found_again,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S + 2 * BROKER_RECHECK_S)
     assert found_again < gaps[-1]
