@@ -43,7 +43,7 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-#: How much longer than the member tries a commit its caller waits for the member's word on it.
+#: How much longer a caller waits for a commit's outcome than the member tries the commit.
 ANSWER_GRACE_S = 5.0
 
 
@@ -52,7 +52,7 @@ class CommitSettings:
     """How a session commits.
 
     Attributes:
-        is_automatic: Whether what is consumed is committed unasked (`enable.auto.commit`).
+        is_automatic: Whether consumed offsets are committed automatically (`enable.auto.commit`).
         stores_by_itself: Whether a record counts as consumed when it is handed out (`enable.auto.offset.store`).
         timeout_s: How long the member tries one commit.
     """
@@ -63,10 +63,10 @@ class CommitSettings:
 
 
 class OffsetBook:
-    """What is consumed of the assignment, and what of that is known to be committed; wants the handle lock held.
+    """The consumed offsets of the assigned partitions, and the known committed ones. The caller holds the handle lock.
 
-    With `enable.auto.offset.store` a record counts as consumed when it is handed out; without it the application says
-    so through `store_offsets`, and that is remembered here, because librdkafka has no way to read it back.
+    With `enable.auto.offset.store` a record counts as consumed when it is handed out. Without it, the application calls
+    `store_offsets`, and the book keeps these offsets, because librdkafka has no way to read them back.
     """
 
     def __init__(self, fetcher: Fetcher, settings: CommitSettings) -> None:
@@ -86,33 +86,32 @@ class OffsetBook:
         return self._fetcher.assigned
 
     def store(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """Remember what the application has consumed of an assigned partition; None: nothing any more."""
+        """Keep the offset that the application stored for an assigned partition; None: delete it."""
         if offset is None:
             self._stored.pop(partition, None)
         else:
             self._stored[partition] = offset
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget everything of these: their next assignment starts from other facts."""
+        """Forget the offsets of these partitions: their next assignment starts from others."""
         for partition in partitions:
             self._stored.pop(partition, None)
             self._committed.pop(partition, None)
 
     def committed_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that is known to be committed of each of these partitions, where one is."""
+        """The known committed offsets of these partitions."""
         return {partition: self._committed[partition] for partition in partitions if partition in self._committed}
 
     def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What counts as consumed of the assignment, committed or not."""
+        """The consumed offsets of the assigned partitions, committed or not."""
         return self._fetcher.consumed() if self.settings.stores_by_itself else dict(self._stored)
 
     def uncommitted(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is consumed and not known to be committed, of these partitions (None: of all that are assigned).
+        """The consumed offsets of these partitions (None: of all assigned ones) above the known committed ones.
 
-        As in librdkafka, only what lies above the offset that is known to be committed: a rewind is committed when
-        the application says so itself.
+        As in librdkafka, an offset below the committed one is committed only if the application names it in a commit.
         """
         return {
             partition: offset
@@ -122,18 +121,18 @@ class OffsetBook:
         }
 
     def due(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is to be committed unasked before these partitions are given up."""
+        """The offsets to commit automatically before these partitions are given up."""
         return self.uncommitted(partitions) if self.settings.is_automatic else {}
 
     def note_committed(self, offsets: Offsets, errors: Mapping[TopicPartition, BrokerError | None]) -> None:
-        """Take in a commit's end."""
+        """Note the outcome of a commit."""
         for partition, offset in offsets.items():
             if partition in errors and errors[partition] is None:
                 self._committed[partition] = offset.offset
 
 
 class Commits:
-    """The commits of one session: sends them, and has their answers for those who wait."""
+    """The commits of one session: sends them, and keeps the outcomes for the calls that wait."""
 
     def __init__(
         self, book: OffsetBook, orders: OrderQueue, line: Line, life: Lifetime, ledger: ApplicationLedger
@@ -266,7 +265,7 @@ class Commits:
         """Wait for the answer to an awaited commit; each partition's error. Once for each commit.
 
         Raises:
-            CommitError: the member did not say in time what became of it.
+            CommitError: the outcome is not known in time.
         """
         began_at = monotonic()
         try:
@@ -282,9 +281,9 @@ class Commits:
         return completed.errors
 
     def await_outstanding(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Wait for commits of these partitions that are on their way; where those end or mean to end, by partition.
+        """Wait for commits of these partitions that are on their way; their committed offsets afterwards.
 
-        A commit that is not answered in time is taken for good.
+        A commit that is not answered in time counts as successful.
         """
         if self._outstanding_of(partitions):
             self._orders.wait(lambda: self._life.is_ending or not self._outstanding_of(partitions), ANSWER_GRACE_S)
@@ -301,7 +300,7 @@ class Commits:
         }
 
     def _complete(self, completed: CommitCompleted) -> bool:
-        """Take in a commit's end, and keep it for the thread that waits for it; False: nobody does."""
+        """Note the outcome of a commit, and keep it for the call that waits for it; False: no call does."""
         self.book.note_committed(completed.offsets, completed.errors)
         self._outstanding.pop(completed.commit_id, None)
         if completed.commit_id not in self._awaited:

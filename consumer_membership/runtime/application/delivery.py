@@ -130,12 +130,14 @@ class Delivery:
                 "goes on where it was"
             )
 
-    def thaw_cancelled(self, *, may_thaw: bool) -> None:
-        """Let frozen partitions go on whose revocation does not take place; not while an order waits."""
-        cancelled = self._cancelled.among(self.fetcher.frozen, self._line.snapshot)
-        if cancelled and may_thaw:
-            with self._lock:
-                self.fetcher.thaw(cancelled)
+    def cancelled_revocations(self) -> AbstractSet[TopicPartition]:
+        """The frozen partitions that the member keeps after all."""
+        return self._cancelled.among(self.fetcher.frozen, self._line.snapshot)
+
+    def thaw(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Deliver these frozen partitions again."""
+        with self._lock:
+            self.fetcher.thaw(partitions)
 
     def close(self) -> None:
         """Drop the buffered records and close the handle."""

@@ -1,8 +1,8 @@
-"""Which partitions are fetched and from where: what an application may change and ask beside polling.
+"""The application's calls that choose partitions and their positions, and those that librdkafka's handle answers.
 
-Each call waits for its turn, one poll slice at most. Inside rebalance callbacks the calls that assign belong to the
-rebalance, as in confluent-kafka; programs written for the eager protocol, which call `assign` and `unassign` there,
-go on working.
+Each call waits for the handle lock, one poll slice at most. Inside rebalance callbacks the calls that assign are part
+of the rebalance, as in confluent-kafka; so programs for the eager protocol work, which call `assign` and `unassign`
+there.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class Polling:
         rebalance = self._rebalance
         if self._line.wake_up.is_set or self._orders.has_waiting:
             rebalance.serve()
-        self._delivery.thaw_cancelled(may_thaw=not self._orders.has_waiting)
+        cancelled = self._delivery.cancelled_revocations()
+        if cancelled and not self._orders.has_waiting:
+            self._delivery.thaw(cancelled)
         if self._line.view.state is MemberState.FATAL:
             rebalance.notices.repeat_fatal()
         rebalance.subscriptions.announce_poll()

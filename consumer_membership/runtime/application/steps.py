@@ -134,7 +134,7 @@ class Steps:
             self._call(CallbackKind.REVOKED, self._subscriptions.listener.on_revoke, partitions)
         except BaseException:
             if is_final:
-                # Nothing waits for this membership any more: what it held is given up all the same.
+                # The membership ends after this step, so its partitions are given up although the callback raised.
                 self._unassign(partitions)
             raise
         finally:
@@ -164,7 +164,7 @@ class Steps:
         if arriving:
             self._count()
         with self._handle_lock:
-            # Committed by whom, and when: what was fetched for this very assignment knows better.
+            # The offsets that were fetched for this assignment are newer.
             self._book.forget(arriving - self._fetcher.assigned)
         starts = dict(step.offsets)
         self.arriving, self._is_handled = starts, False
@@ -188,21 +188,21 @@ class Steps:
         self.rebalanced_at = monotonic()
 
     def apply_commits_to_starts(self) -> None:
-        """Have arriving partitions start where the application committed them meanwhile, inside its on_assign.
+        """Start arriving partitions at the offsets that the application committed inside its on_assign.
 
-        confluent-kafka starts them there: it fetches the committed offsets after the callback, and not before it.
-        Nobody else can commit them meanwhile, the coordinator refuses it. Not to be called with the handle lock.
+        confluent-kafka does so, because it fetches the committed offsets after the callback. No other member can commit
+        these partitions meanwhile: the coordinator refuses it. The caller must not hold the handle lock.
         """
         arriving = self.arriving  # the callback may end while another thread waits here
         if arriving:
             arriving.update(self._commits.await_outstanding(arriving.keys()))
 
     def leave_to_application(self) -> None:
-        """Take what the running on_assign assigned by itself for the assignment."""
+        """The running on_assign assigned the partitions itself: add none after it."""
         self._is_handled = True
 
     def report_positions(self, order: CollectPositions) -> None:
-        """Tell the member what is consumed and not committed yet."""
+        """Report the consumed and uncommitted offsets to the member."""
         with self._handle_lock:
             offsets = self._book.uncommitted()
         self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
