@@ -50,3 +50,34 @@ def test_consumers_that_asked_for_it_write_one(tmp_path: Path) -> None:
     assert [path.name.split("-2")[0] for path in recordings] == ["wanted-0", "wanted-1"]
     assert [read(path).cause for path in recordings] == ["SIGUSR2", "SIGUSR2"]
     assert "recorder.signal.enable is ignored" in done.stderr
+
+
+_REPLACED_HANDLER = """
+import os, signal, sys, threading
+from consumer_membership import Consumer
+
+config = {"bootstrap.servers": "127.0.0.1:1", "recorder.directory": sys.argv[1], "log_level": 0}
+first = Consumer({**config, "group.id": "first", "recorder.signal.enable": True})
+ours = signal.getsignal(signal.SIGUSR2)
+signal.signal(signal.SIGUSR2, lambda number, frame: ours(number, frame))
+second = Consumer({**config, "group.id": "second", "recorder.signal.enable": True})
+before = set(threading.enumerate())
+os.kill(os.getpid(), signal.SIGUSR2)
+for thread in set(threading.enumerate()) - before:
+    thread.join()
+for consumer in (first, second):
+    consumer.close()
+"""
+
+
+def test_dump_signal_whose_handler_is_wrapped_records_each_consumer_once(tmp_path: Path) -> None:
+    """A consumer that is made after a program wrapped the handler gets a second one; each consumer writes one file."""
+    done = subprocess.run(
+        [sys.executable, "-c", _REPLACED_HANDLER, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name.split("-2")[0] for path in tmp_path.iterdir()) == ["first", "second"]
