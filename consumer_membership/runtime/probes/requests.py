@@ -6,6 +6,7 @@ RFC 9112 for the form, RFC 9110 for the codes. GET and HEAD only; each connectio
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 
 from consumer_membership.light_dataclasses import dataclass
 
@@ -14,18 +15,6 @@ LONGEST_HEAD = 8192
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
-}
 _FIRST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}) ([!-~]+) HTTP/([0-9])\.[0-9]")
 #: A proxy's form of the target has the host in it, too.
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
@@ -59,14 +48,14 @@ class ProbeAnswer:
     def encoded(self) -> bytes:
         """The whole answer."""
         lines = [
-            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
             f"Content-Type: {self.kind}",
             f"Content-Length: {len(self.body)}",
             "Cache-Control: no-store",
             "X-Content-Type-Options: nosniff",
             "Connection: close",
         ]
-        if self.status == 405:  # noqa: PLR2004 - RFC 9110, 15.5.6
+        if self.status == HTTPStatus.METHOD_NOT_ALLOWED:  # RFC 9110, 15.5.6
             lines.append("Allow: GET, HEAD")
         head = "\r\n".join(lines).encode() + b"\r\n\r\n"
         return head + self.body if self.has_body else head
