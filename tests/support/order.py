@@ -8,8 +8,8 @@ from __future__ import annotations
 #: Files that use the session of `tests/spark/conftest.py`: one process runs them all, because a second session costs a
 #: JVM of half a gigabyte, and half a minute until it is warm.
 SPARK_SESSION = (
-    "tests/spark/test_secured.py",
     "tests/spark/test_group_read.py",
+    "tests/spark/test_secured.py",
     "tests/spark/test_doctor.py",
     "tests/spark/test_runs.py",
     "tests/spark/test_sleepers.py",
