@@ -37,7 +37,6 @@ OF_SOME_CONSUMERS = (
     "metrics.catalogue",
     "metrics.exposition",
     "runtime.guardian",
-    "runtime.network.guarding",
     "runtime.network.passwords",
     "runtime.network.tls",
     "runtime.probes",

@@ -277,3 +277,7 @@ def _pidfd_of(pid: int) -> int | None:
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
+
+
+#: The guardian of the process, whose death it waits for: it has all members that want one. Tests make others.
+GUARDIAN = Guardian(follows_forks=True)

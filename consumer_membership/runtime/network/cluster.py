@@ -122,13 +122,13 @@ class Cluster:
     async def metadata(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:
         """The cluster's id, controller and brokers, and the topics of these names (None: all)."""
         wanted = None if names is None else tuple(names)
-        return await self._persist("metadata", timeout_s, lambda: self._topics_named(wanted))
+        return await self._retry("metadata", timeout_s, lambda: self._topics_named(wanted))
 
     async def topic_names(self, topic_ids: frozenset[UUID], timeout_s: float) -> Mapping[UUID, str]:
         """The names of these topic ids; ids that the cluster does not know, or does not tell, are absent."""
         if not topic_ids:
             return {}
-        found = await self._persist(
+        found = await self._retry(
             "the names of topics",
             timeout_s,
             # Half of it: a connection that is dead without a word leaves time for another one.
@@ -166,7 +166,7 @@ class Cluster:
 
         if missing:
             try:
-                await self._persist("offsets", timeout_s, ask)
+                await self._retry("offsets", timeout_s, ask)
             except (TransportError, BrokerRefusal) as error:
                 return dict.fromkeys(missing, error) | found
         return found
@@ -175,35 +175,31 @@ class Cluster:
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """The end of each partition (its high watermark), or why it is not known; asks each leader once."""
-        if not partitions:
-            return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
 
     async def stable_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the last stable offset: where an open transaction holds readers of committed records."""
-        if not partitions:
-            return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
 
     async def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the offset of the oldest record that is kept."""
-        if not partitions:
-            return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False)
 
     async def offsets_at(
         self, partitions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the first offset that is not older than each partition's moment (ms); -1: there is none."""
-        return await self._ask_leaders(partitions, read_committed=False) if partitions else {}
+        return await self._ask_leaders(partitions, read_committed=False)
 
     async def _ask_leaders(
         self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:
+        if not partitions:
+            return {}
         found = await self._topics_named({partition.topic for partition in partitions})
         by_leader: dict[BrokerAddress, dict[TopicPartition, int]] = defaultdict(dict)
         answers: dict[TopicPartition, _Offset] = {}
@@ -274,7 +270,7 @@ class Cluster:
             coordinator = await self.find_coordinator(group_id, lookup_s)
             return await ask(coordinator, deadline - clock())
 
-        return await self._persist(what, timeout_s, attempt)
+        return await self._retry(what, timeout_s, attempt)
 
     def prepare(self, coordinator: BrokerAddress) -> None:
         """Begin to connect for whoever asks this coordinator something soon."""
@@ -448,7 +444,7 @@ class Cluster:
             self._connections.drop(connection, error)
             raise
 
-    async def _persist(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def _retry(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Ask until there is an answer, a final refusal, or no time left; then the last failure is raised."""
         limit_s = self._settings.socket_timeout_s if timeout_s is None else timeout_s
         failures: list[MembershipError] = []

@@ -75,7 +75,7 @@ class LeaderRequests:
             _LOG.error("The assignor %s failed", assignor.name, exc_info=error)
             words = f"{type(error).__name__}: {error}"
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
-        self._tell(checked)
+        self._log_notes(checked)
         return AssignmentComputed(
             generation=effect.generation, assignments=checked.assignments, user_data=checked.user_data
         )
@@ -100,7 +100,7 @@ class LeaderRequests:
                 return AssignmentFailed(generation=effect.generation, error=told)
         return AssignorNotified(request_id=effect.request_id)
 
-    def _tell(self, checked: Checked) -> None:
+    def _log_notes(self, checked: Checked) -> None:
         for note in checked.notes:
             _LOG.warning("[Consumer groupId=%s] %s", self._member.settings.group_id, note)
 

@@ -123,19 +123,19 @@ _NOT_FETCHED = "Failed to get committed offsets"
 class MemberRequests:
     """Performs the network's orders of one member, on the loop of its thread.
 
-    `tell` takes what is worth knowing before an order is answered: why the coordinator is not found yet.
+    `report` receives what the core should know before an effect is answered: why the coordinator is not found yet.
     """
 
     def __init__(
-        self, cluster: Cluster, member: GroupMember, start: StartSettings, tell: Callable[[Event], None]
+        self, cluster: Cluster, member: GroupMember, start: StartSettings, report: Callable[[Event], None]
     ) -> None:
         self._cluster = cluster
         self._group = GroupClient(cluster)
         self._member = member
         self._start = start
-        self._tell = tell
-        #: What the member was told of the lookup under way.
-        self._told: BrokerError | None = None
+        self._report = report
+        #: The latest reported failure of the lookup under way.
+        self._reported: BrokerError | None = None
         self._is_looking_up = False
         self._outbox = Outbox()
         #: The task of the JoinGroup or SyncGroup under way.
@@ -239,10 +239,10 @@ class MemberRequests:
             found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
             turn.check()
             if found.members and order.refuse_conversion:
-                return _spared(order, found)
+                return _conversion_refused(order, found)
             holder = next((one for one in found.members if one.instance_id == instance_id is not None), None)
             if holder is not None and not order.may_take_over:
-                return _held(order, holder)
+                return _unreleased(order, holder)
             if holder is not None and await self._is_outdated(found):
                 turn.check()
                 await self._remove_predecessor(coordinator, MemberIdentity(instance_id=instance_id))
@@ -308,7 +308,7 @@ class MemberRequests:
 
     async def _find_coordinator(self, _: FindCoordinator) -> Event:
         settings = self._member.settings
-        self._told = None
+        self._reported = None
         attempts = AsyncRetrying(
             wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
             retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
@@ -346,9 +346,9 @@ class MemberRequests:
                 refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
             case _:
                 refusal, is_final = unreached(error), False
-        if refusal != self._told:
-            self._told = refusal
-            self._tell(CoordinatorLookupFailed(error=refusal, is_final=is_final))
+        if refusal != self._reported:
+            self._reported = refusal
+            self._report(CoordinatorLookupFailed(error=refusal, is_final=is_final))
 
     async def _describe(self, effect: DescribeGroup) -> Event:
         """Who holds which instance id; a group that does not exist, or is a classic one, holds none."""
@@ -526,14 +526,14 @@ class MemberRequests:
         return known
 
 
-def _spared(order: SendHeartbeat, group: GroupDescription) -> HeartbeatRejected:
+def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> HeartbeatRejected:
     count = len(group.members)
     words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
     conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
     return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
 
 
-def _held(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
+def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
     """As a coordinator refuses the join where the holder speaks the consumer protocol."""
     words = f"the classic member {holder.member_id} holds the instance id, and the join would take its place"
     return HeartbeatRejected(

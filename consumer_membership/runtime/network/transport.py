@@ -315,7 +315,7 @@ async def _open(
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)
             stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
-            silence = loop.call_later(SILENT_AFTER_S, _tell_silence, connection, security.tls is not None, on_silence)
+            silence = loop.call_later(SILENT_AFTER_S, _report_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
             if connection.is_open:  # else the socket is gone, and `ready` says why
                 # asyncio switches Nagle's algorithm off by itself.
@@ -336,7 +336,7 @@ async def _open(
     return connection
 
 
-def _tell_silence(
+def _report_silence(
     connection: BrokerConnection,
     is_encrypted: bool,  # noqa: FBT001  # `call_later` knows no keywords
     on_silence: Callable[[str], None],

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 PRELUDE = """
 import logging, socket, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-from consumer_membership.runtime.network.guarding import GUARDIAN as guardian
+from consumer_membership.runtime.guardian.owner import GUARDIAN as guardian
 from tests.runtime.guardian.leave_requests import leave_request
 place = (sys.argv[1], int(sys.argv[2]))
 def leaver(name, key=None):
