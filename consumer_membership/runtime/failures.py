@@ -1,4 +1,4 @@
-"""What fails again and again is said once, then counted."""
+"""Repeated failures are logged once, then counted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from consumer_membership.runtime.log_lines import PackageLog
 logger = PackageLog("consumer_membership.network", "BROKER")
 
 
-def is_logged_again(count: int) -> bool:
-    """Whether something that came so many times in a row is written again: the 1st, 10th, 100th, ... time."""
+def is_power_of_ten(count: int) -> bool:
+    """Whether a repetition with this count is logged: the 1st, 10th, 100th, ... of a row."""
     return str(count).strip("0") == "1"
 
 
 class FailureLog:
-    """The log of one thing that is tried until it works.
+    """The log of one action that is retried until it succeeds.
 
     The first failure is a WARNING, and so is each whose count is a power of ten; those between are DEBUG. The success
     after failures is an INFO with their count, so that the log shows how long it lasted.
@@ -38,7 +38,7 @@ class FailureLog:
         self._count += 1
         if self._count == 1:
             self._log.warning("%s: failed (%s)", self._what, reason)
-        elif is_logged_again(self._count):
+        elif is_power_of_ten(self._count):
             self._log.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
         else:
             self._log.debug("%s: failed %d times (%s)", self._what, self._count, reason)

@@ -1,6 +1,6 @@
-"""A consumer's log lines where confluent-kafka's users look for librdkafka's: with `logger=`, and with `debug=`.
+"""A consumer's log lines where confluent-kafka users expect those of librdkafka: with `logger=`, and with `debug=`.
 
-Each room writes to its own logger of Python's `logging`, whatever is configured. Beside that
+Each package writes to its own logger of Python's `logging`, whatever is configured. Beside that
 
 - with `logger=` the lines of this one consumer go there, from inside its `poll`, `consume` and `close`, as those of
   librdkafka do, and in the form of those: `logger.log(level, "%s [%s] %s", facility, name, text)`;
@@ -12,8 +12,8 @@ loggers that exist, unless `disable_existing_loggers` is False, and programs cal
 
 The lines at DEBUG want a context in `debug`. A line that Python's `logging` brings to the same place is not repeated.
 
-Connections, clients and requests belong to one consumer each, but what they log through is shared by all: whose line it
-is says the thread that writes it, which is the member's own.
+Connections, clients and requests belong to one consumer each, but share their loggers. A line belongs to the consumer
+whose membership thread writes it (`ConsumerLines.attach_to_this_thread`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from consumer_membership.config import LogSettings
 
-#: Which contexts of librdkafka's `debug` a room is a part of.
+#: The contexts of librdkafka's `debug` that include a package.
 _CONTEXTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "consumer_membership.membership": frozenset({"all", "cgrp", "consumer"}),
@@ -43,7 +43,7 @@ _CONTEXTS: Mapping[str, frozenset[str]] = MappingProxyType(
 _SYSLOG: Mapping[int, int] = MappingProxyType(
     {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 )
-#: What confluent-kafka gives a logger, with facility, name and text.
+#: The format that confluent-kafka passes to a logger, with facility, name and text.
 _FORM = "%s [%s] %s"
 #: Numbers the members of the process, as librdkafka does in its clients' names.
 _NUMBERS = count(1)
@@ -69,7 +69,7 @@ class _Line(NamedTuple):
 
 
 class ConsumerLines:
-    """The lines of one consumer. `later` has something called the next time the application polls."""
+    """The lines of one consumer. `later` calls a function at the application's next poll."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class ConsumerLines:
         self._settings = settings
         self._logger = logger
         self._later = later
-        # Two members of one client.id in one process are told apart, as librdkafka's handles are.
+        # Two members with one client.id in one process have different names, as librdkafka's handles have.
         self._name = f"{settings.client_id}#member-{next(_NUMBERS)}"
-        # As librdkafka's own queue it has no bound: a member that is not polled has soon nothing more to say.
+        # Without a bound, as librdkafka's queue: a member whose application does not poll soon logs nothing more.
         self._waiting: deque[_Line] = deque()
 
     def attach_to_this_thread(self) -> None:
-        """What this thread logs from now on is this consumer's."""
+        """Take the lines of this thread for this consumer's from now on."""
         _OF_THIS_THREAD.lines = self
 
     def wants(self, room: logging.Logger, level: int) -> bool:
@@ -98,7 +98,7 @@ class ConsumerLines:
         return is_wanted and _is_on(self._logger, level)
 
     def write(self, room: logging.Logger, level: int, facility: str, text: str) -> None:
-        """Bring this line to where the application looks, unless the room's own logger brings it there."""
+        """Write this line for the application, unless the package's own logger does."""
         if self._logger is not None:
             there, wanted = _handlers(room, level), _handlers(self._logger, level)
             if not wanted or wanted - there:
@@ -112,7 +112,7 @@ class ConsumerLines:
                 sys.stderr.flush()
 
     def flush(self) -> None:
-        """Give the application's logger what waits for it, on the thread that polls."""
+        """Pass the waiting lines to the application's logger, on the thread that polls."""
         while self._waiting and self._logger is not None:
             try:
                 line = self._waiting.popleft()
@@ -124,19 +124,19 @@ class ConsumerLines:
 def lines_of(
     settings: LogSettings, logger: logging.Logger | None, later: Callable[[Callable[[], object]], None]
 ) -> ConsumerLines | None:
-    """The lines of one consumer; None where nobody asked for any."""
+    """The lines of one consumer; None if it has neither `logger=` nor `debug=`."""
     return ConsumerLines(settings, logger, later) if logger is not None or settings.contexts else None
 
 
 class PackageLog:
-    """A room's logger, for what may be a consumer's line: `lines` if they are given, else those of the thread."""
+    """A package's logger, which also writes a consumer's lines: `lines` if they are given, else those of the thread."""
 
     __slots__ = ("_lines", "_name", "facility")
 
     def __init__(self, name: str, facility: str, lines: ConsumerLines | None = None) -> None:
         self._name = name
         self._lines = lines
-        #: librdkafka's word for what the lines are about.
+        #: librdkafka's name for the subject of the lines.
         self.facility = facility
 
     @property
@@ -144,7 +144,7 @@ class PackageLog:
         return logging.getLogger(self._name)
 
     def is_on(self, level: int) -> bool:
-        """Whether anybody wants lines of this level."""
+        """Whether lines of this level go anywhere."""
         lines = self._consumer_lines()
         return self._logger.isEnabledFor(level) or (lines is not None and lines.wants(self._logger, level))
 
@@ -153,11 +153,11 @@ class PackageLog:
         self._write(logging.DEBUG, text, args)
 
     def info(self, text: str, *args: object) -> None:
-        """What an operator wants to see: joins, assignments, leaves."""
+        """What operators want to see: joins, assignments, leaves."""
         self._write(logging.INFO, text, args)
 
     def warning(self, text: str, *args: object) -> None:
-        """What may want somebody's attention."""
+        """What may need an operator's attention."""
         self._write(logging.WARNING, text, args)
 
     def error(self, text: str, *args: object, exc_info: BaseException | None = None) -> None:
@@ -190,7 +190,7 @@ def _is_on(logger: object, level: int) -> bool:
 
 
 def _handlers(logger: object, level: int) -> set[logging.Handler]:
-    """Who writes a line of this level that is given to this logger."""
+    """The handlers that write a line of this level for this logger."""
     if not isinstance(logger, logging.Logger) or not logger.isEnabledFor(level):
         return set()
     found: set[logging.Handler] = set()

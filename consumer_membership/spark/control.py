@@ -22,7 +22,7 @@ from enum import StrEnum
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.failures import is_logged_again
+from consumer_membership.runtime.failures import is_power_of_ten
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.line import BROKEN, AuthenticatedLine, Caller, LineVersionError, admit, call, hang_up
 from consumer_membership.spark.plan import ControlAddress
@@ -401,7 +401,7 @@ class ControlServer:
                 if self._is_closed.is_set():
                     return
                 failures += 1
-                if is_logged_again(failures):
+                if is_power_of_ten(failures):
                     _log.warning("The driver cannot accept a task's connection (%d times): %s", failures, failed)
                 self._is_closed.wait(_ACCEPT_AGAIN_S)
             else:
@@ -454,7 +454,7 @@ class ControlServer:
             with self._changed:
                 self._strangers += 1
                 count = self._strangers
-            if is_logged_again(count) and not self._is_closed.is_set():
+            if is_power_of_ten(count) and not self._is_closed.is_set():
                 _log.warning("The driver closed a connection that did not authenticate (%d by now): %s", count, refused)
             return None
         finally:

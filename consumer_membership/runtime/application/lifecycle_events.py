@@ -25,7 +25,7 @@ from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
-from consumer_membership.runtime.failures import is_logged_again
+from consumer_membership.runtime.failures import is_power_of_ten
 from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MembershipThread
 
@@ -70,7 +70,7 @@ class EventRegistration:
             text = "A callback of on_event raised at the event '%s', %d times by now; it is called again all the same"
             if self._failures == 1:
                 _LOG.error(text, event.kind.value, 1, exc_info=error)
-            elif is_logged_again(self._failures):
+            elif is_power_of_ten(self._failures):
                 _LOG.error(text, event.kind.value, self._failures, exc_info=error)
 
 
@@ -152,7 +152,7 @@ class EventQueue:
         return self._dropped_total if is_full else 0
 
     def _warn_of_dropped(self, dropped: int) -> None:
-        if dropped and is_logged_again(dropped):
+        if dropped and is_power_of_ten(dropped):
             _LOG.warning(
                 "Callbacks of on_event are too slow: %d events wait for them, and %d were dropped by now",
                 WAITING,

@@ -1,7 +1,7 @@
-"""Any broker of the cluster, asked for what anybody may ask: brokers, topics, leaders and their offsets.
+"""Requests that any broker of the cluster answers: brokers, topics, leaders and their offsets.
 
-It finds brokers (bootstrap, then Metadata) and tries until the caller's time is over. `coordinator_call` is the one way
-to a coordinator: `group_client` asks about a group over it, `exchanges` sends a member's requests.
+It finds brokers (bootstrap, then Metadata) and retries until the caller's time is over. `coordinator_call` is the only
+way to a coordinator: `group_client` uses it for requests about a group, `exchanges` for a member's requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from consumer_membership.wire.versions import Api, BrokerVersions
 
 AnswerT = TypeVar("AnswerT")
 
-#: The node id of a bootstrap server, before a broker said who it is.
+#: The node id of a bootstrap server, before Metadata names it.
 _UNKNOWN_NODE = -1
 #: When a bootstrap server is asked for the cluster's brokers, unless its other answers named them before: nothing but a
 #: later connection needs them, and the first steps of a member are quicker without.
@@ -61,12 +61,12 @@ NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give
 class Cluster:
     """The brokers of one cluster; every method belongs to the loop that called the first one.
 
-    Questions raise BrokerRefusal where a broker refuses for good, or still does when `timeout_s` is over, and
-    TransportError where none answers within it; without it they have socket.timeout.ms.
+    Methods raise BrokerRefusal if a broker refuses permanently, or still does when `timeout_s` is over, and
+    TransportError if no broker answers in that time; the default is socket.timeout.ms.
 
-    `security`: what its owner made of the same settings; None: it is made here. `on_coordinator_lost` is called when
-    the connection to a coordinator ended by itself while nothing was in flight; a request that was in flight has an
-    answer that says so. `on_silence` is called when a broker takes a connection and says nothing.
+    `security` is made from the same settings; None: it is made here. `on_coordinator_lost` is called when the broker
+    ended the connection to a coordinator while no request was in flight; a request in flight fails instead.
+    `on_silence` is called when a broker accepts a connection and does not answer.
     `longest_pause_s` limits the pause between two attempts to connect, None: as the settings say.
 
     Raises:
@@ -98,7 +98,7 @@ class Cluster:
         )
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
-        """What was asked of which broker so far, from any thread."""
+        """The traffic with each broker so far; may be called from any thread."""
         return self._connections.traffic()
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class Cluster:
         return await self._retry("metadata", timeout_s, lambda: self._topics_named(wanted))
 
     async def topic_names(self, topic_ids: frozenset[UUID], timeout_s: float) -> Mapping[UUID, str]:
-        """The names of these topic ids; ids that the cluster does not know, or does not tell, are absent."""
+        """The names of these topic ids; unknown ids, and ids that this client must not see, are absent."""
         if not topic_ids:
             return {}
         found = await self._retry(
@@ -134,7 +134,7 @@ class Cluster:
             # Half of it: a connection that is dead without a word leaves time for another one.
             lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s / 2),
         )
-        # Only a topic that the cluster knows, and may tell, has a name beside its id; its partitions may have errors.
+        # Only a topic that exists and that this client may see has a name; its partitions may have errors.
         return {topic.topic_id: name for name, topic in found.topics.items() if topic.topic_id in topic_ids}
 
     async def list_offsets(
@@ -237,7 +237,7 @@ class Cluster:
     # ---- coordinators ------------------------------------------------------------------------------------------------
 
     async def find_coordinator(self, group_id: str, timeout_s: float | None = None) -> BrokerAddress:
-        """The group's coordinator, as one broker names it now; asked once, a refusal says whether waiting may help.
+        """The group's coordinator, as one broker names it now; one attempt, whose refusal says if a retry may help.
 
         A broker that does not answer within `timeout_s` (socket.timeout.ms at most) loses its connection.
         """
@@ -258,7 +258,7 @@ class Cluster:
         ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
         lookup_s: float | None = None,
     ) -> AnswerT:
-        """What `ask(coordinator, seconds left)` answers, asked again with backoff while that may help.
+        """The result of `ask(coordinator, seconds left)`, retried with backoff while that may help.
 
         The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. A broker
         that does not name it within `lookup_s` (None: socket.timeout.ms) is asked on a new connection.
@@ -273,7 +273,7 @@ class Cluster:
         return await self._retry(what, timeout_s, attempt)
 
     def prepare(self, coordinator: BrokerAddress) -> None:
-        """Begin to connect for whoever asks this coordinator something soon."""
+        """Begin to connect to this coordinator, for a request that follows soon."""
         self._connections.prepare(Purpose.GROUP, coordinator)
 
     async def coordinator_call(
@@ -339,14 +339,14 @@ class Cluster:
         return found
 
     def offers(self, api: Api) -> bool:
-        """Whether a broker to which a connection stands offers this."""
+        """Whether a connected broker offers this API."""
         connection = self._connections.any_open(Purpose.CLUSTER)
         return connection is not None and api.value in connection.versions.ranges
 
     async def any_call(
         self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None, *, connects: bool = True
     ) -> Message:
-        """Whichever broker's answer to one request, which is tried once; without `connects` on what stands already.
+        """Any broker's answer to one request, which is tried once; without `connects`, on an open connection only.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
@@ -383,7 +383,7 @@ class Cluster:
         return found
 
     async def _any(self) -> BrokerConnection:
-        """A connection to any broker: one that stands, else to a known broker, else to a bootstrap server.
+        """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.
 
         With metadata.recovery.strategy=none only as long as no broker is known (KIP-899).
         """
@@ -413,12 +413,12 @@ class Cluster:
                 names = await canonical(server.host, server.port, self._settings.address_family)
             except TransportError as error:
                 logger.debug("%s:%d is taken as it is given: %s", server.host, server.port, error)
-                names = (server.host,)  # connecting says what is the matter
+                names = (server.host,)  # the attempt to connect reports the cause
             found |= dict.fromkeys(BrokerAddress(node_id=_UNKNOWN_NODE, host=name, port=server.port) for name in names)
         return tuple(found)
 
     def _learn_brokers_soon(self) -> None:
-        """Ask who else there is, behind the question that the connection was made for."""
+        """Ask for the cluster's brokers, after the request for which the connection was made."""
         if self._learning is None or self._learning.done():
             self._learning = asyncio.create_task(self._learn_brokers(), name="the cluster's brokers")
 
@@ -432,12 +432,12 @@ class Cluster:
             logger.debug("The cluster's brokers are not told: %s", error)
 
     def _patience_s(self, timeout_s: float | None) -> float:
-        """How long one answer is waited for."""
+        """The time limit of one answer."""
         limit_s = self._settings.socket_timeout_s
         return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
     async def _ask(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
-        """One request; a connection on which its answer does not come in time is given up."""
+        """Send one request; if its answer does not come in time, the connection is closed."""
         try:
             return await connection.request(call, timeout_s)
         except AnswerTimedOutError as error:
@@ -445,7 +445,7 @@ class Cluster:
             raise
 
     async def _retry(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """Ask until there is an answer, a final refusal, or no time left; then the last failure is raised."""
+        """Retry until there is an answer, a final refusal, or no time left; then raise the last failure."""
         limit_s = self._settings.socket_timeout_s if timeout_s is None else timeout_s
         failures: list[MembershipError] = []
 
@@ -479,7 +479,7 @@ class Cluster:
         error: TransportError,
         had_waiters: bool,  # noqa: FBT001  # `Connections` calls it so
     ) -> None:
-        """A connection ended by itself: a member wants to hear of its coordinator's. Brokers close idle ones."""
+        """The other side ended a connection; brokers close idle ones. A member needs to know of its coordinator's."""
         if purpose is not Purpose.GROUP or self._on_coordinator_lost is None:
             logger.debug("Connection to %s lost: %s", broker, error)
             return
@@ -489,7 +489,7 @@ class Cluster:
 
 
 def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call]) -> Call:
-    """The call in the version for this broker; that it offers none is a refusal for good (UNSUPPORTED_VERSION)."""
+    """The call in the version for this broker; raises a permanent refusal if it has none (UNSUPPORTED_VERSION)."""
     try:
         return build(connection.versions)
     except UnsupportedProtocolError as error:
@@ -497,7 +497,7 @@ def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], C
 
 
 def unsupported(error: UnsupportedProtocolError) -> BrokerRefusal:
-    """What Kafka says to a request that is not offered, as a refusal for good."""
+    """UNSUPPORTED_VERSION as a permanent refusal, for a request that the broker does not offer."""
     return BrokerRefusal(broker_error(ErrorCode.unsupported_version, str(error)), retriable=False)
 
 
@@ -506,7 +506,7 @@ def _refusal(error: BrokerError) -> BrokerRefusal:
 
 
 def _leader(found: ClusterMetadata, partition: TopicPartition) -> BrokerAddress | BrokerError:
-    """The partition's leader, or what the cluster says instead."""
+    """The partition's leader, or the cluster's error."""
     name = f"{partition.topic} [{partition.partition}]"
     topic = found.topics.get(partition.topic)
     if topic is not None and topic.error is not None:
@@ -520,7 +520,7 @@ def _leader(found: ClusterMetadata, partition: TopicPartition) -> BrokerAddress 
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Not a refusal of the credentials: some brokers lock an account after a few."""
+    """Whether a retry may help; not after refused credentials, because some brokers lock an account after a few."""
     if isinstance(error, AuthenticationError):
         return False
     return isinstance(error, TransportError) or (isinstance(error, BrokerRefusal) and error.retriable)

@@ -1,6 +1,6 @@
-"""How the connections of one client are made safe: encrypted, and authenticated with what is good just then.
+"""TLS and SASL for the connections of one client, with the credentials that are valid at that moment.
 
-What TLS and SASL need is imported for whoever has them.
+Their modules are imported only by clients that use them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class ConnectionSecurity:
-    """Made once for a client, before it connects; `tls` is None where nothing is encrypted.
+    """Made once for a client, before it connects; `tls` is None without encryption.
 
     Raises:
-        ConfigurationError: what TLS needs cannot be read.
+        ConfigurationError: a file that TLS needs cannot be read.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -32,16 +32,16 @@ class ConnectionSecurity:
 
     @property
     def sasl(self) -> SaslSettings | None:
-        """Who authentications say that this client is, from now on; None: nobody is told."""
+        """The settings of later authentications; None: without SASL."""
         return self._sasl
 
     def set_credentials(self, username: str, password: str) -> None:
-        """Have later authentications say this, from any thread."""
+        """Use these credentials for later authentications; may be called from any thread."""
         if self._sasl is not None:
             self._sasl = replace(self._sasl, username=username, password=password)
 
     async def mechanism(self) -> Mechanism | None:
-        """What authenticates one connection once; None where nobody is to be told who this is.
+        """The mechanism that authenticates one connection once; None: without SASL.
 
         Raises:
             AuthenticationError: there are no credentials, or none that the mechanism can carry.

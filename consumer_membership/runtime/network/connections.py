@@ -96,8 +96,8 @@ class _BrokerBackoff:
 class Connections:
     """All connections of one client; used from one loop.
 
-    `on_lost` is called when a connection ended by itself: with its purpose, the broker, the reason, and whether
-    requests were waiting on it. `on_silence` is called when a broker takes a connection and says nothing.
+    `on_lost` is called when the other side ended a connection: with its purpose, the broker, the reason, and whether
+    requests were waiting on it. `on_silence` is called when a broker accepts a connection and does not answer.
     `longest_pause_s` limits the pause between two attempts, None: as the settings say.
     """
 
@@ -122,7 +122,7 @@ class Connections:
         self._longest_pause_s = longest_pause_s
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
-        """What went over all connections so far, from any thread."""
+        """The traffic of all connections so far; may be called from any thread."""
         return tuple(
             BrokerTraffic(
                 is_of_group=key.purpose is not Purpose.CLUSTER,
@@ -134,14 +134,14 @@ class Connections:
         )
 
     def any_open(self, purpose: Purpose) -> BrokerConnection | None:
-        """A connection for this purpose that stands already."""
+        """An open connection for this purpose, if there is one."""
         return next((connection for key, connection in self._open.items() if key.purpose is purpose), None)
 
     async def get(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
         """The connection to this broker for this purpose.
 
-        A broker that could not be reached a moment ago is not tried again before its backoff is over: that fails at
-        once, so that the caller looks for another one instead of waiting.
+        If the broker could not be reached and its backoff is not over, this fails at once, so that the caller tries
+        another broker instead of waiting.
 
         Raises:
             TransportError: there is none, and none could be made in time.
@@ -150,7 +150,7 @@ class Connections:
         if standing is not None:
             return standing
         if self._backoff(broker).wait_s > 0:
-            # In the words of then: who logs a failure once, and counts it when it is repeated, takes this for the same.
+            # The same text again, so that logs which count repetitions take it for the same failure.
             raise TransportError(self._backoff(broker).reason)
         attempt = self._dial(purpose, broker)
         # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
@@ -164,7 +164,7 @@ class Connections:
         return attempt.result()
 
     def prepare(self, purpose: Purpose, broker: BrokerAddress) -> None:
-        """Begin to connect, for whoever asks with `get` soon, and hears then how it went."""
+        """Begin to connect, for a caller of `get` that follows soon and gets the result."""
         if _Key(purpose, broker.host, broker.port) not in self._open and self._backoff(broker).wait_s <= 0:
             self._dial(purpose, broker)
 
@@ -183,7 +183,7 @@ class Connections:
         Waits for the backoff of the first that may be tried again, then tries each once.
 
         Raises:
-            AuthenticationError: each of them refuses this client, or is not believed.
+            AuthenticationError: each of them refuses this client, or fails to prove its own identity.
             TransportError: none could be reached; the text has the reason for each.
         """
         await asyncio.sleep(min((self._backoff(broker).wait_s for broker in brokers), default=0.0))
@@ -213,13 +213,13 @@ class Connections:
         raise kind("; ".join(dict.fromkeys(map(str, failures))) or "bootstrap.servers is empty")
 
     def drop(self, connection: BrokerConnection, error: TransportError) -> None:
-        """Give up a connection for this reason; the next caller makes a new one."""
+        """Close a connection for this reason; the next caller makes a new one."""
         logger.debug("Connection given up: %s", error)
         self._forget(connection)
         connection.drop(error)
 
     async def close(self) -> None:
-        """End all connections and all attempts; nothing can be had afterwards."""
+        """End all connections and all attempts; later calls fail."""
         self._is_closed = True
         attempts = list(self._dialing.values())
         for attempt in attempts:
@@ -237,7 +237,7 @@ class Connections:
         attempt = self._dialing.get(key)
         if attempt is None:
             attempt = asyncio.create_task(self._connect(key, broker), name=f"connect to {broker.host}:{broker.port}")
-            # Who waited may have given up; asyncio would complain that nobody took the exception.
+            # The caller may have given up; asyncio would log that the exception was never retrieved.
             attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._dialing[key] = attempt
         return attempt
@@ -265,7 +265,7 @@ class Connections:
         return connection
 
     def _close_when_idle(self, connection: BrokerConnection) -> None:
-        """Look now, and whenever its time might be over, whether connections.max.idle.ms is over for it."""
+        """Close the connection when it has been idle for connections.max.idle.ms; looks again until then."""
         limit_s = self._settings.max_idle_s
         if not limit_s or not connection.is_open:
             return
@@ -277,14 +277,14 @@ class Connections:
             self.drop(connection, TransportError(words))
 
     def _note_silence(self, backoff: _BrokerBackoff, words: str) -> None:
-        """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""
+        """Log the silence once and remember it until the broker is reached; an attempt may take that long."""
         logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", words)
         backoff.silence = words
         self._on_silence(words)
 
     @property
     def silences(self) -> tuple[str, ...]:
-        """The brokers that take connections and say nothing, in words."""
+        """Texts about the brokers that accept connections and do not answer."""
         return tuple(backoff.silence for backoff in self._backoffs.values() if backoff.silence)
 
     def _closed(

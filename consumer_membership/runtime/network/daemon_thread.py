@@ -1,4 +1,4 @@
-"""Work of somebody else's, on a thread of its own beside the loop: an assignor, a source of tokens."""
+"""Runs user code on a thread of its own beside the loop: an assignor, a source of tokens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ResultT = TypeVar("ResultT")
 
 
 async def in_daemon_thread(name: str, work: Callable[[], ResultT]) -> ResultT:
-    """The result of work that may take its time, or never end; raises what it raises.
+    """Return the result of user code that may take long or never return; raises its exception.
 
-    The loop goes on meanwhile. Unlike asyncio's own threads this one is waited for neither by the loop's end nor by the
-    process's.
+    The loop goes on meanwhile. Unlike asyncio's own threads this thread delays neither the end of the loop nor that of
+    the process.
     """
     answer: Future[ResultT] = Future()
 
@@ -24,7 +24,7 @@ async def in_daemon_thread(name: str, work: Callable[[], ResultT]) -> ResultT:
             return
         try:
             answer.set_result(work())
-        except Exception as error:  # noqa: BLE001 - somebody else's code may raise anything; whoever waits raises it
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; the caller raises it
             answer.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

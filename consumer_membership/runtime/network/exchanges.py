@@ -1,7 +1,7 @@
-"""A member's exchanges with its coordinator, of both protocols: one table, from each order to what becomes of it.
+"""A member's requests to its coordinator, of both protocols: one table, from each effect to the event that answers it.
 
-Each order is tried once, because the core decides when to try again, and none raises for what a broker or the network
-does: what happened is the core's event.
+Each request is tried once, because the core decides when to retry. No error of a broker or of the network is raised:
+each becomes an event for the core.
 """
 
 from __future__ import annotations
@@ -44,36 +44,35 @@ from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import BrokerVersions
 
-#: What a member sends to its coordinator.
+#: The effects that are requests to the coordinator.
 CoordinatorEffect: TypeAlias = SendHeartbeat | CommitOffsets | ClassicEffect
-#: What becomes of it.
+#: The events that answer them.
 ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed | CommitAnswered | ClassicEvent
 
-#: Why nothing can be sent before a lookup.
+#: Why no request can be sent before a lookup.
 NOT_KNOWN = "the coordinator is not known"
 #: A coordinator that does not answer within this time is asked elsewhere; well below a session of 45 s.
 REQUEST_TIMEOUT_S = 10.0
-#: How much longer than the rebalance timeout a join is waited for: Java's JOIN_GROUP_TIMEOUT_LAPSE.
+#: A join may take this much longer than the rebalance timeout: Java's JOIN_GROUP_TIMEOUT_LAPSE.
 JOIN_LAPSE_S = 5.0
 
 
 def unreached(reason: object) -> BrokerError:
-    """That no broker answered, as librdkafka calls it."""
+    """Librdkafka's error for a broker that did not answer."""
     return BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """How one order becomes a request, and each end of that an event; the orders' types are the table's keys.
+    """How one effect becomes a request, and each end of the request an event; the effects' types are the table's keys.
 
-    Joins and syncs have a connection of their own, because a broker answers nothing else on it meanwhile. A commit and
-    a leave that are not answered in time leave their connection alone: it is the heartbeats', and the application's
-    patience with one commit says nothing about it.
+    Joins and syncs have a connection of their own, because a broker answers no other request on it meanwhile. A commit
+    or a leave that is not answered in time does not close its connection, which the heartbeats share.
     """
 
     build: Callable[[BrokerVersions, str, Any], Call]
     read: Callable[[Message, str, Any], ExchangeOutcome]
-    #: The broker does not offer the API, or not what is needed of it: a rejection with UNSUPPORTED_VERSION.
+    #: The broker lacks the API, or a version that is new enough: a rejection with UNSUPPORTED_VERSION.
     unsupported: Callable[[Any, BrokerError], ExchangeOutcome]
     failed: Callable[[Any, str], ExchangeOutcome]
     purpose: Purpose = Purpose.GROUP
@@ -160,10 +159,10 @@ async def exchange(
     is_classic: bool = False,
     on_write: Callable[[], None] = lambda: None,
 ) -> ExchangeOutcome:
-    """What becomes of this order; `on_write` is called right before it is written.
+    """Send this request once and return its outcome; `on_write` is called right before it is written.
 
-    `is_classic`: a commit is one of a member of the classic protocol. A join is answered when the group has gathered,
-    and is waited for max(`timeout_s`, the rebalance timeout + 5 s).
+    `is_classic`: the member uses the classic protocol, which matters to a commit. A join is answered when the group has
+    gathered, and may take max(`timeout_s`, the rebalance timeout + 5 s).
     """
     way = _CLASSIC_COMMIT if is_classic and isinstance(order, CommitOffsets) else _EXCHANGES[type(order)]
     if coordinator is None:
@@ -178,7 +177,7 @@ async def exchange(
     answer_s = timeout_s
     if isinstance(order, SendJoin):
         answer_s = max(timeout_s, order.rebalance_timeout_s + JOIN_LAPSE_S)
-        # For the committed offsets, which are asked for as soon as the group has gathered.
+        # For OffsetFetch, which follows as soon as the group has gathered.
         cluster.prepare(coordinator)
     try:
         message = await cluster.coordinator_call(

@@ -1,7 +1,7 @@
-"""A group's coordinator, asked about the group by anybody: a member of it, or somebody who operates it.
+"""Requests to a group's coordinator about the group, from a member or from an operator.
 
-Each method asks once and says whether another attempt may help: the core decides when a member tries again, and
-`Cluster.with_coordinator` tries for whoever has no such schedule of its own.
+Each method sends one request, and its failure says whether a retry may help. The core decides when a member retries;
+for callers without such a schedule `Cluster.with_coordinator` retries.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["BrokerRefusal", "Cluster", "GroupClient", "GroupDescription", "Membe
 
 AnswerT = TypeVar("AnswerT")
 
-#: The group's coordinator is another broker by now, or not ready to say.
+#: The group's coordinator is another broker by now, or is not available yet.
 _ELSEWHERE = frozenset({ErrorCode.not_coordinator.value, ErrorCode.coordinator_not_available.value})
 
 
 class GroupClient:
-    """Questions about groups over the connections of one cluster, which is its owner's to close.
+    """Requests about groups over the connections of one cluster, which the caller closes.
 
-    Each raises BrokerRefusal where the coordinator refuses all of it, and TransportError where no answer comes within
+    Each raises BrokerRefusal if the coordinator refuses the whole request, and TransportError if no answer comes within
     `timeout_s`.
     """
 
@@ -71,9 +71,9 @@ class GroupClient:
         reason: str | None,
         timeout_s: float,
     ) -> tuple[BrokerError | None, ...]:
-        """Have these members removed; what became of each, in their order (None: removed).
+        """Remove these members; the error of each, in their order (None: removed).
 
-        A refusal has removed nobody; without an answer any of them may have been removed.
+        After a refusal no member is removed; without an answer any of them may have been removed.
         """
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
@@ -83,7 +83,7 @@ class GroupClient:
     async def all_committed(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
-        """Everything that the group committed and the asker may see; nothing for a group that does not exist."""
+        """All committed offsets of the group that this client may see; empty if the group does not exist."""
         message = await self._ask(coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id))
         return _raise_if_error(answers.all_committed(message, group_id))
 
@@ -98,10 +98,10 @@ class GroupClient:
         require_stable: bool,
         timeout_s: float,
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offset of each partition, None where nothing is committed.
+        """The committed offset of each partition, None if there is none.
 
-        `require_stable` has an open transaction on a partition be a refusal (KIP-447). One partition's error refuses
-        all; a refusal is never to be read as "nothing committed".
+        With `require_stable` an open transaction on a partition is a refusal (KIP-447). One partition's error refuses
+        all; a refusal never means "no committed offset".
         """
         asked = tuple(partitions)
         if not asked:
@@ -129,14 +129,14 @@ class GroupClient:
         """As `fetch_committed`, for an application: each partition has its own answer.
 
         An open transaction on a partition is a refusal, since waiting helps. An answer that does not come in time ends
-        the connection, as a heartbeat's does: who asks as nobody's member has no heartbeats that would.
+        the connection, as a heartbeat's does: a client that is no member has no heartbeats that would end it.
         """
         asked = tuple(partitions)
         build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
         message = await self._ask(coordinator, timeout_s, build, ends_connection=True)
         fetched = answers.offset_fetch_by_partition(message, group_id, asked)
         if isinstance(fetched, BrokerError):
-            # A member's heartbeat says what becomes of it, and then it asks again; who is no member hears of nothing.
+            # A member's heartbeat brings its new epoch, and then a retry helps; a client that is no member has none.
             is_passing = is_retriable(fetched.code) or (
                 member_id != NO_MEMBER_ID and fetch_verdict(fetched.code) is not FetchVerdict.FINAL
             )
@@ -154,9 +154,9 @@ class GroupClient:
         *,
         ends_connection: bool = False,
     ) -> Message:
-        """The answer; that the broker offers no such API is a refusal for good (UNSUPPORTED_VERSION).
+        """The answer; if the broker lacks the API, a permanent refusal (UNSUPPORTED_VERSION).
 
-        An answer that is late says nothing about the connection, which may be a member's, unless `ends_connection`.
+        A late answer does not close the connection, which may be a member's, unless `ends_connection`.
         """
         try:
             return await self.cluster.coordinator_call(coordinator, build, timeout_s, ends_connection=ends_connection)
@@ -173,7 +173,7 @@ def _offset_fetch(
 
 
 def _raise_if_error(answer: AnswerT | BrokerError) -> AnswerT:
-    """The answer, unless it is an error."""
+    """Return the answer, or raise its error."""
     if isinstance(answer, BrokerError):
         raise BrokerRefusal(answer, retriable=is_retriable(answer.code), rediscover=answer.code in _ELSEWHERE)
     return answer

@@ -1,6 +1,6 @@
-"""What the leader of a classic group orders: topics to be described, and the user's assignor to be called.
+"""The effects of a classic group's leader: describe topics, and call the user's assignor.
 
-The assignor is a user's own code: it runs on a thread of its own, may take its time, and may raise anything.
+The assignor is user code: it runs on a thread of its own, may take long, and may raise anything.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class LeaderRequests:
     def __init__(self, cluster: Cluster, member: GroupMember) -> None:
         self._cluster = cluster
         self._member = member
-        #: An assignor hears of one assignment after the other.
+        #: An assignor is notified of one assignment after the other.
         self._notices = asyncio.Lock()
 
     async def describe_topics(self, effect: DescribeTopics) -> LeaderEvent:
-        """The topics as an assignor wants them, or why nobody told."""
+        """The topics in the form that assignors need, or the reason for their absence."""
         try:
             found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except BrokerRefusal as refusal:
@@ -60,8 +60,8 @@ class LeaderRequests:
         )
 
     async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
-        """What the assignor gives each member, checked; or what it raised."""
-        # Here, or every member would import the assignors' ways: one of a group, at most, assigns.
+        """The checked assignment of each member, or the assignor's exception."""
+        # Imported here, because at most one member of a group assigns.
         from consumer_membership.assignors.checked import assign_checked
 
         assignor = self._named(effect.assignor)
@@ -71,7 +71,7 @@ class LeaderRequests:
             )
         except AssignmentError as error:
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, str(error)))
-        except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+        except Exception as error:  # noqa: BLE001 - user code may raise anything, and the user has to know
             _LOG.error("The assignor %s failed", assignor.name, exc_info=error)
             words = f"{type(error).__name__}: {error}"
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
@@ -84,7 +84,7 @@ class LeaderRequests:
         return next(one for one in self._member.classic.assignors if one.name == name)
 
     async def notify_assignor(self, effect: NotifyAssignor) -> LeaderEvent:
-        """The assignor has heard of its member's assignment, if it wants to; or what it raised."""
+        """Notify the assignor of its member's assignment, if it has `on_assignment`; or return its exception."""
         assignor = self._named(effect.assignor)
         if isinstance(assignor, AssignmentObserver):
             observer: AssignmentObserver = assignor
@@ -93,7 +93,7 @@ class LeaderRequests:
                     await in_daemon_thread(
                         "assignor", lambda: observer.on_assignment(effect.assignment, effect.generation)
                     )
-            except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+            except Exception as error:  # noqa: BLE001 - user code may raise anything, and the user has to know
                 _LOG.error("on_assignment() of the assignor %s failed", assignor.name, exc_info=error)
                 fault = f"on_assignment() of the assignor {assignor.name!r} failed: {type(error).__name__}: {error}"
                 told = BrokerError(code=FATAL_CODE, name="_FATAL", message=fault)

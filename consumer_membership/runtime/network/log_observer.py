@@ -37,7 +37,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.failures import is_logged_again
+from consumer_membership.runtime.failures import is_power_of_ten
 from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
@@ -242,7 +242,7 @@ class LogObserver:
         self._repeated = (text, count)
         if count == 1:
             self._log.warning("%s", text)
-        elif is_logged_again(count):
+        elif is_power_of_ten(count):
             self._log.warning("%s (%d times in a row)", text, count)
 
 

@@ -1,7 +1,7 @@
-"""What a member orders of the network: each order is tried once, or until it succeeds, and answered with an event.
+"""Performs a member's effects for the network: each is tried once, or until it succeeds, and answered with an event.
 
-One table says who performs which order. Beside that, what the application asks on the member's connections and the
-core has no part in.
+One table has the handler of each effect. Beside that there are the application's questions, which use the member's
+connections and in which the core has no part.
 """
 
 from __future__ import annotations
@@ -98,16 +98,16 @@ _LOG = PackageLog("consumer_membership.network", "BROKER")
 
 Handler: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
 
-#: What a member of either protocol orders of the network, and of its assignor.
+#: The effects of both protocols for the network, and for the assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
 
 #: A sync is answered when the leader's assignor is ready: Java's request.timeout.ms.
 SYNC_TIMEOUT_S = 30.0
-#: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
+#: The time limit of ListOffsets for partitions without committed offset; librdkafka looks the rest up itself.
 LIST_OFFSETS_TIMEOUT_S = 3.0
 #: Where a partition without committed offset starts, as ListOffsets wants it.
 _LATEST, _EARLIEST = -1, -2
-#: What ListOffsets answers where no record is as young as the timestamp.
+#: ListOffsets' answer if no record is as young as the timestamp.
 _NO_RECORD = -1
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
@@ -116,12 +116,12 @@ _IN_BETWEEN = frozenset({"PreparingRebalance", "CompletingRebalance"})
 _COMES_BACK = "it comes back as a member of the consumer protocol"
 #: librdkafka's number for a broker that lacks a feature.
 UNSUPPORTED_CODE = -165
-#: confluent-kafka's words.
+#: confluent-kafka's text.
 _NOT_FETCHED = "Failed to get committed offsets"
 
 
 class MemberRequests:
-    """Performs the network's orders of one member, on the loop of its thread.
+    """Performs the network's effects of one member, on the loop of its thread.
 
     `report` receives what the core should know before an effect is answered: why the coordinator is not found yet.
     """
@@ -140,11 +140,10 @@ class MemberRequests:
         self._outbox = Outbox()
         #: The task of the JoinGroup or SyncGroup under way.
         self._rebalance: asyncio.Task[object] | None = None
-        #: What is committed, as far as this member has heard; only ever changed key by key, so that another thread may
-        #: copy it.
+        #: The committed offsets that this member knows; only changed key by key, so that another thread may copy it.
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
         leader = LeaderRequests(cluster, member)
-        #: Who performs which order.
+        #: The handler of each effect.
         self.handlers: Mapping[type[NetworkOrder], Handler] = MappingProxyType(
             {
                 SendHeartbeat: self._heartbeat,
@@ -166,7 +165,7 @@ class MemberRequests:
         )
 
     async def answer_to(self, order: NetworkOrder) -> GroupEvent:
-        """Perform this order; what came of it. Never raises for what a broker, the network or an assignor does."""
+        """Perform this effect and return the event that answers it, which also reports every failure."""
         return await self.handlers[type(order)](order)
 
     # ---- with the coordinator ----------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ class MemberRequests:
         order: CoordinatorEffect,
         look: Callable[[BrokerAddress, Turn], Awaitable[ExchangeOutcome | None]] | None = None,
     ) -> ExchangeOutcome:
-        """Send this order in its turn (`outbox`), after a look at the group that may make it unnecessary."""
+        """Send this request in its turn (`outbox`), after a look at the group that may make it unnecessary."""
         coordinator = self._member.coordinator
         if coordinator is None:
             return await self._send(order, None, lambda: None)
@@ -198,7 +197,7 @@ class MemberRequests:
     def _write(order: CoordinatorEffect, turn: Turn) -> None:
         turn.write()
         if isinstance(order, SendJoin | SendSync):
-            # It may wait at the coordinator for other members: nothing waits for its answer.
+            # It may wait at the coordinator for other members; later requests do not wait for its answer.
             turn.end()
 
     async def _send(
@@ -233,7 +232,7 @@ class MemberRequests:
     async def _look_at_classic_group(
         self, order: SendHeartbeat, coordinator: BrokerAddress, turn: Turn
     ) -> HeartbeatRejected | HeartbeatFailed | None:
-        """Why the join is not to be sent; None: it is. A join whose member leaves meanwhile is withdrawn."""
+        """Why the join must not be sent; None: send it. A join whose member leaves meanwhile is withdrawn."""
         instance_id, group_id = order.heartbeat.instance_id, self._member.settings.group_id
         try:
             found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
@@ -252,11 +251,11 @@ class MemberRequests:
         except BrokerRefusal as refusal:
             if refusal.retriable or refusal.rediscover:
                 return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error), is_sent=False)
-            # There is no classic group, or nobody may know: the join is told so, too.
+            # There is no classic group, or this client must not see it: the join gets the same answer.
         return None
 
     async def _is_outdated(self, group: GroupDescription) -> bool:
-        """Whether a classic group's assignment is about to be another one, or leaves partitions out."""
+        """Whether a classic group's assignment is about to change, or leaves partitions out."""
         if group.state in _IN_BETWEEN:
             return True
         topics = {topic for member in group.members for topic in member.topics}
@@ -265,7 +264,7 @@ class MemberRequests:
         return not there <= {partition for member in group.members for partition in member.assignment}
 
     async def _remove_predecessor(self, coordinator: BrokerAddress, instance: MemberIdentity) -> None:
-        """Have the classic member with this member's instance id leave, so that this one joins as a new member.
+        """Remove the classic member with this member's instance id, so that this one joins as a new member.
 
         The join of a replacement converts the group without computing an assignment: partitions that the classic
         members were about to share, or had not seen yet, would be in nobody's target from then on (KAFKA-21582).
@@ -326,15 +325,15 @@ class MemberRequests:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def note_silence(self, words: str) -> None:
-        """A broker takes a connection and says nothing: the member that looks for its coordinator hears of it now.
+        """A broker accepts a connection and does not answer: report it to a member that looks for its coordinator.
 
-        The lookup itself fails only when the broker's time is over (socket.connection.setup.timeout.ms, 30 s).
+        The lookup itself fails only after socket.connection.setup.timeout.ms (30 s).
         """
         if self._is_looking_up:
             self._report_lookup(TransportError(words))
 
     def _report_lookup(self, error: BaseException | None) -> None:
-        """Tell the member why its coordinator is not found, when that changes; the lookup goes on all the same."""
+        """Report why the coordinator is not found, whenever the cause changes; the lookup goes on."""
         match error:
             case BrokerRefusal():
                 refusal, is_final = error.error, not error.retriable
@@ -351,7 +350,7 @@ class MemberRequests:
             self._report(CoordinatorLookupFailed(error=refusal, is_final=is_final))
 
     async def _describe(self, effect: DescribeGroup) -> Event:
-        """Who holds which instance id; a group that does not exist, or is a classic one, holds none."""
+        """The holders of instance ids; a group that does not exist, or is a classic one, has none."""
         coordinator, group_id = self._member.coordinator, self._member.settings.group_id
         if coordinator is None:
             return GroupDescribeFailed(request_id=effect.request_id, error=unreached(NOT_KNOWN))
@@ -373,7 +372,7 @@ class MemberRequests:
         return GroupDescribed(request_id=effect.request_id, holders=holders)
 
     async def _learn_session_timeout(self, _: LearnSessionTimeout) -> Event:
-        """The group's session timeout; a broker that does not tell it is no reason to worry."""
+        """The group's session timeout; None if the broker does not report it."""
         try:
             found = await self._cluster.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
             return SessionTimeoutLearned(session_timeout_s=int(found[SESSION_TIMEOUT_KEY]) / 1000)
@@ -390,7 +389,7 @@ class MemberRequests:
         return TopicIdsResolved(names=names)
 
     async def _look_up(self, effect: LookUpTopics) -> Event:
-        """Whether the topics are there; `allow.auto.create.topics` has the broker make those that are not."""
+        """Whether the topics exist; with `allow.auto.create.topics` the broker creates those that do not."""
         try:
             found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
@@ -404,7 +403,7 @@ class MemberRequests:
         coordinator = self._member.coordinator
         if coordinator is None:
             return _no_start(effect, NOT_KNOWN)
-        # A classic member fetches as nobody, as Java's client does: the request has no place for its generation.
+        # A classic member fetches without identity, as Java's client does: the request has no field for its generation.
         is_classic = self._member.protocol is GroupProtocol.CLASSIC
         try:
             committed = await self._group.fetch_committed(
@@ -431,13 +430,13 @@ class MemberRequests:
         return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
 
     async def committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> CommittedOffsets:
-        """What the group has committed of these partitions, for the application; asked again while that may help.
+        """The group's committed offsets of these partitions, for the application; retried while that may help.
 
-        No order of the core, which neither asks nor hears of it. A member of the consumer protocol asks as itself, with
-        the epoch of that moment: an answer that finds another one outdated is followed by another attempt.
+        The core has no part in it. A member of the consumer protocol asks with its own id and its epoch of that moment;
+        if the epoch is outdated by then, it asks again.
 
         Raises:
-            RefusedError: the coordinator refused for good.
+            RefusedError: the coordinator refused permanently.
             UnansweredError: no answer within `timeout_s`.
         """
 
@@ -466,14 +465,14 @@ class MemberRequests:
             raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({failure})") from failure
 
     async def ends(self, partitions: frozenset[TopicPartition]) -> EndOffsets:
-        """Where these partitions end, those whose leaders say so in time; no order of the core."""
+        """The end offsets of these partitions, for the application, as far as their leaders answer in time."""
         high = await self._offsets_at(partitions, _LATEST, read_committed=False)
         if not self._start.read_committed:
             return EndOffsets(high=high, stable=high)
         return EndOffsets(high=high, stable=await self._offsets_at(partitions, _LATEST, read_committed=True))
 
     def _asker(self) -> tuple[str, int]:
-        """Member id and epoch of whoever asks now; a classic member asks as nobody, as in `_fetch_committed`."""
+        """The member id and epoch for OffsetFetch now; a classic member has none, as in `_fetch_committed`."""
         view = self._member.view()
         is_counted = view.member_epoch > JOIN_EPOCH and view.state not in SILENT
         if view.protocol is GroupProtocol.CONSUMER and is_counted:
@@ -481,9 +480,9 @@ class MemberRequests:
         return NO_MEMBER_ID, NO_EPOCH
 
     async def _reset(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions without committed offset start (`auto.offset.reset`), as numbers.
+        """The start offsets of partitions without committed offset (`auto.offset.reset`), as numbers.
 
-        A logical offset would cost librdkafka half a second on a handle that has not met the topic yet.
+        A logical offset would cost librdkafka half a second on a handle that does not know the topic yet.
         """
         if not partitions:
             return {}
@@ -491,7 +490,7 @@ class MemberRequests:
             return dict.fromkeys(partitions, _NO_OFFSET)
         reset = self._start.reset
         if isinstance(reset, ByDuration):
-            # Without an answer the handle is left to say that it has no start, and the fetcher looks for it then.
+            # Without an answer the handle reports that it has no start, and then the fetcher looks it up.
             moment, otherwise = reset.moment_ms(time()), _NO_OFFSET
         else:
             moment = otherwise = _LATEST if reset is OffsetReset.LATEST else _EARLIEST
@@ -499,11 +498,11 @@ class MemberRequests:
         read_committed = self._start.read_committed
         ends: Mapping[TopicPartition, int] = {}
         if isinstance(reset, ByDuration):
-            # The ends first: a record that comes between the two answers is young enough, and is not passed over.
+            # The ends first: a record that arrives between the two answers is young enough and is not skipped.
             ends = await self._offsets_at(partitions, _LATEST, read_committed=read_committed)
             partitions = frozenset(ends)
         found = await self._offsets_at(partitions, moment, read_committed=read_committed)
-        # Librdkafka, or the fetcher, waits for the leader of those that are not known.
+        # For partitions without an answer, librdkafka or the fetcher waits for the leader.
         return starts | {
             partition: ends.get(partition, otherwise) if offset == _NO_RECORD else offset
             for partition, offset in found.items()
@@ -512,7 +511,7 @@ class MemberRequests:
     async def _offsets_at(
         self, partitions: frozenset[TopicPartition], moment: int, *, read_committed: bool
     ) -> Mapping[TopicPartition, int]:
-        """The offset at this moment of each whose leader says so in time; nothing is asked for no partitions."""
+        """The offsets at this moment, as far as the leaders answer in time; no request without partitions."""
         answers = await self._cluster.list_offsets(
             dict.fromkeys(partitions, moment),
             read_committed=read_committed,
@@ -534,7 +533,7 @@ def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> Heartb
 
 
 def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
-    """As a coordinator refuses the join where the holder speaks the consumer protocol."""
+    """A coordinator's refusal of a join whose instance id another member of the consumer protocol holds."""
     words = f"the classic member {holder.member_id} holds the instance id, and the join would take its place"
     return HeartbeatRejected(
         request_id=order.request_id,

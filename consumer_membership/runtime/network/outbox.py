@@ -45,12 +45,12 @@ class Turn:
         self.is_written = False
 
     def begin(self) -> None:
-        """Every earlier request is out of the way."""
+        """No earlier request is in the way any more."""
         self.has_begun = True
         self._begin()
 
     def check(self) -> None:
-        """Raise WithdrawnError if a leave was ordered meanwhile."""
+        """Raise WithdrawnError if a leave has followed meanwhile."""
         if self.is_withdrawn:
             raise WithdrawnError("the member leaves before its join was sent")
 
@@ -60,7 +60,7 @@ class Turn:
         self._outbox.written(self)
 
     def end(self) -> None:
-        """Note that the request has its answer, or will get none. May be called again."""
+        """Note that the request has its answer, or will get none. Idempotent."""
         self._outbox.ended(self)
 
 
@@ -96,7 +96,7 @@ class Outbox:
         if turn.is_written:
             turn.is_written = False
             self._unanswered[turn.broker] -= 1
-            self._unanswered += Counter()  # without brokers that owe nothing
+            self._unanswered += Counter()  # drops brokers without unanswered requests
         elif turn in self._waiting:
             self._waiting.remove(turn)
         self._go_on()

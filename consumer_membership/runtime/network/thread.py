@@ -67,7 +67,7 @@ def new_member_id() -> str:
 class NetworkThread:
     """The thread of one member, at the network's end of a line (`runtime.membership_thread.MembershipThread`).
 
-    `security`: what its owner made of the connection's settings; None: it is made here.
+    `security` is made from the same connection settings; None: it is made here.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class NetworkThread:
         line.connect(self, self._latest)
 
     def start(self) -> None:
-        """Start it if it does not run: by one of several callers."""
+        """Start the thread if it does not run; several threads may call this."""
         with self._starting:
             if self._loop is not None:
                 return
@@ -104,7 +104,7 @@ class NetworkThread:
             self._thread.start()
 
     def ring(self) -> None:
-        """Have it take what is posted, if it runs; returns at once."""
+        """If the thread runs, make it take the posts; returns at once."""
         if self._loop is not None:
             self._loop.call(self._loop.take_posts)
 
@@ -146,7 +146,7 @@ class NetworkThread:
         _dump_automatically(self._dumps, kind, cause)
 
     def stop(self, timeout_s: float) -> None:
-        """End it and close its connections; what the member had not said yet stays unsaid."""
+        """End the thread and close its connections; unsent requests stay unsent."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or not thread.is_alive():
             return
@@ -156,9 +156,9 @@ class NetworkThread:
 
 
 class MemberLoop:
-    """What runs on the thread: the member, its requests and its clock.
+    """The part that runs on the thread: the member, its requests and its clock.
 
-    Other threads may `call` and ask for `figures`; all else is for the thread itself.
+    Other threads may use `call`, `figures` and `sampler.is_calm`; everything else is for the thread itself.
     """
 
     def __init__(
@@ -207,12 +207,12 @@ class MemberLoop:
     # ---- for other threads ----
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Have this called on the thread, if it has not ended."""
+        """Call this on the thread, unless it has ended."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback)
 
     def figures(self) -> MemberFigures:
-        """What statistics tell beside the view, as it is now."""
+        """What statistics report beside the view, as it is now."""
         return MemberFigures(
             coordinator_since=self._coordinator_since,
             committed=self._requests.committed_offsets.copy(),
@@ -222,7 +222,7 @@ class MemberLoop:
     # ---- the loop ----
 
     def run(self) -> None:
-        """Run until `end`, or until something of ours fails."""
+        """Run until `end`, or until a bug of this package ends it."""
         loop = self._loop
         asyncio.set_event_loop(loop)
         if self._lines is not None:
@@ -243,13 +243,13 @@ class MemberLoop:
             loop.close()
 
     def end(self) -> None:
-        """Have the loop stop, if it does not yet."""
+        """Stop the loop, unless it stops already."""
         if not self._is_over:
             self._is_over = True
             self._loop.stop()
 
     def _report_fault(self, error: Exception) -> None:
-        """A bug of ours must reach the application, not end in a silent thread."""
+        """Report a bug of this package to the application, instead of ending the thread silently."""
         _LOG.error("The membership thread failed", exc_info=error)
         _dump_automatically(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
@@ -277,7 +277,7 @@ class MemberLoop:
     # ---- what comes in ----
 
     def take_posts(self) -> None:
-        """Take what the application posted."""
+        """Take the application's events and questions."""
         self.sampler.end_calm()
         for post in self._line.take_posts():
             match post:
@@ -292,8 +292,8 @@ class MemberLoop:
         if broker == self._member.coordinator:
             self._feed(CoordinatorLost(reason=reason))
 
-    def _broker_silent(self, words: str) -> None:
-        self._requests.note_silence(words)
+    def _broker_silent(self, text: str) -> None:
+        self._requests.note_silence(text)
 
     # ---- the core ----
 
@@ -319,7 +319,7 @@ class MemberLoop:
         self._lease.follow(self._line.view.lease_until)
 
     def _record_end(self, effects: tuple[GroupEffect, ...]) -> None:
-        """Have a recording written of a membership that ended for good, or for now since nobody polled."""
+        """Write a recording of a membership that ended, permanently or because of a poll timeout."""
         for effect in effects:
             if not isinstance(effect, RaiseToApplication):
                 continue
@@ -340,7 +340,7 @@ class MemberLoop:
         self._line.show(view, *orders)
 
     def _begin_telemetry(self) -> None:
-        """Push metrics from now on, if a broker wants any: few do, so it is imported here."""
+        """Push metrics from now on if a broker collects them; few do, so the module is imported here."""
         if self._measure is None or self._telemetry is not None:
             return
         if not self._client.offers(Api.GET_TELEMETRY_SUBSCRIPTIONS):
@@ -354,7 +354,7 @@ class MemberLoop:
         task.add_done_callback(self._telemetry_ended)
 
     def _telemetry_ended(self, task: asyncio.Task[None]) -> None:
-        """A bug in it is told, and is not the membership's end."""
+        """Log a bug of the push, which does not end the membership."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -378,7 +378,7 @@ class MemberLoop:
             self._begin(self._request(request))
 
     def _time_passed(self) -> None:
-        """A deadline is here: a poll that no sample has seen yet counts, it may be the one that was to come by now."""
+        """A deadline is reached; before max.poll.interval.ms is judged, look for polls since the last sample."""
         self._timer = None
         self.sampler.sample()
         self._feed(TimePassed())
@@ -405,9 +405,9 @@ class MemberLoop:
         self._feed(await self._requests.answer_to(order))
 
     def _ask(self, answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
-        """Ask beside the core, behind the commits that were posted before."""
+        """Answer a question beside the core, after the commits that were posted before it."""
         task = self._begin(_answered(answer, question))
-        # Where neither answer came: the thread ends. And nobody waits for one that is given, or cancelled by who asked.
+        # If the thread ends, there is no answer; if the application cancels the answer, the task ends.
         task.add_done_callback(lambda _: answer.cancel())
         answer.add_done_callback(lambda _: self.call(task.cancel))
 
@@ -431,17 +431,17 @@ async def _answered(answer: Future[AnswerT], question: Coroutine[None, None, Ans
 
 
 def _resource(view: MembershipView, rack_id: str | None) -> Mapping[str, str]:
-    """Whose metrics they are, in KIP-714's words."""
-    words = {
+    """The attributes of the client that pushes metrics, by KIP-714's names."""
+    attributes = {
         "group_id": view.group_id,
         "group_member_id": view.member_id,
         "group_instance_id": view.instance_id,
         "client_rack": rack_id,
     }
-    return {key: value for key, value in words.items() if value}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def _dump_automatically(dumps: Dumps, kind: str, cause: str) -> None:
-    words = dumps.write_by_itself(kind, cause)
-    if words is not None:
-        _LOG.warning("%s", words)
+    notice = dumps.write_by_itself(kind, cause)
+    if notice is not None:
+        _LOG.warning("%s", notice)
