@@ -47,6 +47,10 @@ BUILT_IN: Mapping[str, Assignor] = _BuiltIn()
 def claim_reader(assignor: Assignor) -> Callable[[MemberSubscription], Claim]:
     """How members that use this assignor say what they own: the built-in sticky ones have user data of their own."""
     from consumer_membership.assignors import sticky  # only leaders ask
-    from consumer_membership.assignors.validation import told
+    from consumer_membership.assignors.validation import protocol_claim
 
-    return assignor.claim if isinstance(assignor, sticky.StickyAssignor | sticky.CooperativeStickyAssignor) else told
+    return (
+        assignor.claim
+        if isinstance(assignor, sticky.StickyAssignor | sticky.CooperativeStickyAssignor)
+        else protocol_claim
+    )

@@ -20,7 +20,7 @@ from consumer_membership.assignors.assignor import (
 from consumer_membership.assignors.validation import (
     check_complete,
     check_cooperative,
-    told,
+    protocol_claim,
     validate_subscriptions,
     withhold,
 )
@@ -57,7 +57,7 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
     """
     claim_of = claim_reader(assignor)
     validated = validate_subscriptions(subscriptions, claim_of)
-    shown = validated.applied_to(subscriptions) if claim_of is told else subscriptions
+    shown = validated.applied_to(subscriptions) if claim_of is protocol_claim else subscriptions
     given = read_result(assignor.assign(topics, shown))
     result = {member: share.partitions for member, share in given.items()}
     is_cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols

@@ -22,7 +22,7 @@ from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.types import TopicPartition
 
 #: How many partitions an error names.
-_TOLD = 5
+_MOST_NAMED = 5
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
@@ -34,7 +34,7 @@ class Claim:
     generation: int
 
 
-def told(subscription: MemberSubscription) -> Claim:
+def protocol_claim(subscription: MemberSubscription) -> Claim:
     """The claim as the protocol's own fields have it; assignors that say it in user data read it from there."""
     return Claim(owned=subscription.owned, generation=subscription.generation)
 
@@ -93,7 +93,7 @@ class Validated:
 
 
 def validate_subscriptions(
-    subscriptions: Mapping[str, MemberSubscription], claim_of: Callable[[MemberSubscription], Claim] = told
+    subscriptions: Mapping[str, MemberSubscription], claim_of: Callable[[MemberSubscription], Claim] = protocol_claim
 ) -> Validated:
     """Who owns what by the members' claims, and where they contradict each other (KIP-792)."""
     claims = {member: claim_of(subscriptions[member]) for member in sorted(subscriptions)}
@@ -154,7 +154,9 @@ def check_complete(
         _check_member(topics, subscriptions, assignment, member)
         for partition in assignment[member]:
             if partition in owners:
-                raise AssignmentError(f"{_words([partition])} is given twice: to {owners[partition]} and to {member}")
+                raise AssignmentError(
+                    f"{_describe([partition])} is given twice: to {owners[partition]} and to {member}"
+                )
             owners[partition] = member
     wanted: set[str] = set().union(*(subscription.topics for subscription in subscriptions.values()))
     missing = [
@@ -165,7 +167,7 @@ def check_complete(
     ]
     forgotten = missing if not may_wait else sorted(set(missing).difference(may_wait))
     if forgotten:
-        raise AssignmentError(f"nobody is given {_words(forgotten)}, although members subscribe it")
+        raise AssignmentError(f"nobody is given {_describe(forgotten)}, although members subscribe it")
 
 
 def _check_member(
@@ -179,9 +181,11 @@ def _check_member(
         raise AssignmentError(f"partitions are given to {member!r}, who is no member of the group")
     for partition in assignment[member]:
         if not 0 <= partition.partition < topics.partitions.get(partition.topic, 0):
-            raise AssignmentError(f"{member} is given {_words([partition])}, which does not exist")
+            raise AssignmentError(f"{member} is given {_describe([partition])}, which does not exist")
         if partition.topic not in subscriptions[member].topics:
-            raise AssignmentError(f"{member} is given {_words([partition])}, but does not subscribe {partition.topic}")
+            raise AssignmentError(
+                f"{member} is given {_describe([partition])}, but does not subscribe {partition.topic}"
+            )
 
 
 def check_cooperative(validated: Validated, assignment: Mapping[str, Collection[TopicPartition]]) -> None:
@@ -194,14 +198,14 @@ def check_cooperative(validated: Validated, assignment: Mapping[str, Collection[
     if moving:
         partition = min(moving)
         claimants = " and ".join(sorted(validated.claimants[partition] - {moving[partition]}))
-        more = f"; {len(moving)} such partitions: {_words(sorted(moving))}" if len(moving) > 1 else ""
+        more = f"; {len(moving)} such partitions: {_describe(sorted(moving))}" if len(moving) > 1 else ""
         raise AssignmentError(
-            f"{_words([partition])} is given to {moving[partition]} while {claimants} still claims it: a cooperative "
-            f"assignor leaves out what moves, and gives it away in the next rebalance{more}"
+            f"{_describe([partition])} is given to {moving[partition]} while {claimants} still claims it: a "
+            f"cooperative assignor leaves out what moves, and gives it away in the next rebalance{more}"
         )
 
 
-def _words(partitions: Collection[TopicPartition]) -> str:
+def _describe(partitions: Collection[TopicPartition]) -> str:
     """The first few, as `TOPIC-NUMBER`."""
-    words = ", ".join(f"{partition.topic}-{partition.partition}" for partition in list(partitions)[:_TOLD])
-    return words + (f" and {len(partitions) - _TOLD} more" if len(partitions) > _TOLD else "")
+    named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in list(partitions)[:_MOST_NAMED])
+    return named + (f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else "")

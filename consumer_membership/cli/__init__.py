@@ -11,11 +11,11 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (`sys.argv` by default); the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["run"]:
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["run"]:
         from consumer_membership.cli.run import run_program  # it needs nothing of the extra `cli`
 
-        return run_program(words[1:])
+        return run_program(given[1:])
     from consumer_membership.cli import command
 
-    return command.main(words)
+    return command.main(given)

@@ -49,8 +49,8 @@ def _shown(options: CheckpointOptions) -> Iterator[str]:
             }
             for each in found.sources
         ]
-        told = asdict(found) | {"sources": sources}
-        yield from json.dumps(told, indent=2).splitlines()
+        output = asdict(found) | {"sources": sources}
+        yield from json.dumps(output, indent=2).splitlines()
         return
     yield f"query {found.query_id or 'without an id'}, {_batches(found)}"
     for source in found.sources:

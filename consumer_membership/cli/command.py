@@ -17,8 +17,7 @@ from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.doctor import DoctorOptions, examine
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
 from consumer_membership.cli.overview import STATES, LagOptions, ListOptions, list_groups, show_lag
-from consumer_membership.cli.replay import DESCRIPTION as _REPLAY
-from consumer_membership.cli.replay import ReplayOptions, replay
+from consumer_membership.cli.replay import REPLAY_DESCRIPTION, ReplayOptions, replay
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
 from consumer_membership.demo.brokers import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
@@ -555,14 +554,14 @@ _COMMANDS = (
     _Command(
         "run",
         "run a program with this package's consumer in it",
-        run.DESCRIPTION,
-        lambda options: run.run_program(options.words),
-        (("words", {"nargs": argparse.REMAINDER, "metavar": "PROGRAM", "help": "and its arguments; -m MODULE"}),),
+        run.RUN_DESCRIPTION,
+        lambda options: run.run_program(options.program),
+        (("program", {"nargs": argparse.REMAINDER, "metavar": "PROGRAM", "help": "and its arguments; -m MODULE"}),),
     ),
     _Command(
         "replay",
         "run a member's recording again, and show what it waited for",
-        _REPLAY,
+        REPLAY_DESCRIPTION,
         _replay,
         (
             _takes("file", "FILE", "a recording"),

@@ -59,7 +59,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
         ConsumerConfig.from_mapping(options.config).with_servers()
         consumer = Consumer(config, logger=_logger(options.verbosity, err))
     except (MembershipError, KafkaException, ValueError, TypeError) as error:
-        err.write(f"consumer-membership consume: {printable(_words(error))}\n")
+        err.write(f"consumer-membership consume: {printable(_message_of(error))}\n")
         return _MISUSED
     with _stop_signals(narration) as stop:
         printing = _Printing(consumer, options, narration, out, stop)
@@ -72,7 +72,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
             )
             code = printing.run()
         except (KafkaException, MembershipError) as error:
-            narration.tell(f"error: {_words(error)}")
+            narration.tell(f"error: {_message_of(error)}")
             code = _MISUSED if not narration.has_joined else _REFUSED
         finally:
             consumer.close()
@@ -195,7 +195,7 @@ def _logger(verbosity: int, err: TextIO) -> logging.Logger:
     return package.getChild("librdkafka")
 
 
-def _words(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """The error's text without the wrapping of confluent-kafka's exceptions."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
     text = getattr(cause, "str", None)

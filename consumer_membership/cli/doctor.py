@@ -64,7 +64,7 @@ def _paragraph(text: str, margin: str) -> list[str]:
 
 def findings_json(seen: Observation, findings: Sequence[GroupFinding]) -> str:
     """The findings as one JSON object, in their order."""
-    told = {
+    output = {
         "group_id": seen.last.group_id,
         "state": None if seen.group is None else seen.group.state,
         "seconds": round(seen.seconds, 3),
@@ -81,4 +81,4 @@ def findings_json(seen: Observation, findings: Sequence[GroupFinding]) -> str:
             for one in findings
         ],
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(output, indent=2)

@@ -196,7 +196,7 @@ def _partition_row(partition: PartitionProgress) -> Mapping[str, str]:
 def described_json(report: GroupReport, options: DescribeOptions) -> str:
     """The report as one JSON object; null for what is not known."""
     group, coordinator = report.group, report.coordinator
-    told: dict[str, object] = {
+    output: dict[str, object] = {
         "group_id": group.group_id,
         "protocol": group.protocol.value,
         "protocol_type": group.protocol_type,
@@ -207,11 +207,11 @@ def described_json(report: GroupReport, options: DescribeOptions) -> str:
         "coordinator": {"id": coordinator.node_id, "host": coordinator.host, "port": coordinator.port},
     }
     if options.shows_members:
-        told["members"] = [_member_record(member) for member in group.members]
+        output["members"] = [_member_record(member) for member in group.members]
     if options.shows_offsets:
-        told["lag"] = report.lag
-        told["partitions"] = [asdict(one) | {"note": one.note or None} for one in report.partitions]
-    return json.dumps(told, indent=2)
+        output["lag"] = report.lag
+        output["partitions"] = [asdict(one) | {"note": one.note or None} for one in report.partitions]
+    return json.dumps(output, indent=2)
 
 
 def _member_record(member: MemberDescription) -> dict[str, object]:
@@ -322,8 +322,8 @@ def removals_json(removals: Sequence[Removal], options: RemovalOptions) -> str:
         }
         for removal in removals
     ]
-    told = {"group_id": options.asking.group, "dry_run": options.is_dry_run, "results": results}
-    return json.dumps(told, indent=2)
+    output = {"group_id": options.asking.group, "dry_run": options.is_dry_run, "results": results}
+    return json.dumps(output, indent=2)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def listed_text(listing: GroupListing, options: ListOptions, *, cuts: bool = Fal
 
 def listed_json(listing: GroupListing, options: ListOptions) -> str:
     """The groups as one JSON object; null for what a broker is too old to say."""
-    told = {
+    output = {
         "groups": [
             {
                 "group_id": group.group_id,
@@ -107,7 +107,7 @@ def listed_json(listing: GroupListing, options: ListOptions) -> str:
         ],
         "untold": [{"broker": str(broker), "reason": why} for broker, why in listing.untold.items()],
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(output, indent=2)
 
 
 # ---- lag -------------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def duration(seconds: float | None) -> str:
 def lag_json(report: GroupReport, rates: Rates, *, watches: bool) -> str:
     """The lag as one JSON object, on one line where there will be more of them; null for what is not known."""
     rate = rates.of_all()
-    told: dict[str, object] = {
+    output: dict[str, object] = {
         "group_id": report.group.group_id,
         "state": report.group.state,
         "lag": report.lag,
@@ -233,7 +233,7 @@ def lag_json(report: GroupReport, rates: Rates, *, watches: bool) -> str:
         "drained_in_s": None if rate is None or report.lag is None else rate.drained_in_s(report.lag),
         "partitions": [_partition_record(one, rates) for one in report.partitions],
     }
-    return json.dumps(told, indent=None if watches else 2)
+    return json.dumps(output, indent=None if watches else 2)
 
 
 def _partition_record(one: PartitionProgress, rates: Rates) -> dict[str, object]:

@@ -20,7 +20,7 @@ from consumer_membership.recorder.recording import UNFIT, Recording, damage_of, 
 from consumer_membership.recorder.replay import Difference, Replay, ReplayedEvent
 from consumer_membership.recorder.values import RecordingError
 
-DESCRIPTION = """\
+REPLAY_DESCRIPTION = """\
 Runs the membership's state machine on a recording (consumer.dump(), or
 recorder.directory), compares everything that it orders with what was ordered
 then, and shows the member as it was: state, what it owned and was to own, what
@@ -112,14 +112,15 @@ def _comparison(run: Replay, recording: Recording) -> Iterator[str]:
 
 def _difference(difference: Difference, recording: Recording) -> Iterator[str]:
     yield f"difference at event {difference.number}, {_after(difference.at, recording)}: {difference.what}"
-    yield from (f"  then: {_words(one)}" for one in difference.recorded)
-    yield from (f"  now:  {_words(one)}" for one in difference.replayed)
+    yield from (f"  then: {_describe(one)}" for one in difference.recorded)
+    yield from (f"  now:  {_describe(one)}" for one in difference.replayed)
 
 
 def _step(one: ReplayedEvent, recording: Recording) -> Iterator[str]:
     entry = one.entry
-    yield f"{one.number:6} {_after(entry.at, recording):>12}  {one.view.state!s:13} {_words(entry.event)[:_STEP_WIDTH]}"
-    yield from (f"{'':35}-> {_words(effect)[:_STEP_WIDTH]}" for effect in one.effects)
+    event = _describe(entry.event)[:_STEP_WIDTH]
+    yield f"{one.number:6} {_after(entry.at, recording):>12}  {one.view.state!s:13} {event}"
+    yield from (f"{'':35}-> {_describe(effect)[:_STEP_WIDTH]}" for effect in one.effects)
     if entry.error is not None:
         yield f"{'':35}!! {entry.error}"
 
@@ -161,7 +162,7 @@ def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
     """All of it as one object; times are seconds after the first event, but for `written`."""
     recording, difference = run.recording, run.difference
     view = replayed[-1].view if replayed else run.member.view()
-    told: dict[str, object] = {
+    output: dict[str, object] = {
         "group_id": recording.settings.group_id,
         "instance_id": recording.settings.instance_id,
         "process": recording.process,
@@ -178,26 +179,26 @@ def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
             "number": difference.number,
             "at": difference.at - _begun(recording),
             "what": difference.what,
-            "recorded": [_words(one) for one in difference.recorded],
-            "replayed": [_words(one) for one in difference.replayed],
+            "recorded": [_describe(one) for one in difference.recorded],
+            "replayed": [_describe(one) for one in difference.replayed],
         },
         "member": _plain(view, _begun(recording)),
     }
     if options.explains:
-        told["explanation"] = _explanation(recording, replayed, view)
+        output["explanation"] = _explanation(recording, replayed, view)
     if options.is_stepwise:
-        told["steps"] = [
+        output["steps"] = [
             {
                 "number": one.number,
                 "at": one.entry.at - _begun(recording),
-                "event": _words(one.entry.event),
-                "effects": [_words(effect) for effect in one.effects],
+                "event": _describe(one.entry.event),
+                "effects": [_describe(effect) for effect in one.effects],
                 "state": one.view.state.name,
                 "waits_for": one.view.waits_for,
             }
             for one in replayed
         ]
-    return json.dumps(told, indent=2)
+    return json.dumps(output, indent=2)
 
 
 def _plain(view: MembershipView, begun: float) -> dict[str, object]:
@@ -250,7 +251,7 @@ def _clock(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
-def _words(value: object) -> str:
+def _describe(value: object) -> str:
     """A value of the core in few words: fields that say nothing are left out."""
     match value:
         case Enum():
@@ -259,13 +260,15 @@ def _words(value: object) -> str:
             return repr(value)
         case _ if is_dataclass(value) and not isinstance(value, type):
             said = ((one.name, getattr(value, one.name)) for one in fields(value))
-            inner = ", ".join(f"{name}={_words(one)}" for name, one in said if one is not None and one not in ("", ()))
+            inner = ", ".join(
+                f"{name}={_describe(one)}" for name, one in said if one is not None and one not in ("", ())
+            )
             return f"{type(value).__name__}({inner})"
         case tuple() if hasattr(value, "_fields"):
             return "-".join(map(str, value))
         case tuple() | list() | frozenset() | set():
-            return f"[{', '.join(sorted(map(_words, value)))}]"
+            return f"[{', '.join(sorted(map(_describe, value)))}]"
         case _ if hasattr(value, "items"):
-            return f"{{{', '.join(sorted(f'{_words(key)}: {_words(one)}' for key, one in value.items()))}}}"
+            return f"{{{', '.join(sorted(f'{_describe(key)}: {_describe(one)}' for key, one in value.items()))}}}"
         case _:
             return str(value)

@@ -15,7 +15,7 @@ from typing import NoReturn
 #: Where the `sitecustomize` is that Python imports at its start.
 _STARTUP = Path(__file__).parent / "startup"
 
-DESCRIPTION = """\
+RUN_DESCRIPTION = """\
 Runs a program in which confluent_kafka.Consumer is this package's, from the
 first import on: the program itself, and the Python processes that it starts.
 Arguments of the program follow it; what Python is started with -I, -E or -S
@@ -29,7 +29,7 @@ examples:
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
-def run_program(words: Sequence[str]) -> NoReturn:
+def run_program(program: Sequence[str]) -> NoReturn:
     """Become the program that these arguments name.
 
     Raises:
@@ -37,9 +37,9 @@ def run_program(words: Sequence[str]) -> NoReturn:
     """
     form = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--] PROGRAM [ARGUMENT ...]\n       %(prog)s -m MODULE [ARGUMENT ...]"
-    parser = argparse.ArgumentParser("consumer-membership run", usage, DESCRIPTION, formatter_class=form)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    given = list(words)
+    parser = argparse.ArgumentParser("consumer-membership run", usage, RUN_DESCRIPTION, formatter_class=form)
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = list(program)
     if given[:1] in (["-h"], ["--help"]):
         parser.parse_args(given)
     is_module = given[:1] == ["-m"]

@@ -22,7 +22,7 @@ from consumer_membership.recorder.values import RecordingError
 from consumer_membership.text import printable
 
 #: How long the past is read without a word, and between two.
-SILENCE_S = 2.0
+REPORT_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +50,23 @@ def draw_timeline(
     """Write the page; the exit code, 1 if the group was not seen at all. Ctrl-C writes what was seen until then."""
     pause = threading.Event().wait if wait is None else wait
 
-    def tell(words: str) -> None:
-        err.write(f"consumer-membership timeline: {printable(words)}\n")
+    def report(message: str) -> None:
+        err.write(f"consumer-membership timeline: {printable(message)}\n")
 
     def ask() -> tuple[Iterable[str], int]:
         _check_output(options.output)
         accounts = [_account(path, options.asking.group) for path in options.recordings]
         admin = options.asking.admin()
-        timeline = _begun(options, admin, tell, clock)
+        timeline = _begun(options, admin, report, clock)
         for account in accounts:
             timeline.add_account(account)
-        looks = _watched(timeline, admin, options, tell, pause, clock)
+        looks = _watched(timeline, admin, options, report, pause, clock)
         if not looks:
             return [], REFUSED
         try:
             options.output.write_text(timeline.page(), encoding="utf-8")
         except OSError as error:
-            tell(f"{options.output}: {error.strerror}")
+            report(f"{options.output}: {error.strerror}")
             return [], REFUSED
         code = DONE if timeline.has_seen_group else REFUSED
         return [f"{options.output}: {looks} looks, {len(timeline.events)} changes"], code
@@ -78,7 +78,7 @@ def _watched(
     timeline: Timeline,
     admin: GroupAdmin,
     options: TimelineOptions,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     pause: Callable[[float], object],
     clock: Callable[[], float],
 ) -> int:
@@ -87,7 +87,7 @@ def _watched(
     Raises:
         MembershipError: the first look was not.
     """
-    looks, told, deadline = 0, 0, clock() + options.seconds
+    looks, reported, deadline = 0, 0, clock() + options.seconds
     try:
         while True:
             begun = clock()
@@ -95,24 +95,24 @@ def _watched(
                 timeline.add(admin.survey(options.asking.group, in_depth=False))
                 looks += 1
                 # At once: a name that is wrong is nothing to wait ten minutes for.
-                for note in timeline.notes[told:]:
-                    tell(note)
-                told = len(timeline.notes)
+                for note in timeline.notes[reported:]:
+                    report(note)
+                reported = len(timeline.notes)
             except MembershipError as error:
                 if not looks:
                     raise
                 # A cluster that is away for a while is what one wants to see.
-                tell(str(error))
+                report(str(error))
             if clock() + options.interval_s > deadline:
                 break
             pause(max(0.0, begun + options.interval_s - clock()))
     except KeyboardInterrupt:
-        tell("ended early")
+        report("ended early")
     return looks
 
 
 def _begun(
-    options: TimelineOptions, admin: GroupAdmin, tell: Callable[[str], None], clock: Callable[[], float]
+    options: TimelineOptions, admin: GroupAdmin, report: Callable[[str], None], clock: Callable[[], float]
 ) -> Timeline:
     """A timeline that has what was, as far as it may be read."""
     group, shown_s = options.asking.group, options.seconds + options.last_s
@@ -122,26 +122,26 @@ def _begun(
     timeline = Timeline(group, shown_s, began=since)
     # No more than a column of the page shows.
     grain_s = options.last_s / LAG_COLUMNS
-    history = admin.history(group, since, grain_s=grain_s, on_progress=ReadingTeller(tell, clock))
+    history = admin.history(group, since, grain_s=grain_s, on_progress=ReadingReporter(report, clock))
     timeline.notes += history.notes
     for survey in surveys_of(history, grain_s):
         timeline.add(survey, is_exact=True)
     return timeline
 
 
-class ReadingTeller:
+class ReadingReporter:
     """Tells how far the reading of the past is, where it takes longer than one would wait without a word."""
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._report = report
         self._clock = clock
-        self._told_at = clock()
+        self._reported_at = clock()
 
     def __call__(self, progress: ReadingProgress) -> None:
         """A part more was read."""
-        if self._clock() - self._told_at >= SILENCE_S:
-            self._told_at = self._clock()
-            self._tell(
+        if self._clock() - self._reported_at >= REPORT_INTERVAL_S:
+            self._reported_at = self._clock()
+            self._report(
                 f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of {progress.most:,} offsets, at "
                 "most; Ctrl-C ends it without a page"
             )

@@ -227,6 +227,6 @@ def _partitions(rows: list[PartitionProgress], rates: Rates, width: int) -> Rend
             "drained": "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
             "still": duration(still_s) if still_s else "",
         }
-        told = [cells[name] for name in shown] + ([owner] if width >= _NARROW else [])
-        table.add_row(_Tail(f"{one.topic}[{one.partition}]"), *told)
+        row = [cells[name] for name in shown] + ([owner] if width >= _NARROW else [])
+        table.add_row(_Tail(f"{one.topic}[{one.partition}]"), *row)
     return table

@@ -62,7 +62,7 @@ class Ended:
     """A member's process is over, and nothing of what it wrote is left to read."""
 
     exit_code: int
-    last_words: str
+    last_output: str
 
 
 class Members:
@@ -124,7 +124,7 @@ class Members:
         return member, report
 
     def _hear(self, member: MemberProcess, process: subprocess.Popen[str]) -> None:
-        last_words: deque[str] = deque(maxlen=_TAIL_LINES)
+        last_output: deque[str] = deque(maxlen=_TAIL_LINES)
         with process:
             for line in process.stdout or ():
                 try:
@@ -132,8 +132,8 @@ class Members:
                 except ValueError:
                     # It is of stderr. Or a killed process left half a line behind; what it would have said was not
                     # committed yet.
-                    last_words.append(line)
-        self._heard.put((member, Ended(exit_code=process.returncode, last_words="".join(last_words).strip())))
+                    last_output.append(line)
+        self._heard.put((member, Ended(exit_code=process.returncode, last_output="".join(last_output).strip())))
 
     def _end_all(self, patience_s: float) -> None:
         """End all processes, in good order if they do not take long, and hear them out."""

@@ -267,8 +267,8 @@ class Demonstration:
                 self._screen.tell(report.at - self._began, f"{member.name}  {report.text}")
             case Ended():
                 if report.exit_code != 0 and not member.is_killed:
-                    words = f"{member.name} ended by itself, exit code {report.exit_code}\n{report.last_words}"
-                    raise DemoError(words)
+                    message = f"{member.name} ended by itself, exit code {report.exit_code}\n{report.last_output}"
+                    raise DemoError(message)
             case Standing():
                 pass  # the member has it
             case _:

@@ -109,8 +109,8 @@ def member_line(member: MemberProcess) -> str:
     epoch = standing.epoch if standing.epoch is not None else "-"
     owns = " ".join(map(str, member.owned)) or "nothing"
     waits = f" (waits for {standing.waits_for})" if standing.waits_for else ""
-    words = f"epoch {epoch:<3} owns {owns}, handled {member.handled:,} lag {member.lag:,}"
-    return f"{member.name:<9} {standing.state:<13} {words}{waits}"
+    text = f"epoch {epoch:<3} owns {owns}, handled {member.handled:,} lag {member.lag:,}"
+    return f"{member.name:<9} {standing.state:<13} {text}{waits}"
 
 
 def stream_line(snapshot: GroupSnapshot) -> str:
@@ -130,7 +130,7 @@ def result_lines(result: CheckResult) -> list[str]:
         ("committed offsets, all partitions", result.committed),
         ("end offsets, all partitions", result.end),
     )
-    lines = [f"  {words:<54} {count:>10,}" for words, count in rows]
+    lines = [f"  {text:<54} {count:>10,}" for text, count in rows]
     if result.holds:
         return [*lines, "CHECK PASSED: every record was seen, and committed offsets = end offsets"]
     return [*lines, "CHECK FAILED:", *(f"  {finding}" for finding in result.findings)]

@@ -100,8 +100,8 @@ class Moment(NamedTuple):
     timestamp: float
 
 
-class _Told(NamedTuple):
-    """What is to be told, before it is known of whom and when."""
+class _EventDraft(NamedTuple):
+    """What changed; `_made` adds of which member and when."""
 
     kind: LifecycleKind
     cause: str
@@ -141,8 +141,8 @@ class Lifecycle:
             self._epoch = view.member_epoch
         self._member_id = view.member_id or self._member_id
         if view.member_epoch > JOIN_EPOCH >= before.member_epoch:
-            words = f"the group let the member in at epoch {view.member_epoch} ({view.protocol.value} protocol)"
-            events += self._made([_Told(_K.JOINED, words)], moment)
+            cause = f"the group let the member in at epoch {view.member_epoch} ({view.protocol.value} protocol)"
+            events += self._made([_EventDraft(_K.JOINED, cause)], moment)
         if view.owned is not before.owned:
             events += self._made(self._holdings(effects, view), moment)
         return tuple(events)
@@ -151,20 +151,20 @@ class Lifecycle:
         """Somebody looked at the partitions, and found this."""
         if self._is_closed:
             return ()
-        told = [*self._silence(moment.at), *self._rebalance(health), *self._progress(progress)]
-        return tuple(self._made(told, moment))
+        drafts = [*self._silence(moment.at), *self._rebalance(health), *self._progress(progress)]
+        return tuple(self._made(drafts, moment))
 
     def closed(self, moment: Moment) -> tuple[LifecycleEvent, ...]:
         """The consumer is closed: nothing is told any more."""
         if self._is_closed:
             return ()
         self._is_closed = True
-        return tuple(self._made([_Told(_K.CLOSED, "the application closed the consumer")], moment))
+        return tuple(self._made([_EventDraft(_K.CLOSED, "the application closed the consumer")], moment))
 
     # ---- what is told of it ----
 
-    def _made(self, told: Iterable[_Told], moment: Moment) -> Iterator[LifecycleEvent]:
-        for one in told:
+    def _made(self, drafts: Iterable[_EventDraft], moment: Moment) -> Iterator[LifecycleEvent]:
+        for one in drafts:
             yield LifecycleEvent(
                 kind=one.kind,
                 at=moment.at,
@@ -177,27 +177,27 @@ class Lifecycle:
                 cause=one.cause,
             )
 
-    def _changes(self, effects: Iterable[GroupEffect], view: MembershipView) -> Iterator[_Told]:
+    def _changes(self, effects: Iterable[GroupEffect], view: MembershipView) -> Iterator[_EventDraft]:
         """What the member's states say, in their order."""
         for effect in effects:
             match effect:
                 case InstanceReleased():
-                    words = f"released member {effect.holder}, which held group.instance.id '{effect.instance_id}'"
-                    yield _Told(_K.TAKEOVER, words)
+                    cause = f"released member {effect.holder}, which held group.instance.id '{effect.instance_id}'"
+                    yield _EventDraft(_K.TAKEOVER, cause)
                 case StateChanged(new=_S.FENCED):
-                    yield _Told(_K.FENCED, effect.reason)
+                    yield _EventDraft(_K.FENCED, effect.reason)
                 case StateChanged(new=_S.FATAL):
                     if view.last_error is not None and view.last_error.code == FENCED_INSTANCE_CODE:
-                        yield _Told(_K.FENCED, effect.reason)
-                    yield _Told(_K.FATAL, effect.reason)
+                        yield _EventDraft(_K.FENCED, effect.reason)
+                    yield _EventDraft(_K.FATAL, effect.reason)
                 case StateChanged(new=_S.STALE):
-                    yield _Told(_K.LEFT, effect.reason)
+                    yield _EventDraft(_K.LEFT, effect.reason)
                 case StateChanged(new=_S.UNSUBSCRIBED) if effect.old in _IN_GROUP:
-                    yield _Told(_K.LEFT, effect.reason)
+                    yield _EventDraft(_K.LEFT, effect.reason)
                 case _:
                     pass
 
-    def _heartbeats(self, before: MembershipView, view: MembershipView, now: Instant) -> Iterator[_Told]:
+    def _heartbeats(self, before: MembershipView, view: MembershipView, now: Instant) -> Iterator[_EventDraft]:
         """The end of a silence; of one that nobody saw, because this process stood still, its beginning, too."""
         heard_at = before.last_heartbeat_at
         is_fenced = view.state is _S.FENCED and before.state is not _S.FENCED
@@ -207,11 +207,11 @@ class Lifecycle:
                 yield _silence(before, now - heard_at)
             if self._is_silent:
                 self._is_silent = False
-                yield _Told(_K.HEARTBEATS_RESUMED, f"the coordinator answers again, after {now - heard_at:.1f} s")
+                yield _EventDraft(_K.HEARTBEATS_RESUMED, f"the coordinator answers again, after {now - heard_at:.1f} s")
         elif view.state not in _IN_GROUP:
             self._is_silent = False
 
-    def _holdings(self, effects: Collection[GroupEffect], view: MembershipView) -> Iterator[_Told]:
+    def _holdings(self, effects: Collection[GroupEffect], view: MembershipView) -> Iterator[_EventDraft]:
         """What the member gave up, lost, and took."""
         gone = self._held - view.owned.keys()
         # What was on its way when the application left counts as owned until the leave, and was never told.
@@ -219,27 +219,31 @@ class Lifecycle:
         self._held = self._held - gone | come
         if gone:
             is_loss = view.state in _LOSING or any(isinstance(effect, LosePartitions) for effect in effects)
-            yield _Told(_K.LOST, _why_lost(view), gone) if is_loss else _Told(_K.REVOKED, _why_revoked(view), gone)
+            yield (
+                _EventDraft(_K.LOST, _why_lost(view), gone)
+                if is_loss
+                else _EventDraft(_K.REVOKED, _why_revoked(view), gone)
+            )
         if come:
-            yield _Told(_K.ASSIGNED, f"the group assigned them at epoch {view.member_epoch}", come)
+            yield _EventDraft(_K.ASSIGNED, f"the group assigned them at epoch {view.member_epoch}", come)
 
-    def _silence(self, now: Instant) -> Iterator[_Told]:
+    def _silence(self, now: Instant) -> Iterator[_EventDraft]:
         heard_at = self._view.last_heartbeat_at
         if not self._is_silent and heard_at is not None and is_silent(now, self._view):
             self._is_silent = True
             yield _silence(self._view, now - heard_at)
 
-    def _rebalance(self, health: Health) -> Iterator[_Told]:
+    def _rebalance(self, health: Health) -> Iterator[_EventDraft]:
         """One that is beyond its time, and its end."""
         if health.verdict is HealthVerdict.STUCK and self._view.state in _BEYOND_ITS_TIME:
             if self._stuck_rebalance is None:
                 self._stuck_rebalance = health.why
-                yield _Told(_K.STUCK, health.why)
+                yield _EventDraft(_K.STUCK, health.why)
         elif self._stuck_rebalance is not None:
             self._stuck_rebalance = None
-            yield _Told(_K.RECOVERED, f"the rebalance is over: the member is {self._view.state}")
+            yield _EventDraft(_K.RECOVERED, f"the rebalance is over: the member is {self._view.state}")
 
-    def _progress(self, progress: AssignmentProgress) -> Iterator[_Told]:
+    def _progress(self, progress: AssignmentProgress) -> Iterator[_EventDraft]:
         """The partitions that stand since the last look, and those that do not stand any more, by cause."""
         stuck: dict[str, list[TopicPartition]] = {}
         recovered: dict[str, list[TopicPartition]] = {}
@@ -263,14 +267,14 @@ class Lifecycle:
                 del self._stuck[partition]
                 recovered.setdefault("it is known where it ends, and nothing is behind", []).append(partition)
             # One that still stands, of an application that does not poll, has not recovered.
-        yield from (_Told(_K.RECOVERED, cause, partitions) for cause, partitions in recovered.items())
-        yield from (_Told(_K.STUCK, cause, partitions) for cause, partitions in stuck.items())
+        yield from (_EventDraft(_K.RECOVERED, cause, partitions) for cause, partitions in recovered.items())
+        yield from (_EventDraft(_K.STUCK, cause, partitions) for cause, partitions in stuck.items())
 
 
-def _silence(view: MembershipView, for_s: float) -> _Told:
+def _silence(view: MembershipView, for_s: float) -> _EventDraft:
     whose = f"the coordinator, {view.coordinator}" if view.coordinator is not None else "a coordinator"
     cause = f" ({view.present_error})" if view.coordinator is None and view.present_error is not None else ""
-    return _Told(_K.HEARTBEAT_SILENCE, f"no heartbeat was answered by {whose}, for {for_s:.1f} s{cause}")
+    return _EventDraft(_K.HEARTBEAT_SILENCE, f"no heartbeat was answered by {whose}, for {for_s:.1f} s{cause}")
 
 
 def _why_lost(view: MembershipView) -> str:

@@ -166,7 +166,7 @@ def _known(number: int | None) -> str:
 
 def _line(text: str, indent: str = "") -> str:
     """In one line that any terminal may be shown: words of brokers and names of groups may have what ends lines."""
-    words = " ".join(text.split())
+    line = " ".join(text.split())
     return indent + "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in speakable(words)
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in speakable(line)
     )

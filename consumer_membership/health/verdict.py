@@ -233,8 +233,8 @@ def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Fou
     since = subscribed_at if left_at is None else max(subscribed_at, left_at)
     silent_since = since if of.polled_at is None else max(since, of.polled_at)
     if now - silent_since < POLL_SHARE * of.max_poll_interval_s:
-        words = of.view.waits_for or "the application's next poll, to join"
-        return _V.STARTING, since, f"waits for {words}", None, False
+        waited_for = of.view.waits_for or "the application's next poll, to join"
+        return _V.STARTING, since, f"waits for {waited_for}", None, False
     why = "the application has subscribed and not polled since; the member joins with the next poll"
     return _V.NOT_POLLED, silent_since, why, None, False
 

@@ -30,7 +30,7 @@ from consumer_membership.admin.group_log import (
     TargetEpochRecorded,
     TargetRecorded,
 )
-from consumer_membership.observe.words import NO_GROUP
+from consumer_membership.observe.labels import NO_GROUP
 from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicPartition
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from consumer_membership.membership.effects import PausePartitions, StateChanged
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.observe.words import partitions_named
+from consumer_membership.observe.labels import partitions_named
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Replay, ReplayedEvent
 from consumer_membership.types import TopicPartition
@@ -23,7 +23,7 @@ _S = MemberState
 #: The states that are the cause of what follows; the others only lead on.
 _CAUSES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.FATAL, _S.UNSUBSCRIBING})
 #: Those that are told by themselves, too.
-_TOLD = frozenset({_S.FENCED, _S.STALE, _S.FATAL, _S.JOINING, _S.UNSUBSCRIBING})
+_REPORTED = frozenset({_S.FENCED, _S.STALE, _S.FATAL, _S.JOINING, _S.UNSUBSCRIBING})
 _ENDS = frozenset({_S.FENCED, _S.STALE, _S.FATAL})
 
 
@@ -77,7 +77,7 @@ def account_of(path: Path) -> MemberAccount:
         RecordingError: it is no recording, or one that this version of the package cannot read.
     """
     recording = read(path)
-    return _Account(recording).told(path.name)
+    return _Account(recording).member_account(path.name)
 
 
 class _Account:
@@ -97,7 +97,7 @@ class _Account:
         self._facts: list[RecordedFact] = []
         self._member_ids: set[str] = set()
 
-    def told(self, file: str) -> MemberAccount:
+    def member_account(self, file: str) -> MemberAccount:
         run = Replay(self._recording)
         self._see(run.member.view(), self._begin)
         at = self._begin
@@ -134,8 +134,8 @@ class _Account:
                 case StateChanged(new=new, reason=reason):
                     if new in _CAUSES:
                         self._cause = reason
-                    if new in _TOLD:
-                        self._tell(at, f"{new}: {reason}")
+                    if new in _REPORTED:
+                        self._add_fact(at, f"{new}: {reason}")
                 case PausePartitions(partitions=partitions):
                     stopped = self._owned.keys() if partitions is None else partitions
                     # What an earlier order stopped and this one does not name is handed out again.
@@ -164,7 +164,7 @@ class _Account:
             self._runs.append(OwnedRun(partition=one, member_id=member_id, begin=begin, end=at))
         stood_s = self._stood([(one, self._paused.pop(one, at)) for one in given_up], at)
         act = "lost" if view.state in _ENDS else "gave up"
-        self._tell(
+        self._add_fact(
             at, f"{act} {partitions_named(given_up)}{_after(stood_s, ' after they had stood still for')}", self._cause
         )
 
@@ -173,8 +173,8 @@ class _Account:
         for one in taken:
             self._owned[one] = (view.member_id, at)
         waited_s = self._stood([(one, self._wanted.pop(one, at)) for one in taken], at)
-        words = f"has {partitions_named(taken)} in epoch {view.member_epoch}{_after(waited_s, ', told of them')}"
-        self._tell(at, words + (" before" if waited_s else ""), self._cause or "as its recording begins")
+        text = f"has {partitions_named(taken)} in epoch {view.member_epoch}{_after(waited_s, ', told of them')}"
+        self._add_fact(at, text + (" before" if waited_s else ""), self._cause or "as its recording begins")
 
     def _stood(self, since: Iterable[tuple[TopicPartition, float]], at: float) -> float:
         longest = 0.0
@@ -184,14 +184,14 @@ class _Account:
                 longest = max(longest, at - begin)
         return longest
 
-    def _tell(self, at: float, words: str, cause: str = "") -> None:
+    def _add_fact(self, at: float, text: str, cause: str = "") -> None:
         because = f": {cause}" if cause else ""
         who = f"{self._name} ({self._member_id[:8]})" if self._member_id else self._name
-        self._facts.append(RecordedFact(at=at, text=f"{who} {words}{because}"))
+        self._facts.append(RecordedFact(at=at, text=f"{who} {text}{because}"))
 
 
-def _after(seconds: float, words: str) -> str:
-    return f"{words} {seconds:.3f} s" if seconds > 0 else ""
+def _after(seconds: float, text: str) -> str:
+    return f"{text} {seconds:.3f} s" if seconds > 0 else ""
 
 
 def between(runs: Iterable[OwnedRun]) -> Iterator[tuple[OwnedRun, OwnedRun]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from consumer_membership.admin import OpenTransaction, Subject
 from consumer_membership.observe.findings import Cause, GroupFinding, Urgency
+from consumer_membership.observe.labels import clock, partition_name, partitions_named
 from consumer_membership.observe.observation import Observation
-from consumer_membership.observe.words import clock, partition_name, partitions_named
 from consumer_membership.types import TopicPartition
 
 _FORBIDDEN = "_AUTHORIZATION_FAILED"
@@ -23,36 +23,40 @@ def missing_group(seen: Observation) -> Iterator[GroupFinding]:
         return
     name = seen.last.group_id
     nowhere = "check group.id and bootstrap.servers of the members; `consumer-membership list` shows what there is"
-    told = (f"the broker said: {refused}",)
+    broker_error = (f"the broker said: {refused}",)
     if refused.name == "GROUP_AUTHORIZATION_FAILED":
-        words = "this client may not describe the group, so nothing can be said about it"
+        explanation = "this client may not describe the group, so nothing can be said about it"
         remedy = f"allow the ACL operation DESCRIBE on group {name}, and on the topics that it reads"
-        yield _critical(Cause.GROUP_FORBIDDEN, name, words, told, remedy)
+        yield _critical(Cause.GROUP_FORBIDDEN, name, explanation, broker_error, remedy)
     elif refused.name.endswith(_FORBIDDEN):
-        words = "this client may not describe a topic that the group's members subscribe to"
+        explanation = "this client may not describe a topic that the group's members subscribe to"
         remedy = "allow the ACL operation DESCRIBE on the topics of the group"
-        yield _critical(Cause.TOPIC_FORBIDDEN, name, words, told, remedy)
+        yield _critical(Cause.TOPIC_FORBIDDEN, name, explanation, broker_error, remedy)
     elif refused.name == _NOT_FOUND and "is not a" in refused.message:
-        words = "it is a share group or a streams group, of which this knows nothing"
-        yield _critical(Cause.OTHER_KIND, name, words, told, "use kafka-share-groups.sh or kafka-streams-groups.sh")
+        explanation = "it is a share group or a streams group, of which this knows nothing"
+        yield _critical(
+            Cause.OTHER_KIND, name, explanation, broker_error, "use kafka-share-groups.sh or kafka-streams-groups.sh"
+        )
     elif refused.name == _NOT_FOUND:
-        words = "the cluster has no such group: nobody has joined it or committed for it, or its offsets have expired"
+        explanation = (
+            "the cluster has no such group: nobody has joined it or committed for it, or its offsets have expired"
+        )
         kept = seen.last.broker_settings.get("offsets.retention.minutes")
-        evidence = (*told, *((f"an empty group's offsets are kept for {kept} minutes",) if kept else ()))
+        evidence = (*broker_error, *((f"an empty group's offsets are kept for {kept} minutes",) if kept else ()))
         yield _critical(
             Cause.NO_SUCH_GROUP,
             name,
-            words,
+            explanation,
             evidence,
             nowhere,
         )
     else:
-        words = "the group's coordinator does not answer, or is not ready: no member can join, beat or commit"
+        explanation = "the group's coordinator does not answer, or is not ready: no member can join, beat or commit"
         remedy = (
             "see that the brokers are up, and that every partition of __consumer_offsets has a leader; a coordinator "
             "that loads a large one takes minutes"
         )
-        yield _critical(Cause.COORDINATOR_UNAVAILABLE, name, words, told, remedy)
+        yield _critical(Cause.COORDINATOR_UNAVAILABLE, name, explanation, broker_error, remedy)
 
 
 def untold(seen: Observation) -> Iterator[GroupFinding]:
@@ -60,12 +64,12 @@ def untold(seen: Observation) -> Iterator[GroupFinding]:
     for subject, error in seen.last.refusals.items():
         if subject in (Subject.COORDINATOR, Subject.GROUP):
             continue
-        words = f"{subject.value} could not be asked for, so what would be seen by them is not"
+        explanation = f"{subject.value} could not be asked for, so what would be seen by them is not"
         yield GroupFinding(
             urgency=Urgency.WARNING if subject is Subject.COMMITTED else Urgency.NOTE,
             cause=Cause.UNTOLD,
             subject=subject.value,
-            explanation=words,
+            explanation=explanation,
             evidence=(str(error),),
             remedy="allow DESCRIBE on the group and its topics, and DESCRIBE_CONFIGS on the cluster and the group",
         )
@@ -77,32 +81,32 @@ def topics(seen: Observation) -> Iterator[GroupFinding]:
     for name, topic in seen.last.topics.items():
         if topic.error is None:
             continue
-        told = (str(topic.error),)
+        broker_error = (str(topic.error),)
         if topic.error.name.endswith(_FORBIDDEN):
-            words = (
+            explanation = (
                 "this client may not describe the topic; where the members may not either, they are assigned none of it"
             )
             remedy = f"allow READ and DESCRIBE on topic {name} to the members, and DESCRIBE to this client"
-            yield _critical(Cause.TOPIC_FORBIDDEN, name, words, told, remedy)
+            yield _critical(Cause.TOPIC_FORBIDDEN, name, explanation, broker_error, remedy)
         elif topic.error.name == _NO_TOPIC and name in subscribed:
-            words = "members subscribe to a topic that does not exist: nothing comes of it, and nobody says so"
+            explanation = "members subscribe to a topic that does not exist: nothing comes of it, and nobody says so"
             remedy = "create it, or correct its name in the members' subscription"
-            yield _critical(Cause.TOPIC_MISSING, name, words, told, remedy)
+            yield _critical(Cause.TOPIC_MISSING, name, explanation, broker_error, remedy)
         elif topic.error.name == _NO_TOPIC:
-            words = "the group has offsets of a topic that does not exist any more; they do no harm"
+            explanation = "the group has offsets of a topic that does not exist any more; they do no harm"
             yield GroupFinding(
                 urgency=Urgency.NOTE,
                 cause=Cause.TOPIC_DELETED,
                 subject=name,
-                explanation=words,
-                evidence=told,
+                explanation=explanation,
+                evidence=broker_error,
                 remedy=f"kafka-consumer-groups.sh --delete-offsets --topic {name} removes them",
             )
     for member in seen.members:
         if member.pattern and not member.assignment and not member.target and not member.topics:
-            words = f"the pattern {member.pattern!r} has brought the member no partition: no topic may match it"
+            explanation = f"the pattern {member.pattern!r} has brought the member no partition: no topic may match it"
             remedy = "correct the pattern; where it is RE2/J's, the whole name has to match"
-            yield _critical(Cause.PATTERN_WITHOUT_TOPIC, member.pattern, words, (), remedy)
+            yield _critical(Cause.PATTERN_WITHOUT_TOPIC, member.pattern, explanation, (), remedy)
 
 
 def leaders(seen: Observation) -> Iterator[GroupFinding]:
@@ -114,9 +118,9 @@ def leaders(seen: Observation) -> Iterator[GroupFinding]:
         if leader is None
     ]
     if offline:
-        words = "no broker leads these partitions: nobody can read them or write to them"
+        explanation = "no broker leads these partitions: nobody can read them or write to them"
         remedy = "bring a broker back that has a copy (kafka-topics.sh --describe shows which have one)"
-        yield _critical(Cause.PARTITION_OFFLINE, partitions_named(offline), words, (), remedy)
+        yield _critical(Cause.PARTITION_OFFLINE, partitions_named(offline), explanation, (), remedy)
 
 
 def ranges(seen: Observation) -> Iterator[GroupFinding]:
@@ -126,21 +130,21 @@ def ranges(seen: Observation) -> Iterator[GroupFinding]:
         if committed is None:
             continue
         if offsets.end is not None and committed > offsets.end:
-            words = (
+            explanation = (
                 "the committed offset lies beyond the end: the topic was made anew or truncated. The group reads "
                 "nothing until its reader notices and resets, and then from where auto.offset.reset says"
             )
             evidence = (f"committed {committed:,}, end {offsets.end:,}",)
             remedy = "stop the members and set the offset (kafka-consumer-groups.sh --reset-offsets)"
-            yield _critical(Cause.OFFSET_BEYOND_END, partition_name(partition), words, evidence, remedy)
+            yield _critical(Cause.OFFSET_BEYOND_END, partition_name(partition), explanation, evidence, remedy)
         elif offsets.start is not None and committed < offsets.start and committed < (offsets.end or 0):
-            words = (
+            explanation = (
                 "what the group has still to read is not all there any more: retention took records before they were "
                 "read. Its reader resets as auto.offset.reset says: with `latest` it skips all that is left"
             )
             evidence = (f"committed {committed:,}, start {offsets.start:,}",)
             remedy = "keep records for longer than the group may be behind; decide where it goes on (--reset-offsets)"
-            yield _critical(Cause.OFFSET_BEFORE_START, partition_name(partition), words, evidence, remedy)
+            yield _critical(Cause.OFFSET_BEFORE_START, partition_name(partition), explanation, evidence, remedy)
 
 
 def transactions(seen: Observation) -> Iterator[GroupFinding]:
@@ -155,7 +159,7 @@ def transactions(seen: Observation) -> Iterator[GroupFinding]:
         committed = seen.position(one.partition).committed
         is_waited_for = committed is not None and committed >= offsets.stable
         held = (offsets.end or 0) - offsets.stable
-        words = (
+        explanation = (
             f"a transaction that is still open holds back readers of committed records (isolation.level="
             f"read_committed): they get none of the {held:,} records from offset {offsets.stable:,} on"
         )
@@ -163,7 +167,7 @@ def transactions(seen: Observation) -> Iterator[GroupFinding]:
             urgency=Urgency.CRITICAL if is_waited_for else Urgency.WARNING,
             cause=Cause.OPEN_TRANSACTION,
             subject=partition_name(one.partition),
-            explanation=words,
+            explanation=explanation,
             evidence=tuple(_evidence(one, committed)),
             remedy=_ending(one, seen.last.at),
         )
@@ -256,9 +260,14 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
         )
 
 
-def _critical(cause: Cause, subject: str, words: str, evidence: tuple[str, ...], remedy: str) -> GroupFinding:
+def _critical(cause: Cause, subject: str, explanation: str, evidence: tuple[str, ...], remedy: str) -> GroupFinding:
     return GroupFinding(
-        urgency=Urgency.CRITICAL, cause=cause, subject=subject, explanation=words, evidence=evidence, remedy=remedy
+        urgency=Urgency.CRITICAL,
+        cause=cause,
+        subject=subject,
+        explanation=explanation,
+        evidence=evidence,
+        remedy=remedy,
     )
 
 

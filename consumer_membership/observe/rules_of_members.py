@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from consumer_membership.admin import GroupDescription, MemberDescription
 from consumer_membership.observe.findings import Cause, GroupFinding, Urgency
+from consumer_membership.observe.labels import clock, member_name, partition_name, partitions_named, several
 from consumer_membership.observe.observation import Observation
-from consumer_membership.observe.words import clock, member_name, partition_name, partitions_named, several
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 _SESSION = "consumer.session.timeout.ms"
@@ -229,7 +229,7 @@ def _stuck(seen: Observation, group: GroupDescription) -> GroupFinding:
     holding = [member for member in late if member.assignment - (member.target or frozenset())]
     meant = holding or late
     if group.protocol is GroupProtocol.CONSUMER:
-        words = (
+        explanation = (
             "a rebalance has not moved while it was watched: it waits for a member to give up partitions, which that "
             "does in poll() only"
             if holding
@@ -245,11 +245,11 @@ def _stuck(seen: Observation, group: GroupDescription) -> GroupFinding:
             "(max.poll.interval.ms) is over"
         )
     elif group.state == "CompletingRebalance":
-        words = "all have joined, and the leader has not said who gets what: its assignor hangs, or it is gone"
+        explanation = "all have joined, and the leader has not said who gets what: its assignor hangs, or it is gone"
         evidence = (f"state {group.state} in {len(seen.groups)} looks",)
         remedy = "see what the leader does; the others wait for it until its session ends"
     else:
-        words = (
+        explanation = (
             "the coordinator waits for members to join again, which they do in poll() only: one of them has not polled"
         )
         evidence = (f"state {group.state} in {len(seen.groups)} looks, {len(group.members)} members",)
@@ -258,7 +258,7 @@ def _stuck(seen: Observation, group: GroupDescription) -> GroupFinding:
         urgency=Urgency.CRITICAL,
         cause=Cause.STUCK_REBALANCE,
         subject=several(map(member_name, meant)) or group.group_id,
-        explanation=words,
+        explanation=explanation,
         evidence=evidence,
         remedy=remedy,
     )
@@ -304,13 +304,13 @@ def _still_member(
     member: MemberDescription, still: set[TopicPartition], behind: int, evidence: tuple[str, ...], *, never: bool
 ) -> GroupFinding:
     if never:
-        words = f"it has {len(still)} partitions with {behind:,} records to read, and has never committed in them"
+        explanation = f"it has {len(still)} partitions with {behind:,} records to read, and has never committed in them"
         remedy = (
             "see that it commits (enable.auto.commit, or commit() by hand), and that its program calls poll(); "
             "whoever takes over begins where auto.offset.reset says"
         )
     else:
-        words = (
+        explanation = (
             f"it has {len(still)} partitions, and committed nothing in them while it was watched, with {behind:,} "
             "records to read; it is in session, so its process lives"
         )
@@ -322,7 +322,7 @@ def _still_member(
         urgency=Urgency.CRITICAL,
         cause=Cause.NEVER_COMMITTED if never else Cause.MEMBER_STANDS,
         subject=member_name(member),
-        explanation=words,
+        explanation=explanation,
         evidence=evidence,
         remedy=remedy,
     )

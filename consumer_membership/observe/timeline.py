@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription, Subject
+from consumer_membership.observe.labels import NO_GROUP, partitions_named
 from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedStandstill, between
-from consumer_membership.observe.words import NO_GROUP, partitions_named
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 #: Columns of the lag chart: a screen has about so many that an eye tells apart.
@@ -267,9 +267,9 @@ class Timeline:
         self, stalls: Iterable[tuple[int, int]], partition: TopicPartition, runs: Iterable[OwnedRun]
     ) -> list[int]:
         """From when to when nothing was consumed: by what was committed, or to a millisecond by what was recorded."""
-        told = [(self._ms(one.begin), self._ms(one.end)) for one in self._stood.get(partition, ())]
-        told += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
-        spans = [*stalls, *_joined(told)]
+        waits = [(self._ms(one.begin), self._ms(one.end)) for one in self._stood.get(partition, ())]
+        waits += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
+        spans = [*stalls, *_joined(waits)]
         return [number for span in sorted(spans) for number in span]
 
     def page(self) -> str:
@@ -302,7 +302,7 @@ def cause_of(before: GroupDescription, after: GroupDescription) -> str:
         reasons.append("a new group epoch without a visible cause: topics changed, or a member left and joined again")
     if not reasons:
         stayed = sorted(old.keys() & new.keys())
-        reasons += (words for one in stayed if (words := _moved(_name(after, one), old[one], new[one])))
+        reasons += (text for one in stayed if (text := _moved(_name(after, one), old[one], new[one])))
     return "; ".join(reasons)
 
 
@@ -310,8 +310,8 @@ def _moved(name: str, before: MemberDescription, after: MemberDescription) -> st
     """What the member gave up and got; empty where it has what it had."""
     given_up, got = before.assignment - after.assignment, after.assignment - before.assignment
     acts = (("gave up", given_up), ("got", got))
-    words = " and ".join(f"{act} {partitions_named(partitions)}" for act, partitions in acts if partitions)
-    return f"{name} {words}" if words else ""
+    text = " and ".join(f"{act} {partitions_named(partitions)}" for act, partitions in acts if partitions)
+    return f"{name} {text}" if text else ""
 
 
 def _name(group: GroupDescription, member_id: str) -> str:

@@ -93,8 +93,8 @@ class Dumps:
             target.mkdir(parents=True, exist_ok=True)
             target /= self._name()
         trouble = self.recorder.trouble
-        words = f"{cause} (nothing later was kept: {trouble})" if trouble else cause
-        write(target, self.recorder.held(), words, time.monotonic())
+        full_cause = f"{cause} (nothing later was kept: {trouble})" if trouble else cause
+        write(target, self.recorder.held(), full_cause, time.monotonic())
         return target
 
     def write_by_itself(self, kind: str, cause: str) -> str | None:

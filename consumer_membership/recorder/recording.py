@@ -75,11 +75,11 @@ class RecordedAssignor:
 
     name: str
     protocols: frozenset[RebalanceProtocol]
-    told: dict[str, bytes | None] = field(default_factory=dict, compare=False)
+    user_data_by_name: dict[str, bytes | None] = field(default_factory=dict, compare=False)
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
         """What it said in the recorded join."""
-        return self.told.get(self.name)
+        return self.user_data_by_name.get(self.name)
 
     def assign(self, topics: object, subscriptions: object) -> dict[str, frozenset[TopicPartition]]:
         """Never called: the core has the shell do that, and the recording has what came of it."""
@@ -268,10 +268,12 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
 def _protocols(coded: Json) -> ProtocolSettings:
     settings: ProtocolSettings = decoded(coded["settings"])
     #: What the assignors said of themselves in one join: one table for all of them, filled by the replay.
-    words: dict[str, bytes | None] = {}
+    user_data_by_name: dict[str, bytes | None] = {}
     assignors: list[Assignor] = [
         (RecordedObserver if one["observes"] else RecordedAssignor)(
-            name=one["name"], protocols=frozenset(RebalanceProtocol[name] for name in one["protocols"]), told=words
+            name=one["name"],
+            protocols=frozenset(RebalanceProtocol[name] for name in one["protocols"]),
+            user_data_by_name=user_data_by_name,
         )
         for one in coded["assignors"]
     ]

@@ -177,7 +177,7 @@ class Replay:
         for assignor in self.recording.protocols.classic.assignors:
             for effect in entry.effects:
                 if isinstance(effect, SendJoin) and isinstance(assignor, RecordedAssignor):
-                    assignor.told.update({name: said.user_data for name, said in effect.protocols})
+                    assignor.user_data_by_name.update({name: said.user_data for name, said in effect.protocols})
 
     def _compared_view(self, number: int, entry: Entry, view: MembershipView) -> Difference | None:
         seen = self.recording.view

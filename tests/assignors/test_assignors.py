@@ -12,7 +12,7 @@ import pytest
 from consumer_membership.assignors import BUILT_IN, claim_reader
 from consumer_membership.assignors.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.assignors.sticky import decode, encode
-from consumer_membership.assignors.validation import told
+from consumer_membership.assignors.validation import protocol_claim
 from consumer_membership.types import TopicPartition
 from tests.assignors.groups import (
     GOLDEN,
@@ -277,7 +277,7 @@ def test_claims_are_read_as_the_assignor_writes_them() -> None:
     """The sticky ones from where they keep them, a user's own from the protocol's fields."""
     told_here = member("t", "t:0", 7, is_old=True)
     assert claim_reader(BUILT_IN["cooperative-sticky"])(told_here).generation == 7
-    assert claim_reader(BUILT_IN["range"])(told_here) == told(told_here)
+    assert claim_reader(BUILT_IN["range"])(told_here) == protocol_claim(told_here)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from consumer_membership.admin.group_log import TOPIC, OffsetRecorded, partition
 from consumer_membership.admin.history import HistoryQuestion, history_of
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
-from consumer_membership.cli.timeline import SILENCE_S, ReadingTeller, TimelineOptions, draw_timeline
+from consumer_membership.cli.timeline import REPORT_INTERVAL_S, ReadingReporter, TimelineOptions, draw_timeline
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.history import surveys_of
@@ -386,8 +386,8 @@ def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path:
 def test_long_reading_is_told_now_and_then() -> None:
     """Not a short one; how far it is, and that Ctrl-C ends it."""
     told: list[str] = []
-    clock = iter([0.0, SILENCE_S / 2, SILENCE_S, SILENCE_S, SILENCE_S * 1.5]).__next__
-    tell = ReadingTeller(told.append, clock)
+    clock = iter([0.0, REPORT_INTERVAL_S / 2, REPORT_INTERVAL_S, REPORT_INTERVAL_S, REPORT_INTERVAL_S * 1.5]).__next__
+    tell = ReadingReporter(told.append, clock)
     for done in (1_000, 2_000, 3_000):
         tell(ReadingProgress(partition=7, done=done, most=1_000_000))
     (words,) = told

@@ -17,8 +17,8 @@ from consumer_membership.admin.group_log import (
     TargetRecorded,
 )
 from consumer_membership.observe.history import surveys_of
+from consumer_membership.observe.labels import NO_GROUP
 from consumer_membership.observe.timeline import Timeline, cause_of
-from consumer_membership.observe.words import NO_GROUP
 from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.admin.builders import group, member, partitions
 
