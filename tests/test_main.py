@@ -42,7 +42,12 @@ def plan(folder: Path, *, full: bool = False, broker: bool = True, hosts: bool =
 def commands(planned: Plan, name: str, output: IO[str], monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """The commands of a stage, which are only noted."""
     noted: list[Sequence[str]] = []
-    monkeypatch.setattr(Running, "run", lambda _, words, **__: noted.append(words) or 0)
+
+    def note(_: Running, words: Sequence[str], **__: object) -> int:
+        noted.append(words)
+        return 0
+
+    monkeypatch.setattr(Running, "run", note)
     monkeypatch.setattr("tests.__main__.newest_pyspark", lambda: Path("/pyspark"))
     assert STAGES[name].run(Running(planned, name, output, 0)) == 0
     return noted
@@ -149,10 +154,11 @@ def test_run_ends_at_the_first_check_that_fails(
     planned = plan(tmp_path)
     names = chosen(planned, frozenset())
 
-    def run_of(name: str) -> Run:
-        return lambda _: ran.append(name) or int(name == broken)
+    def run(stage: Running) -> int:
+        ran.append(stage.name)
+        return int(stage.name == broken)
 
-    of_stages(monkeypatch, {name: run_of(name) for name in names})
+    of_stages(monkeypatch, dict.fromkeys(names, run))
     assert run_all(planned, names) == [broken]
     assert ran == names[: names.index(broken) + 1]
     reasons = [words for words in planned.left_out if words.endswith(f"because {broken} failed")]

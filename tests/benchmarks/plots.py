@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 _OURS, _OTHER, _BOUND = "#1b6ca8", "#d1782b", "#b03030"
 #: A panel whose values span more than this factor has a logarithmic axis.
 _WIDE = 30
-_STYLE = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "font.size": 9.5,
-}
 
 
 def draw(figure: Figure, folder: Path) -> Path | None:
@@ -42,7 +35,15 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         return None
     path = folder / f"{figure.name}.png"
     heights = [len(rows) + 1.5 for rows in panels.values()]
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(
+        {
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": 11,
+            "axes.titlelocation": "left",
+            "font.size": 9.5,
+        }
+    ):
         size = (10.5, 0.4 * sum(heights) + 0.6)
         drawn, axes = plt.subplots(len(panels), 1, figsize=size, height_ratios=heights, squeeze=False)
         for (unit, rows), (one,) in zip(panels.items(), axes, strict=True):
