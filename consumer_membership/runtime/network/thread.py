@@ -302,6 +302,9 @@ class MemberLoop:
         if self._is_over:
             return
         now = self._loop.time()
+        if self._timer is not None and now >= self._timer.when() and not isinstance(event, Polled):
+            # The deadline may be that of max.poll.interval.ms, and this event came before its timer.
+            self.sampler.sample()
         try:
             effects = self._recorder.handle(event, now)
         except Exception as error:  # noqa: BLE001 - see `_report_fault`

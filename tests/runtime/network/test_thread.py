@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -848,6 +849,44 @@ def test_poll_that_no_sample_has_seen_counts(
     seen = len(broker.requests(HEARTBEAT))
     poll_until(lambda: len(broker.requests(HEARTBEAT)) > seen + 12, "twelve more heartbeats", one)  # one each 0.1 s
     assert (one.owns(6), one.problems) == (True, [])
+
+
+def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy loop may handle an event after max.poll.interval.ms and before its timer: it looks for polls then, too."""
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
+    limit_s, polls = 0.2, itertools.count(1)
+    line = Line()
+    settings = ThreadSettings(
+        member=MemberSettings(group_id="group", max_poll_interval_s=limit_s),
+        protocols=CONSUMER_ONLY,
+        connection=ConnectionSettings(bootstrap_servers=(("127.0.0.1", 9),)),
+        start=StartSettings(),
+        progress=lambda: (next(polls), 0),
+    )
+    thread = NetworkThread(line, settings, observer=LogObserver())
+    is_busy, may_go_on, is_over = threading.Event(), threading.Event(), threading.Event()
+    states: list[MemberState] = []
+
+    def compute() -> None:
+        is_busy.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    def look() -> None:
+        states.append(line.view.state)
+        is_over.set()
+
+    line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+    assert thread._loop is not None
+    thread._loop.call(compute)
+    assert is_busy.wait(PATIENCE_S)
+    busy_at = time.monotonic()
+    line.post(CommitRequested(commit_id=1, offsets={}, timeout_s=PATIENCE_S))
+    thread._loop.call(look)
+    wait_until(lambda: time.monotonic() > busy_at + limit_s, "the end of max.poll.interval.ms")
+    may_go_on.set()
+    assert is_over.wait(PATIENCE_S)
+    thread.stop(PATIENCE_S)
+    assert states == [MemberState.JOINING]
 
 
 def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
