@@ -89,7 +89,7 @@ class ProtocolChoice:
         remedies = "; or ".join(remedy for remedy in (refusal.remedy, self.settings.alternative) if remedy)
         return replace(refusal, remedy=remedies)
 
-    def settle(self) -> ProtocolChosen | None:
+    def confirm(self) -> ProtocolChosen | None:
         """The coordinator let the member in: the choice stands, and each protocol may be tried again afterwards.
 
         None: this was so before.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import FindCoordinator
-from consumer_membership.types import WAIT_COORDINATOR_CODE, BrokerAddress, BrokerError, Instant
+from consumer_membership.membership.event_context import EventContext
+from consumer_membership.membership.history import History
+from consumer_membership.types import TRANSPORT_CODE, WAIT_COORDINATOR_CODE, BrokerAddress, BrokerError, Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Outage:
         return max(begun_at + self.min_wait_s, self.since + self.max_wait_s)
 
     def error(self, now: Instant) -> BrokerError:
-        """What is said of that which was given up: librdkafka's code, and the cause."""
+        """The error of what is given up for it: librdkafka's code, and the cause."""
         words = f"the group's coordinator could not be found for {now - self.since:.0f} s: {self.cause.message}"
         return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=words)
 
@@ -35,9 +37,9 @@ class Coordinator:
     The shell searches with backoff until it finds one, so that the core never repeats `FindCoordinator`.
     """
 
-    __slots__ = ("address", "last_error", "searching_since")
-
-    def __init__(self) -> None:
+    def __init__(self, event: EventContext, history: History) -> None:
+        self._event = event
+        self._history = history
         self.address: BrokerAddress | None = None
         self.searching_since: Instant | None = None
         #: Why the search under way has not found it yet; None: it does not search, or nobody knows why.
@@ -62,11 +64,19 @@ class Coordinator:
         """The connection broke while nobody needs the coordinator: look it up when somebody does."""
         self.address = None
 
-    def search(self, reason: str, now: Instant) -> list[FindCoordinator]:
+    def search(self, reason: str) -> None:
         """Forget the address and search, unless a search runs already."""
         self.address = None
-        if self.searching_since is not None:
-            return []
-        self.searching_since = now
-        self.last_error = None
-        return [FindCoordinator(reason=reason)]
+        if self.searching_since is None:
+            self.searching_since = self._event.now
+            self.last_error = None
+            self._event.emit(FindCoordinator(reason=reason))
+
+    def miss_answer(self, reason: str) -> None:
+        """A member of the group got no answer: search, and have the view show the cause.
+
+        During a search its own failures say more than requests that were under way when it began.
+        """
+        if self.searching_since is None:
+            self._history.note_error(BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason))
+        self.search(reason)

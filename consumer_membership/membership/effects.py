@@ -46,6 +46,15 @@ from consumer_membership.types import Assignment, BrokerError, GroupProtocol, Ho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitIdentity:
+    """As whom a member fetches and commits: its epoch is the member epoch, or the generation of a classic group."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """The fields of a ConsumerGroupHeartbeat request (KIP-848); None means unchanged since the last one.
 

@@ -302,7 +302,8 @@ class TimePassed:
     """The deadline that `next_deadline` named has come (or earlier: the core looks at `now` itself)."""
 
 
-Event: TypeAlias = (
+#: What members of both protocols handle alike (`member`).
+SharedEvent: TypeAlias = (
     Subscribed
     | Polled
     | StepFinished
@@ -314,13 +315,6 @@ Event: TypeAlias = (
     | CoordinatorFound
     | CoordinatorLookupFailed
     | CoordinatorLost
-    | HeartbeatAnswered
-    | HeartbeatRejected
-    | HeartbeatFailed
-    | GroupDescribed
-    | GroupDescribeFailed
-    | SessionTimeoutLearned
-    | TopicIdsResolved
     | TopicsLookedUp
     | TopicsNotLookedUp
     | StartOffsetsFetched
@@ -329,3 +323,14 @@ Event: TypeAlias = (
     | CommitFailed
     | TimePassed
 )
+#: What only a member of the consumer protocol handles (`consumer.protocol`).
+ConsumerEvent: TypeAlias = (
+    HeartbeatAnswered
+    | HeartbeatRejected
+    | HeartbeatFailed
+    | GroupDescribed
+    | GroupDescribeFailed
+    | SessionTimeoutLearned
+    | TopicIdsResolved
+)
+Event: TypeAlias = SharedEvent | ConsumerEvent

@@ -1,9 +1,9 @@
 """One member of one group, whatever its protocol: the one funnel that turns events into effects.
 
-`GroupMember.handle(event, now)` takes an event in (its table says how), then does what time and circumstances ask for
-(`_advance`). The shared parts know little of each other and nothing of a protocol (`parts`); the protocol is one part
-more (`protocol` has the contract, `consumer` and `classic` the two of them). What connects them is here: when a member
-joins, fails, is fenced, gives up and leaves.
+`GroupMember.handle(event, now)` handles an event (`_handle`), then does what time and circumstances ask for
+(`_advance`). The events that both protocols share are handled here, and so is each consequence: a join, a fence, a
+refusal, a missed poll and a leave have one method each. Everything else is its protocol's (`protocol` has the
+contract). The parts that both share know little of each other and nothing of a protocol (`member_context`).
 
 Start reading at `states`, then `effects` (the order contract), then here.
 """
@@ -12,30 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, assert_never
+from typing import assert_never
 
-from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolChoice, ProtocolSettings
-from consumer_membership.membership.classic.exchanges import JoinRejected
-from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.coordinator import Outage
-from consumer_membership.membership.effects import LeaveCompleted, LookUpTopics, Problem, ProtocolChosen
-from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity
-from consumer_membership.membership.parts import SUBSCRIPTION_ERRORS, Parts
+from consumer_membership.membership.effects import CommitIdentity, LeaveCompleted, Problem
+from consumer_membership.membership.history import SUBSCRIPTION_ERRORS
+from consumer_membership.membership.member_context import MemberContext
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST
 from consumer_membership.membership.protocol import (
-    Conclusion,
     Fatal,
     Fenced,
     GroupEffect,
     GroupEvent,
     Left,
     MemberProtocol,
+    MembershipEnd,
 )
+from consumer_membership.membership.protocols import new_protocol
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
-from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.membership.states import IN_GROUP, MemberState, Trigger
 from consumer_membership.membership.view import MembershipView, ProtocolView
 from consumer_membership.types import (
     FATAL_CODE,
@@ -52,7 +51,7 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-_S = MemberState
+_S, _T = MemberState, Trigger
 
 #: How long one automatic commit is tried.
 AUTO_COMMIT_S = 30.0
@@ -70,9 +69,6 @@ _WAITS_FOR: Mapping[MemberState, str] = MappingProxyType(
     }
 )
 
-#: How an event of one kind is taken in.
-_Taker: TypeAlias = Callable[["GroupMember", Any], None]
-
 
 class GroupMember:
     """One member of one group. `new_member_id` makes a fresh member id (KIP-1082), `jitter` a number in [0, 1)."""
@@ -87,7 +83,16 @@ class GroupMember:
     ) -> None:
         self.settings = settings
         self._new_member_id = new_member_id
-        self.parts = Parts(settings, jitter)
+        self.context = context = MemberContext(settings, jitter)
+        self._event = context.event
+        self._history = context.history
+        self._coordinator = context.coordinator
+        self._ownership = context.ownership
+        self._commits = context.commits
+        self._auto_commit = context.auto_commit
+        self._reconciler = context.reconciler
+        self._watch = context.watch
+        self._leave = context.leave
         self._choice = ProtocolChoice(protocols)
         self._protocol = self._new_protocol()
         self._polled_at: Instant = 0.0
@@ -97,18 +102,15 @@ class GroupMember:
 
     def _new_protocol(self) -> MemberProtocol:
         """The chosen protocol, at its beginning."""
-        if self._choice.protocol is GroupProtocol.CONSUMER:
-            refuse_conversion = self._choice.settings.refuse_conversion
-            return ConsumerProtocol(self.parts, new_member_id=self._new_member_id, refuse_conversion=refuse_conversion)
-        from consumer_membership.membership.classic.protocol import ClassicProtocol  # noqa: PLC0415 - few need it
-
-        return ClassicProtocol(self.parts, self._choice.settings.classic)
+        protocol = new_protocol(self._choice, self.context, self._new_member_id)
+        self._event.use_protocol(protocol)
+        return protocol
 
     # ---- questions ----
 
     @property
     def protocol(self) -> GroupProtocol:
-        """The protocol that the member speaks now."""
+        """The protocol that the member uses now."""
         return self._choice.protocol
 
     @property
@@ -119,18 +121,18 @@ class GroupMember:
     @property
     def coordinator(self) -> BrokerAddress | None:
         """The group's coordinator, where it is known."""
-        return self.parts.coordinator.address
+        return self._coordinator.address
 
     @property
     def last_error(self) -> BrokerError | None:
         """What went wrong last, over or not."""
-        noted = self.parts.last_error
+        noted = self._history.last_error
         return None if noted is None else noted.error
 
     @property
     def newest_attempt(self) -> int:
         """The number of the reconciliation that was begun last."""
-        return self.parts.reconciler.attempt
+        return self._reconciler.attempt
 
     def longest_pause_s(self, now: Instant) -> float | None:
         """How long attempts to reach a broker may be apart at most; None: the member has no place that is at stake.
@@ -138,7 +140,7 @@ class GroupMember:
         A network that is back is to be noticed well before the session ends. After its end nothing is urgent any more,
         and a cluster that comes back is not to be overrun by all its members.
         """
-        if self._shown is _S.UNSUBSCRIBING:
+        if self._state is _S.UNSUBSCRIBING:
             return LONGEST_PAUSE_S
         heard_at = self._protocol.last_heartbeat_at
         if not self._is_in_group or heard_at is None:
@@ -147,25 +149,25 @@ class GroupMember:
         return min(LONGEST_PAUSE_S, left_s * PAUSE_SHARE) if left_s > 0 else None
 
     @property
-    def _shown(self) -> MemberState:
+    def _state(self) -> MemberState:
         return self._protocol.public_state
 
     @property
     def _is_in_group(self) -> bool:
         """Whether the member is in its group, or on the way into it; the application's polls are watched then."""
-        return self._shown in IN_GROUP
+        return self._state in IN_GROUP
 
     @property
     def _needs_coordinator(self) -> bool:
-        """Whether something is to be said to the coordinator, or soon will be."""
-        return self._is_in_group or self._shown is _S.UNSUBSCRIBING or len(self.parts.commits) > 0
+        """Whether the coordinator is to receive something, or soon will be."""
+        return self._is_in_group or self._state is _S.UNSUBSCRIBING or len(self._commits) > 0
 
     @property
     def _commit_identity(self) -> CommitIdentity | None:
         """As whom a commit may be sent now; None: not now."""
-        if not self.parts.coordinator.is_known or self.parts.leave.is_sent:
+        if not self._coordinator.is_known or self._leave.is_sent:
             return None
-        if self._shown is _S.UNSUBSCRIBED:
+        if self._state is _S.UNSUBSCRIBED:
             return CommitIdentity(member_id=NO_MEMBER_ID, member_epoch=NO_EPOCH, instance_id=None)
         return self._protocol.identity if self._protocol.may_commit else None
 
@@ -175,13 +177,13 @@ class GroupMember:
 
         A commit waits for as long as the session lasts: afterwards its partitions are another member's (librdkafka
         waits for session.timeout.ms, too). A leave, and what is committed by it, counts the time that the coordinator
-        was absent before: who closes a consumer whose broker is gone has waited enough.
+        was absent before: an application that closes a consumer whose broker is gone has waited enough.
         """
-        coordinator = self.parts.coordinator
+        coordinator = self._coordinator
         since, cause = coordinator.searching_since, coordinator.last_error
         if coordinator.is_known or since is None or cause is None:
             return None
-        if self._shown is not _S.UNSUBSCRIBING:
+        if self._state is not _S.UNSUBSCRIBING:
             session_s = self._protocol.session_s
             return Outage(since=since, cause=cause, max_wait_s=session_s, min_wait_s=session_s)
         limit_s = self.settings.leave_timeout_s
@@ -192,45 +194,85 @@ class GroupMember:
     @property
     def _gives_up_leaving_at(self) -> Instant:
         """Until when a leave that is not sent yet waits for the coordinator."""
-        leave, absence = self.parts.leave, self._outage
-        return leave.by if absence is None else min(leave.by, leave.since + absence.min_wait_s)
+        leave, outage = self._leave, self._outage
+        return leave.by if outage is None else min(leave.by, leave.since + outage.min_wait_s)
 
     # ---- the funnel ----
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Take one event in at this moment; what to do about it, in order (`effects` has the contract)."""
-        self.parts.begin(now)
-        chosen = self._take(event)
-        self._advance()
-        effects = self.parts.ordered()
-        return effects if chosen is None else (chosen, *effects)
-
-    def _take(self, event: GroupEvent) -> ProtocolChosen | None:
-        """Take an event in; the protocol that was chosen by it."""
+        """Handle one event at this moment; what to do about it, in order (`effects` has the contract)."""
+        self._event.begin(now)
+        chosen = None
         refusal = self._protocol.refused_join(event)
         if refusal is not None and self._choice.is_refused_by(refusal):
             chosen = self._choice.change(refusal)
             if chosen is not None:
                 self._change_protocol()
-                return chosen
-            if isinstance(event, ev.HeartbeatRejected | JoinRejected):
-                event = replace(event, error=self._choice.with_alternative(refusal))
-        if not self._protocol.ignores(event):
-            take = self._TAKERS.get(type(event))
-            if take is not None:
-                take(self, event)
-            self._conclude(self._protocol.handle(event))
-        return self._choice.settle() if self._protocol.group_protocol is not None else None
+            else:
+                self._fail(self._choice.with_alternative(refusal))
+        elif not self._protocol.ignores(event):
+            self._handle(event)
+        if chosen is None and self._protocol.group_protocol is not None:
+            chosen = self._choice.confirm()
+        self._advance()
+        effects = self._event.effects()
+        return effects if chosen is None else (chosen, *effects)
 
     def _change_protocol(self) -> None:
-        """Go on with the next protocol: the application's wishes stay, and it joins as the other one was about to."""
+        """Go on with the next protocol: the subscription and the commits stay, and it joins as the other one did."""
         self._protocol = self._new_protocol()
-        # What is answered in the other one's words is not heard any more.
-        self.parts.commits.resend_in_flight()
-        self._join("the application polls with a subscription")
+        self._commits.resend_in_flight()
+        self._join(_T.POLLED, "the application polls with a subscription")
 
-    def _conclude(self, conclusion: Conclusion | None) -> None:
-        match conclusion:
+    def _handle(self, event: GroupEvent) -> None:  # noqa: C901, PLR0912 - a case for each event
+        """Handle what both protocols share; the rest is the protocol's.
+
+        Of the events that concern both, the protocol hears after the shared parts.
+        """
+        match event:
+            case ev.Subscribed():
+                self._on_subscribed(event)
+            case ev.Polled():
+                self._on_polled(event)
+            case ev.AssignedIncrementally():
+                self._reconciler.set_eager_callbacks(is_eager=False)
+            case ev.AssignedByHand():
+                self._on_assigned_by_hand(event)
+            case ev.StepFinished():
+                self._on_step_finished(event)
+            case ev.LeaveRequested():
+                self._on_leave_requested(event)
+            case ev.CommitRequested():
+                self._begin_commit(event.commit_id, event.offsets, event.timeout_s)
+            case ev.PositionsReported():
+                self._on_positions_reported(event)
+            case ev.CommitAnswered():
+                self._on_commit_answered(event)
+            case ev.CommitFailed():
+                self._on_commit_failed(event)
+            case ev.StartOffsetsFetched():
+                self._reconciler.start_offsets_fetched(event.attempt, event.offsets)
+            case ev.StartOffsetsFailed():
+                self._on_start_offsets_failed(event)
+            case ev.CoordinatorFound():
+                self._coordinator.found(event.coordinator)
+            case ev.CoordinatorLookupFailed():
+                self._on_lookup_failed(event)
+            case ev.CoordinatorLost():
+                self._on_coordinator_lost(event)
+            case ev.TopicsLookedUp():
+                self._on_topics_looked_up(event)
+            case ev.TopicsNotLookedUp():
+                if self._watch.awaits(event.request_id):
+                    self._watch.on_metadata_failed()
+            case ev.TimePassed():
+                pass
+            case _:
+                self._act_on(self._protocol.handle(event))
+
+    def _act_on(self, end: MembershipEnd | None) -> None:
+        """Act on what the protocol says of the membership."""
+        match end:
             case None:
                 pass
             case Fatal(error=error):
@@ -238,215 +280,38 @@ class GroupMember:
             case Fenced(error=error):
                 self._fence(error)
             case Left(reason=reason):
-                self._left(reason)
+                self._complete_leave(reason)
             case _:
-                assert_never(conclusion)
+                assert_never(end)
 
-    # ---- the application ----
+    # ---- consequences: each from top to bottom ----
 
-    def _on_subscribed(self, event: ev.Subscribed) -> None:
-        self._has_news |= event.subscription != self.parts.subscription
-        self.parts.subscribe(event.subscription, event.asked_at)
-        self.parts.set_eager_callbacks(is_eager=event.is_eager)
-
-    def _on_assigned_incrementally(self, _: ev.AssignedIncrementally) -> None:
-        self.parts.set_eager_callbacks(is_eager=False)
-
-    def _on_polled(self, _: ev.Polled) -> None:
-        """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
-        parts = self.parts
-        self._polled_at = parts.now
-        parts.reconciler.polled(parts.now)
-        if not parts.subscription or not parts.reconciler.is_idle:
-            return
-        match self._shown:
-            case _S.UNSUBSCRIBED:
-                self._join("the application polls with a subscription")
-            case _S.STALE:
-                self._join("the application polls again")
-            case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
-                self._join("another subscription took the place of the refused one")
-            case _:
-                pass
-
-    def _join(self, reason: str) -> None:
+    def _join(self, trigger: Trigger, reason: str) -> None:
         self._fatal = None
-        self._protocol.join(reason)
-
-    def _on_step_finished(self, event: ev.StepFinished) -> None:
-        parts = self.parts
-        was_losing = parts.reconciler.phase is Phase.LOSE
-        parts.order(*parts.reconciler.step_finished(event, self._protocol.identity, parts.now))
-        if event.step is not ev.Step.LOSE or not was_losing or not parts.reconciler.is_idle:
-            return
-        if self._shown is _S.FENCED:
-            self._join("fenced; everything was given up")
-        elif self._shown is _S.STALE and parts.subscription:
-            # The step was performed inside a poll: that is the poll which the member waited for.
-            self._polled_at = parts.now
-            self._join("the application polls again and has given up its partitions")
-
-    def _on_assigned_by_hand(self, event: ev.AssignedByHand) -> None:
-        if event.holds:
-            self.parts.auto_commit.restart(self.parts.now)
-        elif not self.parts.ownership.owned:
-            self.parts.auto_commit.stop()
-
-    def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
-        parts = self.parts
-        parts.subscribe(Subscription())
-        match self._shown:
-            case _S.UNSUBSCRIBING:
-                pass
-            case _S.UNSUBSCRIBED | _S.FATAL:
-                parts.order(LeaveCompleted())
-            case _S.FENCED | _S.STALE:
-                # on_lost is already on its way to the application; the coordinator has nothing of this member.
-                self._protocol.enter(_S.UNSUBSCRIBED, "the application left while the member was out of the group")
-                parts.order(LeaveCompleted())
-            case _:
-                parts.leave.begin(event.option, parts.now, self.settings.leave_timeout_s)
-                self._protocol.enter(_S.UNSUBSCRIBING, "the application leaves the group")
-                parts.order(*parts.reconciler.begin_leaving(self._protocol.identity, parts.now))
-        if event.at_once and self._shown is _S.UNSUBSCRIBING and not parts.leave.is_sent:
-            parts.reconciler.left(parts.now)
-            parts.order(*parts.commits.abandon(ASSIGNMENT_LOST))
-            parts.leave.expire_now(parts.now)
-
-    # ---- commits and offsets ----
-
-    def _on_commit_requested(self, event: ev.CommitRequested) -> None:
-        self._begin_commit(event.commit_id, event.offsets, event.timeout_s)
-
-    def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        parts, identity = self.parts, self._protocol.identity
-        parts.order_commit_results(parts.commits.begin(commit_id, offsets, parts.now + timeout_s, parts.now), identity)
-        if self._shown in _OVER:
-            parts.order_commit_results(parts.commits.abandon(self._fatal or ASSIGNMENT_LOST), identity)
-
-    def _on_positions_reported(self, event: ev.PositionsReported) -> None:
-        auto_commit = self.parts.auto_commit
-        if event.commit_id != auto_commit.collecting:
-            return
-        if event.offsets:
-            auto_commit.collected(self.parts.now)
-            self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
-        else:
-            auto_commit.restart(self.parts.now)
-
-    def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
-        self.parts.commit_answered(event, self._protocol.identity)
-
-    def _on_commit_failed(self, event: ev.CommitFailed) -> None:
-        parts = self.parts
-        if not parts.commits.is_pending(event.commit_id):
-            return
-        if event.retriable:
-            self._lose_coordinator(event.reason)
-        error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
-        over = parts.commits.unanswered(event.commit_id, parts.now, error=error, retriable=event.retriable)
-        parts.order_commit_results(over, self._protocol.identity)
-
-    def _on_start_offsets_fetched(self, event: ev.StartOffsetsFetched) -> None:
-        parts = self.parts
-        identity = self._protocol.identity
-        parts.order(*parts.reconciler.start_offsets_fetched(event.attempt, event.offsets, identity, parts.now))
-
-    def _on_start_offsets_failed(self, event: ev.StartOffsetsFailed) -> None:
-        if not self.parts.reconciler.start_offsets_failed(event.attempt, self.parts.now):
-            return
-        if event.rediscover:
-            self.parts.lose_coordinator(event.error.name)
-        if event.retriable:
-            self.parts.note_error(event.error)
-        else:
-            self._fail(event.error)
-
-    # ---- the coordinator and the topics ----
-
-    def _on_coordinator_found(self, event: ev.CoordinatorFound) -> None:
-        self.parts.coordinator.found(event.coordinator)
-
-    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        """Where waiting does not mend it, tell the application and keep nobody waiting (KAFKA-18034)."""
-        parts = self.parts
-        parts.coordinator.not_found(event.error)
-        if not event.is_final:
-            parts.note_error(event.error)
-            return
-        parts.raise_to_application(Problem.REFUSED, event.error)
-        parts.order_commit_results(parts.commits.abandon(event.error), self._protocol.identity)
-        parts.leave.expire_now(parts.now)
-
-    def _on_coordinator_lost(self, event: ev.CoordinatorLost) -> None:
-        if self._needs_coordinator:
-            self._lose_coordinator(event.reason)
-        else:
-            self.parts.coordinator.forget()
-
-    def _lose_coordinator(self, reason: str) -> None:
-        """Search for the coordinator; outside the group, the last error may say why the member is out, and stays."""
-        if self._is_in_group:
-            self.parts.miss_answer(reason)
-        else:
-            self.parts.lose_coordinator(reason)
-
-    def _on_topics_looked_up(self, event: ev.TopicsLookedUp) -> None:
-        parts = self.parts
-        if parts.watch.awaits(event.request_id):
-            parts.report_topics(parts.watch.on_metadata(event.names, event.refused, parts.now))
-
-    def _on_topics_not_looked_up(self, event: ev.TopicsNotLookedUp) -> None:
-        if self.parts.watch.awaits(event.request_id):
-            self.parts.watch.on_metadata_failed(self.parts.now)
-
-    #: The events that mean the same under both protocols; their own ones the protocols have in tables like this.
-    _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
-        {
-            ev.Subscribed: _on_subscribed,
-            ev.AssignedIncrementally: _on_assigned_incrementally,
-            ev.Polled: _on_polled,
-            ev.StepFinished: _on_step_finished,
-            ev.PositionsReported: _on_positions_reported,
-            ev.CommitRequested: _on_commit_requested,
-            ev.AssignedByHand: _on_assigned_by_hand,
-            ev.LeaveRequested: _on_leave_requested,
-            ev.CoordinatorFound: _on_coordinator_found,
-            ev.CoordinatorLookupFailed: _on_lookup_failed,
-            ev.CoordinatorLost: _on_coordinator_lost,
-            ev.TopicsLookedUp: _on_topics_looked_up,
-            ev.TopicsNotLookedUp: _on_topics_not_looked_up,
-            ev.StartOffsetsFetched: _on_start_offsets_fetched,
-            ev.StartOffsetsFailed: _on_start_offsets_failed,
-            ev.CommitAnswered: _on_commit_answered,
-            ev.CommitFailed: _on_commit_failed,
-        }
-    )
-
-    # ---- out of the group, in good order or not ----
-
-    def _fail(self, error: BrokerError) -> None:
-        parts = self.parts
-        was_leaving = self._shown is _S.UNSUBSCRIBING
-        parts.raise_to_application(Problem.FATAL, error)
-        self._fatal, self._has_news = error, False
-        self._protocol.enter(_S.FATAL, str(error))
-        parts.drop_everything(error)
-        if was_leaving:
-            parts.leave.end()
-            parts.order(LeaveCompleted())
+        self._protocol.join(trigger, reason)
 
     def _fence(self, error: BrokerError) -> None:
-        parts = self.parts
-        parts.note_error(error)
-        if self._shown is _S.UNSUBSCRIBING:
-            parts.drop_everything(ASSIGNMENT_LOST)
-            self._left(f"fenced while leaving ({error.name})")
+        """The coordinator does not count the member in: on_lost, then a new join; a leave is over by it."""
+        self._history.note_error(error)
+        if self._state is _S.UNSUBSCRIBING:
+            self._drop_everything(ASSIGNMENT_LOST)
+            self._complete_leave(f"fenced while leaving ({error.name})")
             return
-        self._protocol.enter(_S.FENCED, str(error))
-        parts.drop_everything(ASSIGNMENT_LOST)
-        if parts.reconciler.is_idle:
-            self._join("fenced; everything was given up")
+        self._protocol.end(_T.FENCED, str(error))
+        self._drop_everything(ASSIGNMENT_LOST)
+        if self._reconciler.is_idle:
+            self._join(_T.PARTITIONS_LOST, "fenced; everything was given up")
+
+    def _fail(self, error: BrokerError) -> None:
+        """The coordinator refuses the member: the application receives the error first, and everything is lost."""
+        was_leaving = self._state is _S.UNSUBSCRIBING
+        self._history.raise_to_application(Problem.FATAL, error)
+        self._fatal, self._has_news = error, False
+        self._protocol.end(_T.REFUSED, str(error))
+        self._drop_everything(error)
+        if was_leaving:
+            self._leave.end()
+            self._event.emit(LeaveCompleted())
 
     def _expire(self) -> None:
         """The application did not poll in time: leave, so that others get the partitions (max.poll.interval.ms)."""
@@ -459,98 +324,223 @@ class GroupMember:
             "Spark task: sink_timeout_s)",
         )
         self._protocol.resign()
-        self.parts.raise_to_application(Problem.POLL_TIMEOUT, error)
-        self._protocol.enter(_S.STALE, f"max.poll.interval.ms={limit_ms} is over")
-        self.parts.drop_everything(ASSIGNMENT_LOST)
+        self._history.raise_to_application(Problem.POLL_TIMEOUT, error)
+        self._protocol.end(_T.POLL_TIMEOUT, f"max.poll.interval.ms={limit_ms} is over")
+        self._drop_everything(ASSIGNMENT_LOST)
+
+    def _drop_everything(self, error: BrokerError) -> None:
+        """Order on_lost if the application may hold anything; commits that were not sent yet end with this error."""
+        self._reconciler.lose()
+        self._commits.abandon(error)
+        self._auto_commit.stop()
+
+    def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
+        """The application leaves: give up everything in good order, then send the leave (`_advance_leave`)."""
+        self._watch.subscribe(Subscription())
+        match self._state:
+            case _S.UNSUBSCRIBING:
+                pass
+            case _S.UNSUBSCRIBED | _S.FATAL:
+                self._event.emit(LeaveCompleted())
+            case _S.FENCED | _S.STALE:
+                # on_lost is already on its way to the application; the coordinator has nothing of this member.
+                self._protocol.end(_T.LEAVE_REQUESTED, "the application left while the member was out of the group")
+                self._event.emit(LeaveCompleted())
+            case _:
+                self._leave.begin(event.option, self._event.now, self.settings.leave_timeout_s)
+                self._protocol.begin_leaving("the application leaves the group")
+                self._reconciler.begin_leaving()
+        if event.at_once and self._state is _S.UNSUBSCRIBING and not self._leave.is_sent:
+            self._reconciler.left()
+            self._commits.abandon(ASSIGNMENT_LOST)
+            self._leave.expire_now(self._event.now)
+        self._protocol.leave_requested()
 
     def _advance_leave(self) -> None:
-        parts, leave = self.parts, self.parts.leave
+        leave, now = self._leave, self._event.now
         if leave.is_sent:
-            if parts.now >= leave.by:
-                self._left("the coordinator did not answer the leave in time")
-            elif leave.repeat_at is not None and parts.now >= leave.repeat_at:
-                self._conclude(self._protocol.leave(leave.by))
+            if now >= leave.by:
+                self._complete_leave("the coordinator did not answer the leave in time")
+            elif leave.repeat_at is not None and now >= leave.repeat_at:
+                self._act_on(self._protocol.leave(leave.by))
             return
         # Once the member has left, no commit of this membership is accepted.
-        has_commits = self._protocol.may_commit and len(parts.commits) > 0
-        if parts.reconciler.is_idle and (parts.now >= leave.by or not has_commits):
-            self._conclude(self._protocol.leave(self._gives_up_leaving_at))
+        has_commits = self._protocol.may_commit and len(self._commits) > 0
+        if self._reconciler.is_idle and (now >= leave.by or not has_commits):
+            self._act_on(self._protocol.leave(self._gives_up_leaving_at))
 
-    def _left(self, reason: str) -> None:
-        parts = self.parts
-        parts.leave.end()
-        if parts.reconciler.phase is not Phase.LOSE:
-            parts.reconciler.left(parts.now)
-        parts.auto_commit.stop()
-        absence = self._outage
-        parts.order(*parts.commits.abandon(ASSIGNMENT_LOST if absence is None else absence.error(parts.now)))
-        self._protocol.enter(_S.UNSUBSCRIBED, reason)
-        parts.order(LeaveCompleted())
+    def _complete_leave(self, reason: str) -> None:
+        self._leave.end()
+        if self._reconciler.phase is not Phase.LOSE:
+            self._reconciler.left()
+        self._auto_commit.stop()
+        outage = self._outage
+        self._commits.abandon(ASSIGNMENT_LOST if outage is None else outage.error(self._event.now))
+        self._protocol.end(_T.LEAVE_ENDED, reason)
+        self._event.emit(LeaveCompleted())
+
+    # ---- the application ----
+
+    def _on_subscribed(self, event: ev.Subscribed) -> None:
+        self._has_news |= event.subscription != self._watch.subscription
+        self._watch.subscribe(event.subscription, event.asked_at)
+        self._reconciler.set_eager_callbacks(is_eager=event.is_eager)
+        self._protocol.subscribed(event)
+
+    def _on_polled(self, event: ev.Polled) -> None:
+        """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
+        self._polled_at = self._event.now
+        self._reconciler.polled()
+        if self._watch.subscription and self._reconciler.is_idle:
+            self._join_at_poll()
+        self._protocol.polled(event)
+
+    def _join_at_poll(self) -> None:
+        match self._state:
+            case _S.UNSUBSCRIBED:
+                self._join(_T.POLLED, "the application polls with a subscription")
+            case _S.STALE:
+                self._join(_T.POLLED, "the application polls again")
+            case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
+                self._join(_T.RESUBSCRIBED, "another subscription took the place of the refused one")
+            case _:
+                pass
+
+    def _on_step_finished(self, event: ev.StepFinished) -> None:
+        if not self._reconciler.step_finished(event) or event.step is not ev.Step.LOSE:
+            return
+        if self._state is _S.FENCED:
+            self._join(_T.PARTITIONS_LOST, "fenced; everything was given up")
+        elif self._state is _S.STALE and self._watch.subscription:
+            # The step was performed inside a poll: that is the poll which the member waited for.
+            self._polled_at = self._event.now
+            self._join(_T.PARTITIONS_LOST, "the application polls again and has given up its partitions")
+
+    def _on_assigned_by_hand(self, event: ev.AssignedByHand) -> None:
+        if event.holds:
+            self._auto_commit.restart()
+        elif not self._ownership.owned:
+            self._auto_commit.stop()
+
+    # ---- commits and offsets ----
+
+    def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
+        self._commits.begin(commit_id, offsets, timeout_s)
+        if self._state in _OVER:
+            self._commits.abandon(self._fatal or ASSIGNMENT_LOST)
+
+    def _on_positions_reported(self, event: ev.PositionsReported) -> None:
+        if event.commit_id != self._auto_commit.collecting:
+            return
+        if event.offsets:
+            self._auto_commit.collected()
+            self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
+        else:
+            self._auto_commit.restart()
+
+    def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
+        if self._commits.is_pending(event.commit_id) and event.verdict is ev.CommitVerdict.REDISCOVER:
+            self._coordinator.search("a commit was answered by a broker that is not the coordinator")
+        self._commits.answered(event)
+
+    def _on_commit_failed(self, event: ev.CommitFailed) -> None:
+        if not self._commits.is_pending(event.commit_id):
+            return
+        if event.retriable:
+            self._lose_coordinator(event.reason)
+        error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
+        self._commits.unanswered(event.commit_id, error=error, retriable=event.retriable)
+
+    def _on_start_offsets_failed(self, event: ev.StartOffsetsFailed) -> None:
+        if not self._reconciler.start_offsets_failed(event.attempt):
+            return
+        if event.rediscover:
+            self._coordinator.search(event.error.name)
+        if event.retriable:
+            self._history.note_error(event.error)
+        else:
+            self._fail(event.error)
+
+    # ---- the coordinator and the topics ----
+
+    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
+        """Where waiting does not help, the application receives the error, and nothing waits (KAFKA-18034)."""
+        self._coordinator.not_found(event.error)
+        if not event.is_final:
+            self._history.note_error(event.error)
+            return
+        self._history.raise_to_application(Problem.REFUSED, event.error)
+        self._commits.abandon(event.error)
+        self._leave.expire_now(self._event.now)
+
+    def _on_coordinator_lost(self, event: ev.CoordinatorLost) -> None:
+        if self._needs_coordinator:
+            self._lose_coordinator(event.reason)
+        else:
+            self._coordinator.forget()
+
+    def _lose_coordinator(self, reason: str) -> None:
+        """Search for the coordinator; outside the group, the last error may say why the member is out, and stays."""
+        if self._is_in_group:
+            self._coordinator.miss_answer(reason)
+        else:
+            self._coordinator.search(reason)
+
+    def _on_topics_looked_up(self, event: ev.TopicsLookedUp) -> None:
+        if self._watch.awaits(event.request_id):
+            self._watch.on_metadata(event.names, event.refused)
+        self._protocol.topics_looked_up()
 
     # ---- time and circumstances ----
 
     def _advance(self) -> None:
-        parts = self.parts
-        if self._is_in_group and parts.now >= self._poll_deadline:
+        if self._is_in_group and self._event.now >= self._poll_deadline:
             self._expire()
         if self._is_in_group:
-            self._conclude(self._protocol.prepare())
-        if self._needs_coordinator and not parts.coordinator.is_known:
-            parts.lose_coordinator("the coordinator is not known yet")
+            self._act_on(self._protocol.prepare())
+        if self._needs_coordinator and not self._coordinator.is_known:
+            self._coordinator.search("the coordinator is not known yet")
         if self._is_in_group:
-            parts.order(*parts.reconciler.advance(self._protocol.identity, parts.now))
-        parts.order_commit_results(
-            parts.commits.send_due(self._commit_identity, self._outage, parts.now), self._protocol.identity
-        )
-        if self._shown is _S.UNSUBSCRIBING:
+            self._reconciler.advance()
+        self._commits.send_due(self._commit_identity, self._outage)
+        if self._state is _S.UNSUBSCRIBING:
             self._advance_leave()
-        self._conclude(self._protocol.advance())
+        self._act_on(self._protocol.advance())
         if self._has_recovered:
-            parts.end_error()
-        self._collect_positions_if_due()
-        self._look_for_topics_if_due()
+            self._history.end_error()
+        self._auto_commit.collect_if_due()
+        if self._is_in_group:
+            self._watch.ask_if_due()
 
     @property
     def _has_recovered(self) -> bool:
         """Whether the coordinator has confirmed a settled member since its last error.
 
         A member outside its group has no heartbeats; all it needs is that the coordinator is known. An error about a
-        topic is over when the topic is there (`Parts.report_topics`).
+        topic is over when the topic is there (`TopicWatch.report_topics`).
         """
-        noted, coordinator = self.parts.last_error, self.parts.coordinator
-        if noted is None or noted.topic is not None or not coordinator.is_known or not self.parts.reconciler.is_idle:
+        noted = self._history.last_error
+        if noted is None or noted.topic is not None or not self._coordinator.is_known or not self._reconciler.is_idle:
             return False
-        if self._shown is _S.UNSUBSCRIBED:
+        if self._state is _S.UNSUBSCRIBED:
             return True
         heard_at = self._protocol.last_heartbeat_at
-        return self._shown in (_S.ACK, _S.STABLE) and heard_at is not None and heard_at > noted.at
+        return self._state in (_S.ACK, _S.STABLE) and heard_at is not None and heard_at > noted.at
 
     @property
     def _poll_deadline(self) -> Instant:
         return self._polled_at + self.settings.max_poll_interval_s
 
-    def _collect_positions_if_due(self) -> None:
-        parts, due_at = self.parts, self.parts.auto_commit.due_at
-        if due_at is not None and parts.now >= due_at:
-            parts.order(parts.auto_commit.collect(parts.commits.next_automatic_id()))
-
-    def _look_for_topics_if_due(self) -> None:
-        """See whether the subscribed topics are there."""
-        parts, due_at = self.parts, self.parts.watch.due_at
-        if self._is_in_group and due_at is not None and parts.now >= due_at:
-            request_id, topics = parts.watch.ask()
-            parts.order(LookUpTopics(request_id=request_id, topics=topics))
-
     def next_deadline(self) -> Instant | None:
         """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
-        parts = self.parts
-        moments = [parts.auto_commit.due_at, parts.commits.next_deadline(self._commit_identity, self._outage)]
+        leave = self._leave
+        moments = [self._auto_commit.due_at, self._commits.next_deadline(self._commit_identity, self._outage)]
         if self._is_in_group:
-            moments += [self._poll_deadline, parts.reconciler.next_deadline(), parts.watch.due_at]
-        if self._shown is _S.UNSUBSCRIBING and parts.reconciler.is_idle:
+            moments += [self._poll_deadline, self._reconciler.next_deadline(), self._watch.due_at]
+        if self._state is _S.UNSUBSCRIBING and self._reconciler.is_idle:
             # What waits for commits hears of their end, which is sooner than its own.
-            moments.append(parts.leave.by if len(parts.commits) else self._gives_up_leaving_at)
-            moments.append(parts.leave.repeat_at if parts.coordinator.is_known else None)
+            moments.append(leave.by if len(self._commits) else self._gives_up_leaving_at)
+            moments.append(leave.repeat_at if self._coordinator.is_known else None)
         moments.append(self._protocol.next_deadline())
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -558,55 +548,56 @@ class GroupMember:
 
     def view(self) -> MembershipView:
         """The member as it is now; later it gives another view."""
-        parts, ownership, shown = self.parts, self.parts.ownership, self._protocol.view()
-        waits_for, waits_since = self._waits(shown)
-        noted = parts.last_error
+        ownership, extra = self._ownership, self._protocol.view()
+        waits_for, waits_since = self._waits(extra)
+        noted = self._history.last_error
         return MembershipView(
-            state=self._shown,
+            state=self._state,
             protocol=self.protocol,
             group_id=self.settings.group_id,
-            member_id=shown.member_id,
-            instance_id=shown.instance_id,
-            member_epoch=shown.member_epoch,
+            member_id=extra.member_id,
+            instance_id=extra.instance_id,
+            member_epoch=extra.member_epoch,
             owned=ownership.named_owned,
             target=ownership.named_target,
             unresolved=ownership.count_unresolved(),
             pending_revocation=self._pending_revocation,
             waits_for=waits_for,
             waits_since=waits_since,
-            waits_until=shown.waits_until,
-            coordinator=parts.coordinator.address,
-            heartbeat_interval_s=shown.heartbeat_interval_s,
-            session_timeout_s=shown.session_timeout_s,
+            waits_until=extra.waits_until,
+            coordinator=self._coordinator.address,
+            heartbeat_interval_s=extra.heartbeat_interval_s,
+            session_timeout_s=extra.session_timeout_s,
             last_heartbeat_at=self._protocol.last_heartbeat_at,
             last_error=None if noted is None else noted.error,
             last_error_at=None if noted is None else noted.at,
             last_error_over_at=None if noted is None else noted.over_at,
-            transitions=tuple(parts.transitions),
-            missing_topics=parts.watch.missing,
+            transitions=tuple(self._history.transitions),
+            missing_topics=self._watch.missing,
             protocol_reason=self._choice.reason,
             group_protocol=self._protocol.group_protocol,
-            lease_until=shown.lease_until,
+            lease_until=extra.lease_until,
         )
 
     @property
     def _pending_revocation(self) -> frozenset[TopicPartition]:
         """What the running reconciliation will have taken from the application."""
-        revoking, ownership = self.parts.reconciler.revoking, self.parts.ownership
-        if revoking is None:
+        reconciler, ownership = self._reconciler, self._ownership
+        if reconciler.is_leaving:
             return frozenset(ownership.named_owned)
+        revoking = reconciler.revoking
         return ownership.named(revoking & ownership.owned.keys() - ownership.withheld) if revoking else frozenset()
 
-    def _waits(self, shown: ProtocolView) -> tuple[str | None, Instant | None]:
+    def _waits(self, extra: ProtocolView) -> tuple[str | None, Instant | None]:
         """What the member waits for, in words, and since when."""
-        parts = self.parts
-        if self._needs_coordinator and not parts.coordinator.is_known:
-            return "the group's coordinator to be found", parts.coordinator.searching_since
-        if not parts.reconciler.is_idle:
-            return parts.reconciler.phase.value, parts.reconciler.since
-        if shown.waits_for is not None:
-            return shown.waits_for, shown.waits_since
-        words = _WAITS_FOR.get(self._shown)
-        if self._shown is _S.UNSUBSCRIBED and parts.subscription:
-            words = "the application's next poll, to join"
-        return words, parts.since if words is not None else None
+        reconciler = self._reconciler
+        if self._needs_coordinator and not self._coordinator.is_known:
+            return "the group's coordinator to be found", self._coordinator.searching_since
+        if not reconciler.is_idle:
+            return reconciler.phase.value, reconciler.since
+        if extra.waits_for is not None:
+            return extra.waits_for, extra.waits_since
+        waits_for = _WAITS_FOR.get(self._state)
+        if self._state is _S.UNSUBSCRIBED and self._watch.subscription:
+            waits_for = "the application's next poll, to join"
+        return waits_for, self._history.since if waits_for is not None else None

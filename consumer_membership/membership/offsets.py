@@ -7,13 +7,15 @@ again a bounded number of times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
+from typing import Protocol
 
 from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.coordinator import Outage
-from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
+from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitIdentity, CommitOffsets
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import CommitAnswered, CommitVerdict
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
@@ -45,15 +47,6 @@ UNKNOWN_TRIES = 3
 STALE_WAIT_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitIdentity:
-    """Who commits."""
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None
-
-
 @dataclass(slots=True, kw_only=True)
 class _Pending:
     commit_id: int
@@ -80,11 +73,20 @@ class _Pending:
     was_sent: bool = False
 
 
-class PendingCommits:
-    """The commits of one member that are not over yet."""
+class CommitListener(Protocol):
+    """A part of the member that waits for commits."""
 
-    def __init__(self, settings: MemberSettings, jitter: Jitter) -> None:
+    def commit_over(self, commit_id: int) -> None:
+        """This commit is over, well or not."""
+
+
+class PendingCommits:
+    """The commits of one member that are not over yet; its listeners learn of each end after it was emitted."""
+
+    def __init__(self, event: EventContext, settings: MemberSettings, jitter: Jitter) -> None:
+        self._event = event
         self._settings = settings
+        self._listeners: list[CommitListener] = []
         self._jitter = jitter
         self._pending: dict[int, _Pending] = {}
         self._begun = 0
@@ -92,6 +94,10 @@ class PendingCommits:
         self._newest: dict[TopicPartition, _Pending] = {}
         self._outcomes: dict[TopicPartition, tuple[int, BrokerError | None]] = {}
         self._last_automatic_id = 0
+
+    def add_listeners(self, *listeners: CommitListener) -> None:
+        """Have these learn of each end from here on, in this order."""
+        self._listeners += listeners
 
     def next_automatic_id(self) -> int:
         """A number for an automatic commit, never used before by this member; always negative."""
@@ -101,26 +107,26 @@ class PendingCommits:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(self, commit_id: int, offsets: Offsets, deadline: Instant, now: Instant) -> list[CommitCompleted]:
+    def begin(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
         """Take one more commit; the next `send_due` sends it. An empty one is over at once.
 
         A negative number marks an automatic commit.
         """
         if not offsets:
-            return [CommitCompleted(commit_id=commit_id, offsets={}, errors={})]
+            self._emit_end(commit_id, {}, {})
+            return
         self._begun += 1
         commit = self._pending[commit_id] = _Pending(
             commit_id=commit_id,
             number=self._begun,
-            begun_at=now,
+            begun_at=self._event.now,
             offsets=dict(offsets),
             requested=offsets,
-            deadline=deadline,
+            deadline=self._event.now + timeout_s,
             backoff=Backoff(self._settings.retry_backoff_s, self._settings.retry_backoff_max_s, self._jitter),
             is_automatic=commit_id < 0,
         )
         self._newest |= dict.fromkeys(offsets, commit)
-        return []
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Take it that these were revoked: they may soon be another member's, whose commits an old one must not undo.
@@ -131,35 +137,31 @@ class PendingCommits:
         for commit in self._pending.values():
             commit.revoked |= revoked & commit.offsets.keys()
 
-    def send_due(
-        self, identity: CommitIdentity | None, absence: Outage | None, now: Instant
-    ) -> list[CommitOffsets | CommitCompleted]:
+    def send_due(self, identity: CommitIdentity | None, outage: Outage | None) -> None:
         """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
 
-        `absence`: why the coordinator cannot be found; what waits for it is given up sooner, and for that reason.
+        `outage`: why the coordinator cannot be found; what waits for it is given up sooner, and for that reason.
         """
-        effects: list[CommitOffsets | CommitCompleted] = [
-            self._finish(commit, absence.error(now) if absence is not None else _timed_out(commit))
-            for commit in list(self._pending.values())
-            if now >= self._ends_at(commit, absence)
-        ]
+        now = self._event.now
         for commit in list(self._pending.values()):
-            if identity is not None and self._may_send(commit, identity, now):
-                effects += self._send(commit, identity)
-        return effects
+            if now >= self._ends_at(commit, outage):
+                self._finish(commit, outage.error(now) if outage is not None else _timed_out(commit))
+        for commit in list(self._pending.values()):
+            if identity is not None and self._may_send(commit, identity):
+                self._send(commit, identity)
 
     @staticmethod
-    def _ends_at(commit: _Pending, absence: Outage | None) -> Instant:
+    def _ends_at(commit: _Pending, outage: Outage | None) -> Instant:
         """When a commit is given up. What is on its way may still be answered, by a coordinator that is silent."""
-        if absence is None or commit.in_flight:
+        if outage is None or commit.in_flight:
             return commit.deadline
-        return min(commit.deadline, absence.ends_for(commit.begun_at))
+        return min(commit.deadline, outage.ends_for(commit.begun_at))
 
-    def _may_send(self, commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
+    def _may_send(self, commit: _Pending, identity: CommitIdentity) -> bool:
         if commit.in_flight or self._yields(commit):
             return False
         new_epoch = commit.stale_epoch is not None and commit.stale_epoch != identity.member_epoch
-        return new_epoch or now >= commit.not_before
+        return new_epoch or self._event.now >= commit.not_before
 
     def _yields(self, commit: _Pending) -> bool:
         """Whether a commit that was sent before waits for the end of a younger one of the same partition.
@@ -176,48 +178,44 @@ class PendingCommits:
         outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
         return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
-    def _send(self, commit: _Pending, identity: CommitIdentity) -> list[CommitOffsets | CommitCompleted]:
+    def _send(self, commit: _Pending, identity: CommitIdentity) -> None:
         for partition, error in (dict.fromkeys(commit.revoked, ASSIGNMENT_LOST) | self._overtaken(commit)).items():
             if commit.offsets.pop(partition, None) is not None:
                 commit.errors[partition] = error
         if not commit.offsets:
-            return [self._finish(commit, ASSIGNMENT_LOST)]
+            self._finish(commit, ASSIGNMENT_LOST)
+            return
         commit.in_flight = commit.was_sent = True
         commit.stale_epoch = identity.member_epoch
-        return [
-            CommitOffsets(
-                commit_id=commit.commit_id,
-                offsets=dict(commit.offsets),
-                member_id=identity.member_id,
-                member_epoch=identity.member_epoch,
-                instance_id=identity.instance_id,
-            )
-        ]
+        order = CommitOffsets(
+            commit_id=commit.commit_id,
+            offsets=dict(commit.offsets),
+            member_id=identity.member_id,
+            member_epoch=identity.member_epoch,
+            instance_id=identity.instance_id,
+        )
+        self._event.emit(order)
 
-    def answered(self, answer: CommitAnswered, now: Instant) -> list[CommitCompleted]:
+    def answered(self, answer: CommitAnswered) -> None:
         """Take the coordinator's answer: the commit is over, or will be tried again."""
         commit = self._pending.get(answer.commit_id)
         if commit is None or not commit.in_flight:
-            return []
+            return
         commit.in_flight = False
         for partition, error in answer.errors.items():
             commit.errors[partition] = error
             if error is None:
                 commit.offsets.pop(partition, None)
-        if (
-            answer.verdict is CommitVerdict.FINAL
-            or not commit.offsets
-            or self._retries_exhausted(commit, answer.verdict)
-        ):
-            return [self._finish(commit, UNCONFIRMED)]
-        if answer.verdict is CommitVerdict.STALE_EPOCH:
+        is_final = answer.verdict is CommitVerdict.FINAL or not commit.offsets
+        if is_final or self._retries_exhausted(commit, answer.verdict):
+            self._finish(commit, UNCONFIRMED)
+        elif answer.verdict is CommitVerdict.STALE_EPOCH:
             commit.stale_tries += 1
-            commit.not_before = now + STALE_WAIT_S
+            commit.not_before = self._event.now + STALE_WAIT_S
         else:
             commit.unknown_tries += answer.verdict is CommitVerdict.RETRY_BRIEFLY
             commit.stale_epoch = None
-            commit.not_before = now + commit.backoff.next_delay()
-        return []
+            commit.not_before = self._event.now + commit.backoff.next_delay()
 
     @staticmethod
     def _retries_exhausted(commit: _Pending, verdict: CommitVerdict) -> bool:
@@ -229,30 +227,33 @@ class PendingCommits:
             return True
         return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
 
-    def unanswered(self, commit_id: int, now: Instant, *, error: BrokerError, retriable: bool) -> list[CommitCompleted]:
+    def unanswered(self, commit_id: int, *, error: BrokerError, retriable: bool) -> None:
         """Take it that no answer will come: try again after a backoff, or give up with this error."""
         commit = self._pending.get(commit_id)
         if commit is None:
-            return []
+            return
         commit.in_flight = False
         commit.failure = error
         commit.stale_epoch = None
-        commit.not_before = now + commit.backoff.next_delay()
-        return [] if retriable and not commit.is_last_try else [self._finish(commit, error)]
+        commit.not_before = self._event.now + commit.backoff.next_delay()
+        if not retriable or commit.is_last_try:
+            self._finish(commit, error)
 
     def resend_in_flight(self) -> None:
-        """Send anew what is on its way: its answer may come in words that nobody reads any more."""
+        """Send what is on its way once more: the other protocol's answer would not be read."""
         for commit in self._pending.values():
             commit.in_flight = False
             commit.stale_epoch = None
 
-    def abandon(self, error: BrokerError) -> list[CommitCompleted]:
+    def abandon(self, error: BrokerError) -> None:
         """Give up what waits to be sent; what is on its way may still succeed, and is not sent again."""
         for commit in self._pending.values():
             commit.is_last_try = True
-        return [self._finish(commit, error) for commit in list(self._pending.values()) if not commit.in_flight]
+        for commit in list(self._pending.values()):
+            if not commit.in_flight:
+                self._finish(commit, error)
 
-    def _finish(self, commit: _Pending, error: BrokerError) -> CommitCompleted:
+    def _finish(self, commit: _Pending, error: BrokerError) -> None:
         del self._pending[commit.commit_id]
         known = commit.errors.get
         # What is still in `offsets` was not committed: its own error says why, or else the common one.
@@ -261,7 +262,12 @@ class PendingCommits:
             for partition, outcome in errors.items():
                 if self._outcomes.get(partition, (0, None))[0] < commit.number:
                     self._outcomes[partition] = (commit.number, outcome)
-        return CommitCompleted(commit_id=commit.commit_id, offsets=commit.requested, errors=errors)
+        self._emit_end(commit.commit_id, commit.requested, errors)
+
+    def _emit_end(self, commit_id: int, offsets: Offsets, errors: Mapping[TopicPartition, BrokerError | None]) -> None:
+        self._event.emit(CommitCompleted(commit_id=commit_id, offsets=offsets, errors=errors))
+        for listener in self._listeners:
+            listener.commit_over(commit_id)
 
     def is_pending(self, commit_id: int) -> bool:
         """Whether this commit is not over yet."""
@@ -272,9 +278,9 @@ class PendingCommits:
         commit = self._pending.get(commit_id)
         return None if commit is None or not commit.in_flight else commit.stale_epoch
 
-    def next_deadline(self, identity: CommitIdentity | None, absence: Outage | None = None) -> Instant | None:
+    def next_deadline(self, identity: CommitIdentity | None, outage: Outage | None = None) -> Instant | None:
         """When `send_due` has something to do again."""
-        moments = [self._ends_at(commit, absence) for commit in self._pending.values()]
+        moments = [self._ends_at(commit, outage) for commit in self._pending.values()]
         if identity is not None:
             waiting = (commit for commit in self._pending.values() if not commit.in_flight)
             moments += [commit.not_before for commit in waiting if not self._yields(commit)]
@@ -291,24 +297,26 @@ def _timed_out(commit: _Pending) -> BrokerError:
 class AutoCommit:
     """The schedule of the automatic commit (`enable.auto.commit`, `auto.commit.interval.ms`); one at a time."""
 
-    def __init__(self, settings: MemberSettings) -> None:
+    def __init__(self, event: EventContext, settings: MemberSettings, commits: PendingCommits) -> None:
+        self._event = event
+        self._commits = commits
         self._enabled = settings.auto_commit
         self._interval_s = settings.auto_commit_interval_s
         self._due_at: Instant | None = None
         self.collecting: int | None = None
         self._committing: int | None = None
 
-    def restart(self, now: Instant) -> None:
-        """Count the interval anew: something is held from now on, or was just committed."""
-        self._due_at = now + self._interval_s if self._enabled else None
+    def restart(self) -> None:
+        """Begin the interval: something is held from now on, or was just committed."""
+        self._due_at = self._event.now + self._interval_s if self._enabled else None
         self.collecting = None
 
-    def collected(self, now: Instant) -> None:
+    def collected(self) -> None:
         """The positions are there and are committed now; the next interval begins, and waits for that commit."""
         self._committing = self.collecting
-        self.restart(now)
+        self.restart()
 
-    def committed(self, commit_id: int) -> None:
+    def commit_over(self, commit_id: int) -> None:
         """A commit is over, well or not."""
         if commit_id == self._committing:
             self._committing = None
@@ -324,7 +332,8 @@ class AutoCommit:
         """When positions are to be collected next; None while that or the last commit runs, or nothing is held."""
         return self._due_at if self.collecting is None and self._committing is None else None
 
-    def collect(self, commit_id: int) -> CollectPositions:
-        """Begin one automatic commit."""
-        self.collecting = commit_id
-        return CollectPositions(commit_id=commit_id)
+    def collect_if_due(self) -> None:
+        """Begin one automatic commit where the interval is over: the application reports its positions."""
+        if self.due_at is not None and self._event.now >= self.due_at:
+            self.collecting = self._commits.next_automatic_id()
+            self._event.emit(CollectPositions(commit_id=self.collecting))

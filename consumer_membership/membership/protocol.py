@@ -1,16 +1,16 @@
-"""What a member has of its protocol, and what the two of them agree on: `MemberProtocol`, with its contract.
+"""The interface between a member and its protocol: `MemberProtocol`, with its contract.
 
-`member.GroupMember` takes every event in, has the parts that both protocols share (`parts.Parts`), and knows when a
-member joins, fails, is fenced and leaves. Its protocol knows how that is said to a coordinator and what the answers
-mean: `consumer.protocol.ConsumerProtocol` (KIP-848) and `classic.protocol.ClassicProtocol`. **The contract:**
+`member.GroupMember` handles the events that both protocols share, and knows when a member joins, is refused, is fenced
+and leaves. Its protocol sends the requests that say so and interprets the answers: `consumer.protocol.ConsumerProtocol`
+(KIP-848) and `classic.protocol.ClassicProtocol`. **The contract:**
 
 1. The member calls, the protocol answers: it never calls the member. What ends or interrupts the membership it returns
-   as a `Conclusion`, as the last thing that it does with an event, and the member acts on it before anything else.
+   as a `MembershipEnd`, as the last thing that it does with an event, and the member acts on it before anything else.
 2. A protocol is the only writer of its state, its member id, its epoch and its requests. The shared parts it changes by
    their verbs alone; the subscription, the application's polls and the leave's course are not its to change.
-3. It orders (`Parts.order`) requests to the coordinator and to Metadata, and what people should know. It never orders
-   what the member does: errors that are final, `LeaveCompleted`, steps (but for a reconciliation that it begins).
-4. It asks no clock: `parts.now` is the event's moment, and `next_deadline` says when it wants to be called again.
+3. It emits requests to the coordinator and to Metadata, and what people should know. It never emits what the member
+   does: errors that are final, `LeaveCompleted`, steps (but for a reconciliation that it begins).
+4. It asks no clock: `EventContext.now` is the moment of the event, and `next_deadline` that of the next call.
 5. While it is out of its group (UNSUBSCRIBED, FENCED, STALE, FATAL) it has no epoch and sends nothing.
 """
 
@@ -19,19 +19,26 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.membership.classic.exchanges import ClassicEffect, ClassicEvent, LeaderEffect, LeaderEvent
-from consumer_membership.membership.effects import Effect, ProtocolChosen
-from consumer_membership.membership.events import Event
-from consumer_membership.membership.offsets import CommitIdentity
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.classic.exchanges import (
+    ClassicAnswer,
+    ClassicEffect,
+    ClassicEvent,
+    LeaderEffect,
+    LeaderEvent,
+)
+from consumer_membership.membership.effects import CommitIdentity, Effect, ProtocolChosen
+from consumer_membership.membership.events import ConsumerEvent, Event, Polled, Subscribed
+from consumer_membership.membership.states import MemberState, Trigger
 from consumer_membership.membership.view import ProtocolView
 from consumer_membership.types import BrokerError, GroupProtocol, Instant
 
 #: What can happen to a member, of whichever protocol, and what it orders.
 GroupEvent: TypeAlias = Event | ClassicEvent | LeaderEvent
 GroupEffect: TypeAlias = Effect | ClassicEffect | LeaderEffect | ProtocolChosen
+#: What the protocols handle themselves, each its own.
+ProtocolEvent: TypeAlias = ConsumerEvent | ClassicAnswer | LeaderEvent
 
-#: How long a session is thought to last where nobody told: the default of both protocols, in Kafka and librdkafka.
+#: How long a session lasts where the broker did not tell: the default of both protocols, in Kafka and librdkafka.
 DEFAULT_SESSION_S = 45.0
 #: Beyond the session: the coordinator removes a member at the end of its timer, not before.
 GRACE_S = 5.0
@@ -39,14 +46,14 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """The member is refused for good."""
+    """The coordinator refuses the member, and no retry mends that."""
 
     error: BrokerError
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The coordinator does not count the member in any more: what it owns is lost, and it joins anew."""
+    """The coordinator does not count the member in any more: what it owns is lost, and it joins again."""
 
     error: BrokerError
 
@@ -58,7 +65,7 @@ class Left:
     reason: str
 
 
-Conclusion: TypeAlias = Fatal | Fenced | Left
+MembershipEnd: TypeAlias = Fatal | Fenced | Left
 
 
 class MemberProtocol(Protocol):
@@ -66,29 +73,44 @@ class MemberProtocol(Protocol):
 
     # ---- what happens ----
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
-        """Take an event in, after the shared parts have had it; one that is not this protocol's means nothing."""
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
+        """Handle an event of this protocol; one of another protocol answers a request of before, and is dropped."""
 
-    def join(self, reason: str) -> None:
-        """Begin to join, or to join anew: from UNSUBSCRIBED, STALE or FATAL at a poll, from FENCED after on_lost."""
+    def subscribed(self, event: Subscribed) -> None:
+        """The application subscribed; `TopicWatch` has the subscription already."""
 
-    def prepare(self) -> Conclusion | None:
-        """Time passed in the group: ask what has to be known before anything can be said."""
+    def polled(self, event: Polled) -> None:
+        """The application polls; where the member is out of its group, it has just joined."""
 
-    def advance(self) -> Conclusion | None:
+    def topics_looked_up(self) -> None:
+        """`TopicWatch` has a new list of topics."""
+
+    def leave_requested(self) -> None:
+        """The application leaves; the member has begun to leave, or was out of its group."""
+
+    def join(self, trigger: Trigger, reason: str) -> None:
+        """Begin to join: from UNSUBSCRIBED, STALE or FATAL at a poll, from FENCED after on_lost."""
+
+    def prepare(self) -> MembershipEnd | None:
+        """Time passed in the group: ask what has to be known before anything can be sent."""
+
+    def advance(self) -> MembershipEnd | None:
         """Time passed: go on with the reconciliation or the rebalance, and send what is due."""
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was given up: say so once (`parts.leave.send`), or end where there is nothing, or nobody, to say.
+        """Everything was given up: send the leave (`Leave.send`), or end where there is nothing to send.
 
         It is called again with each event until it was sent; `gives_up_at` is how long the coordinator is waited for.
         """
 
     def resign(self) -> None:
-        """Say that the member leaves, without waiting for the answer: its application does not poll."""
+        """Send the leave without waiting for the answer: the application does not poll."""
 
-    def enter(self, state: MemberState, reason: str) -> None:
-        """Go to UNSUBSCRIBED, FENCED, STALE or FATAL and forget requests and epoch, or to UNSUBSCRIBING."""
+    def begin_leaving(self, reason: str) -> None:
+        """Go to UNSUBSCRIBING; the member stays in its group until it has given up everything."""
+
+    def end(self, trigger: Trigger, reason: str) -> None:
+        """Go to UNSUBSCRIBED, FENCED, STALE or FATAL: forget the epoch, and every request that waits for an answer."""
 
     # ---- questions ----
 
@@ -100,7 +122,7 @@ class MemberProtocol(Protocol):
 
     @property
     def public_state(self) -> MemberState:
-        """The state, as it is shown where both protocols are."""
+        """The state as the view shows it, for both protocols alike."""
 
     @property
     def identity(self) -> CommitIdentity:
@@ -112,7 +134,7 @@ class MemberProtocol(Protocol):
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
-        """What the group is, as the coordinator said when it let this member in; None: it is no member."""
+        """The type of the group, as the coordinator answered when it let this member in; None: it is no member."""
 
     @property
     def session_s(self) -> float:

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import (
     AssignPartitions,
-    Effect,
     FetchCommitted,
     LosePartitions,
     PausePartitions,
     ResolveTopicIds,
     RevokePartitions,
 )
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import Step, StepFinished
-from consumer_membership.membership.offsets import CommitIdentity, PendingCommits
+from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import Assignment, Instant, Offsets, TopicPartition
@@ -50,6 +51,17 @@ class Phase(Enum):
     LOSE = "the application's on_lost"
 
 
+class AttemptKind(Enum):
+    """What an attempt is for."""
+
+    #: No attempt runs, or none that has anything left to give up or to take.
+    NONE = "none"
+    #: To own the target.
+    RECONCILE = "reconcile"
+    #: To give up everything that the application holds, because the member leaves.
+    LEAVE = "leave"
+
+
 #: The phase in which each step of the application's thread is under way.
 _PHASE_OF_STEP: Mapping[Step, Phase] = {
     Step.PAUSE: Phase.PAUSE,
@@ -60,9 +72,17 @@ _PHASE_OF_STEP: Mapping[Step, Phase] = {
 
 
 class Reconciler:
-    """The attempts of one member. Its methods return the effects that come next; `is_idle` says that none runs."""
+    """The attempts of one member; `is_idle` says that none runs."""
 
-    def __init__(self, settings: MemberSettings, ownership: Ownership, commits: PendingCommits, jitter: Jitter) -> None:
+    def __init__(
+        self,
+        event: EventContext,
+        settings: MemberSettings,
+        ownership: Ownership,
+        commits: PendingCommits,
+        jitter: Jitter,
+    ) -> None:
+        self._event = event
         self._settings = settings
         self._ownership = ownership
         self._commits = commits
@@ -71,8 +91,9 @@ class Reconciler:
         self.attempt = 0
         self.phase = Phase.IDLE
         self.since: Instant | None = None
-        #: What the attempt has the application give up; None: everything, because the member leaves.
-        self.revoking: Assignment | None = frozenset()
+        self.kind = AttemptKind.NONE
+        #: What the attempt has the application give up; one that leaves gives up everything, and names nothing.
+        self.revoking: Assignment = frozenset()
         #: What of it the member owns no more then; the rest is given back by the same attempt.
         self._surplus: Assignment = frozenset()
         self._adding: Assignment = frozenset()
@@ -89,6 +110,11 @@ class Reconciler:
         self._resolve_at: Instant | None = 0.0
         #: When the start offsets may be asked for next; None while they are being asked for.
         self._fetch_at: Instant | None = None
+        self._uses_eager_callbacks = False
+
+    def set_eager_callbacks(self, *, is_eager: bool) -> None:
+        """Whether callbacks follow the eager protocol from now on: everything is revoked, and the whole is assigned."""
+        self._uses_eager_callbacks = is_eager
 
     @property
     def is_idle(self) -> bool:
@@ -96,9 +122,14 @@ class Reconciler:
         return self.phase is Phase.IDLE
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether the running attempt gives up everything because the member leaves."""
+        return self.kind is AttemptKind.LEAVE
+
+    @property
     def may_hold(self) -> bool:
         """Whether the application may hold partitions, or be about to."""
-        return bool(self._ownership.owned) or self.revoking is None or self.phase in (Phase.ASSIGN, Phase.LOSE)
+        return bool(self._ownership.owned) or self.is_leaving or self.phase in (Phase.ASSIGN, Phase.LOSE)
 
     def claims(self) -> Assignment:
         """What the coordinator must not give to others: what is owned, and what the running attempt will assign.
@@ -115,85 +146,94 @@ class Reconciler:
 
     # ---- beginning and ending ----
 
-    def begin(self, identity: CommitIdentity, now: Instant, *, is_eager: bool = False) -> list[Effect]:
+    def begin(self, *, gives_up_all: bool = False) -> None:
         """Begin an attempt towards the target as far as it is resolved.
 
-        `is_eager`: if it changes anything, the application gives up everything and is assigned the whole, from what is
-        committed by then. The member owns what stays all the while, so that nobody else notices.
+        With eager callbacks, an attempt that changes anything has the application give up everything and assigns the
+        whole, from the offsets that are committed by then. The member owns what stays all the while, so that no other
+        member notices. `gives_up_all`: the protocol itself is eager, and its target says so already.
         """
         ownership = self._ownership
         self.attempt += 1
         surplus, missing = ownership.surplus(), ownership.missing()
         kept = frozenset(ownership.owned.keys() - surplus)
         given_back = ownership.withheld & kept
-        if is_eager and (surplus or missing):
+        if self._uses_eager_callbacks and not gives_up_all and (surplus or missing):
             given_back = kept
             ownership.tell_next(is_first=True)
         # An attempt that did not get to its end may have had the application give up some of it already.
         self._disown(surplus & ownership.withheld)
+        self.kind = AttemptKind.RECONCILE
         self._surplus = surplus & ownership.owned.keys()
         self.revoking = self._surplus | (given_back - ownership.withheld)
         self._adding = missing | given_back
         self._offsets = {}
-        self._epoch = identity.member_epoch
+        self._epoch = self._event.identity.member_epoch
         self._target_number = ownership.target_number
         self._commit_within_s = min(REBALANCE_COMMIT_S, self._settings.max_poll_interval_s)
-        return self._move_on({}, identity, now)
+        self._move_on()
 
-    def begin_leaving(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
+    def begin_leaving(self) -> None:
         """Begin to give up everything that the application holds."""
         may_hold = self.may_hold
         self.attempt += 1
         if self.phase is Phase.ASSIGN:
             # on_assign may be running, or have returned: the application holds these until it gives them up, too.
-            self._ownership.add(self._adding, identity.member_epoch)
+            self._ownership.add(self._adding, self._event.identity.member_epoch)
         self._given_up = frozenset(self._ownership.owned)
-        self._enter(Phase.IDLE, now)
-        self._adding = frozenset()
+        self._enter(Phase.IDLE)
+        self._adding = self.revoking = frozenset()
         self._ownership.tell_next(is_first=False)
         self._commit_id = None
         self._commit_within_s = self._settings.leave_timeout_s
-        self.revoking = None if may_hold else frozenset()
-        return self._move_on({}, identity, now) if may_hold else []
+        self.kind = AttemptKind.LEAVE if may_hold else AttemptKind.NONE
+        if may_hold:
+            self._move_on()
 
-    def lose(self, now: Instant) -> list[Effect]:
-        """Give up everything without asking the coordinator; empty: the application holds nothing."""
+    def lose(self) -> None:
+        """Give up everything without asking the coordinator; on_lost is due where the application may hold anything."""
         may_hold = self.may_hold
         self._forget()
-        self._enter(Phase.LOSE if may_hold else Phase.IDLE, now)
-        return [LosePartitions(attempt=self.attempt)] if may_hold else []
+        self._enter(Phase.LOSE if may_hold else Phase.IDLE)
+        if may_hold:
+            self._event.emit(LosePartitions(attempt=self.attempt))
 
-    def left(self, now: Instant) -> None:
+    def left(self) -> None:
         """Everything was given up in good order and the membership is over."""
         self._forget()
-        self._enter(Phase.IDLE, now)
+        self._enter(Phase.IDLE)
 
     def _forget(self) -> None:
         """The membership is over, and so is everything that was under way in it."""
         self.attempt += 1
         self._ownership.forget()
-        self.revoking = self._surplus = self._adding = self._given_up = frozenset()
-        self._offsets = {}
+        self._end_attempt()
+        self._given_up = frozenset()
         self._commit_id = None
         self._has_paused = False
-        # An answer of Metadata that is still to come may find nobody who listens: ask anew in the next membership.
+        # The next membership asks again: an answer of Metadata that is still to come may arrive between the two.
         self._resolve_at = 0.0
         self._resolve_backoff.reset()
 
-    def polled(self, now: Instant) -> None:
-        """The application polls: an attempt whose callback raised begins anew."""
+    def _end_attempt(self) -> None:
+        self.kind = AttemptKind.NONE
+        self.revoking = self._surplus = self._adding = frozenset()
+        self._offsets = {}
+
+    def polled(self) -> None:
+        """The application polls: an attempt whose callback raised begins again."""
         if self.phase is Phase.AWAIT_POLL:
-            self._enter(Phase.IDLE, now)
+            self._enter(Phase.IDLE)
 
     # ---- the phases ----
 
-    def _enter(self, phase: Phase, now: Instant) -> None:
+    def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        self.since = now
+        self.since = self._event.now
 
     @property
     def _revokes(self) -> bool:
-        return self.revoking is None or bool(self.revoking)
+        return self.is_leaving or bool(self.revoking)
 
     def _following(self) -> Phase:
         """The phase after the present one, leaving out those without work."""
@@ -216,73 +256,69 @@ class Reconciler:
             case _:
                 return Phase.IDLE
 
-    def _move_on(self, offsets: Offsets, identity: CommitIdentity, now: Instant) -> list[Effect]:
+    def _move_on(self, offsets: Offsets = MappingProxyType({})) -> None:
         """Enter the following phase and order its work; a commit phase without offsets is passed over."""
-        self._enter(self._following(), now)
+        self._enter(self._following())
         match self.phase:
             case Phase.PAUSE:
                 # With nothing to revoke any more it ends the pause of a revocation that raised.
                 self._has_paused = self._revokes
-                return [PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking())]
+                self._event.emit(PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking()))
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
                 self._commit_id = self._commits.next_automatic_id()
-                self._commits.begin(self._commit_id, offsets, now + self._commit_within_s, now)
-                return []
+                self._commits.begin(self._commit_id, offsets, self._commit_within_s)
             case Phase.COMMIT | Phase.COMMIT_STORED:
-                return self._move_on({}, identity, now)
+                self._move_on()
             case Phase.REVOKE:
-                return [RevokePartitions(attempt=self.attempt, partitions=self._names_of_revoking())]
+                self._event.emit(RevokePartitions(attempt=self.attempt, partitions=self._names_of_revoking()))
             case Phase.FETCH:
-                return self._fetch(identity)
+                self._fetch()
             case Phase.ASSIGN:
-                return [AssignPartitions(attempt=self.attempt, offsets=self._offsets, member_epoch=self._epoch)]
+                order = AssignPartitions(attempt=self.attempt, offsets=self._offsets, member_epoch=self._epoch)
+                self._event.emit(order)
             case _:
-                self._finish()
-                return []
-
-    def _finish(self) -> None:
-        if self.revoking is not None:
-            self._ownership.finish(self._adding, self._epoch, self._target_number)
-        self.revoking = self._surplus = self._adding = frozenset()
-        self._offsets = {}
+                if not self.is_leaving:
+                    self._ownership.finish(self._adding, self._epoch, self._target_number)
+                self._end_attempt()
 
     def _names_of_revoking(self) -> frozenset[TopicPartition] | None:
-        return None if self.revoking is None else self._ownership.named(self.revoking)
+        """What a step gives up; None: all that the application holds."""
+        return None if self.is_leaving else self._ownership.named(self.revoking)
 
-    def _fetch(self, identity: CommitIdentity) -> list[Effect]:
+    def _fetch(self) -> None:
         self._fetch_at = None
-        return [
-            FetchCommitted(
-                attempt=self.attempt,
-                partitions=self._ownership.named(self._adding),
-                member_id=identity.member_id,
-                member_epoch=identity.member_epoch,
-            )
-        ]
+        identity = self._event.identity
+        order = FetchCommitted(
+            attempt=self.attempt,
+            partitions=self._ownership.named(self._adding),
+            member_id=identity.member_id,
+            member_epoch=identity.member_epoch,
+        )
+        self._event.emit(order)
 
     # ---- completions ----
 
-    def step_finished(self, event: StepFinished, identity: CommitIdentity, now: Instant) -> list[Effect]:
-        """Take the application's completion of a step; one of another attempt or phase is dropped."""
+    def step_finished(self, event: StepFinished) -> bool:
+        """Take the application's completion of a step; False: it is of another attempt or phase, and is dropped."""
         if event.attempt != self.attempt or self.phase is not _PHASE_OF_STEP[event.step]:
-            return []
+            return False
         if event.step is Step.LOSE:
-            self._enter(Phase.IDLE, now)
-            return []
-        is_leaving = self.revoking is None
-        if event.failed and not is_leaving:
-            self.revoking = self._surplus = self._adding = frozenset()
-            self._enter(Phase.AWAIT_POLL, now)
-            return []
+            self._enter(Phase.IDLE)
+            return True
+        if event.failed and not self.is_leaving:
+            self._end_attempt()
+            self._enter(Phase.AWAIT_POLL)
+            return True
         if event.step is Step.REVOKE:
             # A raising callback does not stop a leave: what it had is given up all the same, and committed until then.
             self._take_away()
             self._has_paused = False
-        return self._move_on(event.offsets, identity, now)
+        self._move_on(event.offsets)
+        return True
 
     def _take_away(self) -> None:
         """The application gave up what it was to."""
-        if self.revoking is None:
+        if self.is_leaving:
             self._ownership.drop(self._ownership.owned)
             return
         # It reads what stays from what is committed by now, so that an older commit must not be repeated after that.
@@ -295,57 +331,52 @@ class Reconciler:
         self._commits.revoked(self._ownership.named(partitions))
         self._ownership.drop(partitions)
 
-    def commit_over(self, commit_id: int, identity: CommitIdentity, now: Instant) -> list[Effect]:
+    def commit_over(self, commit_id: int) -> None:
         """A commit is over, well or not; if the attempt waits for it, it goes on."""
-        if commit_id != self._commit_id:
-            return []
-        self._commit_id = None
-        return self._move_on({}, identity, now)
+        if commit_id == self._commit_id:
+            self._commit_id = None
+            self._move_on()
 
-    def start_offsets_fetched(
-        self, attempt: int, offsets: Mapping[TopicPartition, int], identity: CommitIdentity, now: Instant
-    ) -> list[Effect]:
+    def start_offsets_fetched(self, attempt: int, offsets: Mapping[TopicPartition, int]) -> None:
         """The start offsets of what is to be added are there; an answer that lacks some is as good as none."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
-            return []
+            return
         asked = self._ownership.named(self._adding)
         if not asked <= offsets.keys():
-            self.start_offsets_failed(attempt, now)
-            return []
+            self.start_offsets_failed(attempt)
+            return
         self._fetch_backoff.reset()
         self._offsets = {partition: offsets[partition] for partition in asked}
-        return self._move_on({}, identity, now)
+        self._move_on()
 
-    def start_offsets_failed(self, attempt: int, now: Instant) -> bool:
-        """The start offsets could not be had: ask again after a backoff. False: nobody waits for them any more."""
+    def start_offsets_failed(self, attempt: int) -> bool:
+        """The start offsets could not be had: ask again after a backoff. False: no attempt waits for them any more."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return False
-        self._fetch_at = now + self._fetch_backoff.next_delay()
+        self._fetch_at = self._event.now + self._fetch_backoff.next_delay()
         if self._target_number != self._ownership.target_number:
-            self._adding = frozenset()
-            self._enter(Phase.IDLE, now)
+            self._end_attempt()
+            self._enter(Phase.IDLE)
         return True
 
-    def topic_ids_resolved(self, now: Instant) -> None:
+    def topic_ids_resolved(self) -> None:
         """Metadata answered; what is still unresolved is asked for again after a backoff."""
+        self._resolve_at = self._event.now
         if self._ownership.unresolved:
-            self._resolve_at = now + self._resolve_backoff.next_delay()
+            self._resolve_at += self._resolve_backoff.next_delay()
         else:
             self._resolve_backoff.reset()
-            self._resolve_at = now
 
     # ---- time ----
 
-    def advance(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
+    def advance(self) -> None:
         """Ask again for what is due to be asked again."""
-        effects: list[Effect] = []
-        unresolved = self._ownership.unresolved
+        now, unresolved = self._event.now, self._ownership.unresolved
         if unresolved and self._resolve_at is not None and now >= self._resolve_at:
             self._resolve_at = None
-            effects.append(ResolveTopicIds(topic_ids=unresolved))
+            self._event.emit(ResolveTopicIds(topic_ids=unresolved))
         if self.phase is Phase.FETCH and self._fetch_at is not None and now >= self._fetch_at:
-            effects += self._fetch(identity)
-        return effects
+            self._fetch()
 
     def next_deadline(self) -> Instant | None:
         """When `advance` has something to do."""

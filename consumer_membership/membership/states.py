@@ -8,10 +8,11 @@ early nor go on fetching after they were fenced; the table below is what keeps a
 
 Two rules:
 
-1. Everything that says which state may follow which lives here; `StateMachine` is the only writer of a state and
-   refuses an edge that its table lacks.
-2. This module does not know why a transition happens. The reasons are in `consumer.protocol`, each with the broker's
-   rule, and in `member`.
+1. Which trigger leads from which state to which is in `TRANSITIONS`, and nowhere else: the machine, the diagrams in the
+   documents and the tests read the same table. `StateMachine` is the only writer of a state and refuses a trigger that
+   the table lacks for it.
+2. This module does not know what a transition does. That is in `member`, for what both protocols share, and in
+   `consumer.protocol`.
 
 | state | heartbeats | Kafka's Java name | meaning |
 |---|---|---|---|
@@ -28,12 +29,13 @@ Two rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from consumer_membership.errors import InternalError
+from consumer_membership.membership import events as ev
 
 StateT = TypeVar("StateT", bound=Enum)
 
@@ -56,56 +58,149 @@ class MemberState(Enum):
         return self.value
 
 
-_S = MemberState
+class Trigger(Enum):
+    """What changes the state of a member of either protocol; the value is the label in the diagrams."""
 
-#: From each state, the states that may follow. To stay is not a transition.
-VALID_TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = MappingProxyType(
+    POLLED = "the application polls"
+    RESUBSCRIBED = "the application polls with another subscription"
+    PARTITIONS_LOST = "on_lost has returned"
+    FENCED = "the coordinator fences the member"
+    POLL_TIMEOUT = "max.poll.interval.ms is over"
+    REFUSED = "the coordinator refuses the member"
+    LEAVE_REQUESTED = "the application unsubscribes or closes"
+    LEAVE_ENDED = "the leave is answered, or given up"
+
+
+class ConsumerTrigger(Enum):
+    """What else changes the state of a member of the consumer protocol."""
+
+    ASSIGNMENT_RECEIVED = "the coordinator answers the join with an assignment"
+    TARGET_CHANGED = "the coordinator changes the assignment"
+    RECONCILED = "the assignment is taken over"
+    ACK_SENT = "the acknowledgement is sent, and the target is reached"
+    ACK_SENT_EARLY = "the acknowledgement is sent, and the target has moved on"
+
+
+class TransitionRule(NamedTuple, Generic[StateT]):
+    """One row of a table: in these states, this trigger leads to that state; `rule` has the source."""
+
+    states: Sequence[StateT]
+    trigger: Enum
+    to: StateT
+    rule: str
+
+
+_S, _T, _C = MemberState, Trigger, ConsumerTrigger
+_IN_GROUP = (_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE)
+
+#: Every transition of a member of the consumer protocol; the first row begins in the initial state. "Section" is one of
+#: docs/protocol.md.
+TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
+    TransitionRule(
+        (_S.UNSUBSCRIBED,), _T.POLLED, _S.JOINING, "KIP-848; section 1.5: a rebalance never starts outside poll"
+    ),
+    TransitionRule((_S.JOINING,), _C.ASSIGNMENT_RECEIVED, _S.RECONCILE, "KIP-848; section 1.5: the first target"),
+    TransitionRule(
+        (_S.RECONCILE,), _C.RECONCILED, _S.ACK, "KIP-848; section 1.6: revoke, then assign, then acknowledge"
+    ),
+    TransitionRule((_S.ACK,), _C.ACK_SENT, _S.STABLE, "section 1.5: when the heartbeat is built, as in Java"),
+    TransitionRule((_S.ACK,), _C.ACK_SENT_EARLY, _S.RECONCILE, "section 1.5: a newer target is reconciled at once"),
+    TransitionRule(
+        (_S.ACK, _S.STABLE), _C.TARGET_CHANGED, _S.RECONCILE, "KIP-848; section 1.5: a target replaces a target"
+    ),
+    TransitionRule(_IN_GROUP, _T.FENCED, _S.FENCED, "FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID; section 2.4"),
+    TransitionRule(
+        (_S.FENCED,), _T.PARTITIONS_LOST, _S.JOINING, "section 1.5: on_lost returns before the member rejoins"
+    ),
+    TransitionRule(_IN_GROUP, _T.POLL_TIMEOUT, _S.STALE, "KIP-62; section 1.9"),
+    TransitionRule((_S.STALE,), _T.PARTITIONS_LOST, _S.JOINING, "section 1.9: on_lost runs inside the next poll"),
+    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: nothing was held"),
+    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 2.4: codes that no retry mends"),
+    TransitionRule((_S.FATAL,), _T.RESUBSCRIBED, _S.JOINING, "section 2.4: the refused subscription was the cause"),
+    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 1.10: give up everything, then leave"),
+    TransitionRule(
+        (_S.FENCED, _S.STALE), _T.LEAVE_REQUESTED, _S.UNSUBSCRIBED, "section 1.10: there is nothing to leave"
+    ),
+    TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "KIP-848; section 1.10: best effort"),
+)
+
+#: The events that cause each trigger in a member of the consumer protocol; () where circumstances do, with any event.
+CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
-        _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
-        _S.JOINING: frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
-        _S.RECONCILE: frozenset({_S.ACK, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
-        _S.ACK: frozenset({_S.STABLE, _S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
-        _S.STABLE: frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
-        _S.FENCED: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
-        _S.STALE: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
-        _S.UNSUBSCRIBING: frozenset({_S.UNSUBSCRIBED, _S.FATAL}),
-        _S.FATAL: frozenset({_S.JOINING}),
+        _T.POLLED: (ev.Polled,),
+        _T.RESUBSCRIBED: (ev.Polled,),
+        _T.PARTITIONS_LOST: (),
+        _T.FENCED: (ev.HeartbeatRejected,),
+        _T.POLL_TIMEOUT: (),
+        _T.REFUSED: (
+            ev.HeartbeatRejected,
+            ev.HeartbeatFailed,
+            ev.GroupDescribed,
+            ev.GroupDescribeFailed,
+            ev.StartOffsetsFailed,
+        ),
+        _T.LEAVE_REQUESTED: (ev.LeaveRequested,),
+        _T.LEAVE_ENDED: (),
+        _C.ASSIGNMENT_RECEIVED: (ev.HeartbeatAnswered,),
+        _C.TARGET_CHANGED: (ev.HeartbeatAnswered,),
+        _C.RECONCILED: (),
+        _C.ACK_SENT: (),
+        _C.ACK_SENT_EARLY: (),
     }
 )
 
 #: The states in which the coordinator counts on this member, so that heartbeats are due.
-IN_GROUP: frozenset[MemberState] = frozenset({_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE})
+IN_GROUP: frozenset[MemberState] = frozenset(_IN_GROUP)
 
 #: The states in which no heartbeat may be sent.
 SILENT: frozenset[MemberState] = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL})
 
 
+def followers(table: Iterable[TransitionRule[StateT]]) -> Mapping[StateT, frozenset[StateT]]:
+    """The states that may follow each state."""
+    found: dict[StateT, frozenset[StateT]] = {}
+    for row in table:
+        found |= {state: found.get(state, frozenset()) | {row.to} for state in row.states}
+    return MappingProxyType(found)
+
+
+def transitions_by_trigger(table: Iterable[TransitionRule[StateT]]) -> Mapping[tuple[StateT, Enum], StateT]:
+    """The table by state and trigger."""
+    return MappingProxyType({(state, row.trigger): row.to for row in table for state in row.states})
+
+
 class StateMachine(Generic[StateT]):
-    """A state, and the only writer of it: an edge that its table lacks is our bug. It begins with the table's first."""
+    """A state, and the only writer of it: a trigger that the table lacks for the state is a bug of this package."""
 
-    __slots__ = ("_of", "_table", "state")
+    __slots__ = ("_name", "_targets", "state")
 
-    def __init__(self, of: str, table: Mapping[StateT, frozenset[StateT]]) -> None:
-        self._of = of
-        self._table = table
-        self.state = next(iter(table))
+    def __init__(self, name: str, table: Sequence[TransitionRule[StateT]]) -> None:
+        self._name = name
+        self._targets = transitions_by_trigger(table)
+        self.state = table[0].states[0]
 
-    def go(self, new: StateT, reason: str) -> StateT:
-        """Change the state; the one before.
+    def fire(self, trigger: Enum) -> StateT:
+        """Go where the trigger leads from the present state; the state before.
 
         Raises:
-            InternalError: there is no such way.
+            InternalError: the table has no such transition.
         """
         old = self.state
-        if new not in self._table[old]:
-            raise InternalError(f"{self._of} cannot go from {old} to {new} ({reason})")
+        new = self._targets.get((old, trigger))
+        if new is None:
+            raise InternalError(f"{self._name} in state {old} has no transition for {trigger.name} ({trigger.value})")
         self.state = new
         return old
 
+    def fire_or_stay(self, trigger: Enum) -> None:
+        """Go where the trigger leads, unless the machine is there already."""
+        is_there = any(self.state is new for (_, one), new in self._targets.items() if one is trigger)
+        if not is_there:
+            self.fire(trigger)
 
-def diagram(table: Mapping[StateT, frozenset[StateT]]) -> str:
-    """A transition table as a Mermaid state diagram; docs/architecture.md carries them and a test keeps both equal."""
-    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table))}"]
-    for state in table:
-        lines += [f"    {state} --> {after}" for after in table if after in table[state]]
+
+def diagram(table: Sequence[TransitionRule[StateT]]) -> str:
+    """A table as a Mermaid state diagram with its triggers; docs/architecture.md carries it, and a test compares."""
+    lines = ["stateDiagram-v2", f"    [*] --> {table[0].states[0]}"]
+    lines += [f"    {state} --> {row.to}: {row.trigger.value}" for row in table for state in row.states]
     return "\n".join(lines)

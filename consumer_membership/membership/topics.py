@@ -14,6 +14,9 @@ from math import inf
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.effects import LookUpTopics, Problem, TopicsAppeared
+from consumer_membership.membership.event_context import EventContext
+from consumer_membership.membership.history import History
 from consumer_membership.types import BrokerError, Instant, Subscription, TopicPattern
 
 #: Kafka's error code and name for a topic that is not there; librdkafka reports a pattern without a match by them, too.
@@ -53,11 +56,15 @@ class TopicWatch:
     `refresh_s` None: it never asks by itself.
     """
 
-    def __init__(self, refresh_s: float | None, jitter: Jitter) -> None:
+    def __init__(self, event: EventContext, history: History, refresh_s: float | None, jitter: Jitter) -> None:
+        self._event = event
+        self._history = history
         self._refresh_s = refresh_s
+        #: What the application subscribed last, and when.
+        self.subscription = Subscription()
+        self.subscribed_at: Instant = 0.0
         self._lists_all = True
         self._pace = Backoff(SOON_S, LATE_S, jitter)
-        self._subscription = Subscription()
         self._compiled: Mapping[str, re.Pattern[str]] = {}
         #: Of these topics the member has partitions.
         self._held: frozenset[str] = frozenset()
@@ -81,26 +88,26 @@ class TopicWatch:
     @property
     def _wanted(self) -> frozenset[str]:
         """All that can be missing, by name or pattern."""
-        return self._subscription.topics | self._subscription.blacklisted | self._compiled.keys()
+        return self.subscription.topics | self.subscription.blacklisted | self._compiled.keys()
 
     @property
     def due_at(self) -> Instant | None:
         """When to look; None: not now, or never."""
-        may_ask = self._lists_all or not self._subscription.patterns
+        may_ask = self._lists_all or not self.subscription.patterns
         return self._look_at if self._request is None and may_ask else None
 
     def describe(self) -> str | None:
         """What is not there, for people; None: everything is."""
-        found = [self._subscription_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
+        found = [self._describe_one(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return "; ".join(found) if found else None
 
     def describe_refused(self) -> str | None:
         """What may not be described, for people: the coordinator lets nobody in who subscribes to it by name."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
-        return "; ".join(self._subscription_for(name, self.unavailable[name]) for name in sorted(refused)) or None
+        return "; ".join(self._describe_one(name, self.unavailable[name]) for name in sorted(refused)) or None
 
-    def _subscription_for(self, name: str, error: BrokerError) -> str:
-        if name in self._subscription.blacklisted:
+    def _describe_one(self, name: str, error: BrokerError) -> str:
+        if name in self.subscription.blacklisted:
             return f"topic '{name}', which is in topic.blacklist"
         if error.code != UNKNOWN_TOPIC_CODE:
             return f"topic '{name}', which may not be described ({error.name})"
@@ -111,14 +118,16 @@ class TopicWatch:
     # ---- what happens ----
 
     def list_all(self, *, does: bool) -> None:
-        """Ask for the list of all topics where there are patterns, or not: whoever has that list calls `saw`."""
+        """Ask for the list of all topics where there are patterns, or not: who has that list calls `on_metadata`."""
         self._lists_all = does
 
-    def subscribe(self, subscription: Subscription, now: Instant) -> None:
-        """Watch this from now on."""
-        if subscription == self._subscription:
+    def subscribe(self, subscription: Subscription, asked_at: Instant | None = None) -> None:
+        """Watch this from now on; `asked_at`: when the application subscribed (None: now)."""
+        now = self._event.now
+        self.subscribed_at = now if asked_at is None else asked_at
+        if subscription == self.subscription:
             return
-        self._subscription = subscription
+        self.subscription = subscription
         self._compiled = compiled(subscription.patterns)
         self.matched = None
         wanted = self._wanted
@@ -127,57 +136,71 @@ class TopicWatch:
         self._pace.reset()
         self._look_at = now if subscription and self._refresh_s is not None else None
 
-    def holds(self, topics: frozenset[str], now: Instant) -> TopicChanges:
+    def holds(self, topics: frozenset[str]) -> None:
         """The member has partitions of these topics now: they are there, and one that it had may be gone."""
         if self._look_at is not None:
             before, self._held = self._held, topics
             if before - topics:
-                self._look_at = now
-        if self.unavailable.keys().isdisjoint(topics):
-            return TopicChanges()
-        return self._now_without({name: error for name, error in self.unavailable.items() if name not in topics})
+                self._look_at = self._event.now
+        if not self.unavailable.keys().isdisjoint(topics):
+            unavailable = {name: error for name, error in self.unavailable.items() if name not in topics}
+            self.report_topics(self._now_without(unavailable))
 
-    def looks_for_refused(self, now: Instant) -> bool:
+    def looks_for_refused(self) -> bool:
         """The coordinator says that a topic may not be described, but not which: whether a look tells that.
 
         With patterns it does not: the list of all topics leaves such a one out.
         """
-        if self._look_at is None or self._subscription.patterns:
+        if self._look_at is None or self.subscription.patterns:
             return False
         if all(error.code == UNKNOWN_TOPIC_CODE for error in self.unavailable.values()):
-            self._look_at = now
+            self._look_at = self._event.now
         return True
 
-    def ask(self) -> tuple[int, frozenset[str] | None]:
-        """Look now: the number of the question, and the topics that it is about (None: all)."""
+    def ask_if_due(self) -> None:
+        """Look at the subscribed topics (with patterns, at all), if that is due."""
+        if self.due_at is None or self._event.now < self.due_at:
+            return
         self._last_request += 1
         self._request = self._last_request
-        return self._request, None if self._subscription.patterns else self._subscription.topics
+        topics = None if self.subscription.patterns else self.subscription.topics
+        self._event.emit(LookUpTopics(request_id=self._request, topics=topics))
 
     def awaits(self, request_id: int) -> bool:
         """Whether this is the number of the question that is under way."""
         return request_id == self._request
 
-    def on_metadata(self, names: Collection[str], refused: Mapping[str, BrokerError], now: Instant) -> TopicChanges:
-        """These topics are there, and of those nothing may be told; all other ones are missing."""
+    def on_metadata(self, names: Collection[str], refused: Mapping[str, BrokerError]) -> None:
+        """These topics are there, and those may not be described; all other ones are missing."""
         self._request = None
-        absent = self._subscription.blacklisted | self._subscription.topics - frozenset(names)
+        absent = self.subscription.blacklisted | self.subscription.topics - frozenset(names)
         unavailable = {name: _not_available(name, refused.get(name)) for name in absent}
         matches = {text: frozenset(filter(one.fullmatch, names)) for text, one in self._compiled.items()}
         self.matched = frozenset().union(*matches.values())
         unavailable |= {text: _not_available(text, None) for text, found in matches.items() if not found}
-        seen = self._now_without(unavailable)
+        changes = self._now_without(unavailable)
         if not unavailable:
             self._pace.reset()
+        now = self._event.now
         self.again_at = now + self._pace.next_delay() if unavailable else None
         if self._refresh_s is not None:
             self._look_at = min(now + self._refresh_s, self.again_at or inf)
-        return seen
+        self.report_topics(changes)
 
-    def on_metadata_failed(self, now: Instant) -> None:
+    def on_metadata_failed(self) -> None:
         """The question got no answer: what is known stays, and it is asked again."""
         self._request = None
-        self._look_at = now + self._pace.next_delay()
+        self._look_at = self._event.now + self._pace.next_delay()
+
+    def report_topics(self, changes: TopicChanges) -> None:
+        """Report to the application which subscribed topics are not available, and to the log which ones have come."""
+        history = self._history
+        for one in changes.unavailable:
+            history.raise_to_application(Problem.REFUSED, one.error, one.topic)
+        if history.last_error is not None and history.last_error.topic in changes.appeared:
+            history.end_error()
+        if changes.appeared:
+            self._event.emit(TopicsAppeared(topics=changes.appeared))
 
     def _now_without(self, unavailable: Mapping[str, BrokerError]) -> TopicChanges:
         self.unavailable = unavailable

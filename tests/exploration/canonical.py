@@ -34,14 +34,14 @@ STALE = 0
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite what is common to all protocols; the member handled its last event at `parts.now`."""
+    """Rewrite what is common to all protocols; the member handled its last event at `context.event.now`."""
     member = process.member
-    now = member.parts.now
+    now = member.context.event.now
     _rename_attempts(process)
-    _rename_targets(member.parts.ownership, member.parts.reconciler)
+    _rename_targets(member.context.ownership, member.context.reconciler)
     _rename_commits(process, now)
     _place_member(process, member, now)
-    _place_reconciler(member.parts.reconciler, now)
+    _place_reconciler(member.context.reconciler, now)
     _place_application(process)
 
 
@@ -61,7 +61,7 @@ def later(moment: float | None, now: float, delay: float) -> float | None:
 
 
 def _rename_attempts(process: Process) -> None:
-    reconciler = process.member.parts.reconciler
+    reconciler = process.member.context.reconciler
     present = reconciler.attempt
     if present == ATTEMPT:
         return
@@ -101,7 +101,7 @@ def _rename_targets(ownership: Ownership, reconciler: Reconciler) -> None:
 
 def _rename_commits(process: Process, now: float) -> None:
     member = process.member
-    commits, reconciler = member.parts.commits, member.parts.reconciler
+    commits, reconciler = member.context.commits, member.context.reconciler
     order = sorted(commits._pending.values(), key=lambda commit: commit.number)
     names = {commit.commit_id: -1 - place for place, commit in enumerate(order)}
     process.calls = [
@@ -155,11 +155,11 @@ def _empty(commit: _Pending) -> None:
 
 
 def _place_member(process: Process, member: GroupMember, now: float) -> None:
-    parts, leave = member.parts, member.parts.leave
-    parts._effects = []
-    parts.since = None
-    parts.transitions.clear()
-    parts.last_error = None
+    context, leave = member.context, member.context.leave
+    context.event._effects = []
+    context.history.since = None
+    context.history.transitions.clear()
+    context.history.last_error = None
     inside.protocol(member).last_heartbeat_at = None
     member._polled_at = leave.since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
@@ -168,7 +168,7 @@ def _place_member(process: Process, member: GroupMember, now: float) -> None:
     if not is_leaving:
         leave.option = LeaveOption.DEFAULT
         leave._is_first = True
-    parts.coordinator.searching_since = None if parts.coordinator.searching_since is None else 0.0
+    context.coordinator.searching_since = None if context.coordinator.searching_since is None else 0.0
 
 
 def _place_reconciler(reconciler: Reconciler, now: float) -> None:

@@ -26,7 +26,10 @@ _ATOMS: frozenset[type] = frozenset(
 _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
-    | {"classic", "_parts", "_table", "_effects", "_unresolved", "_named_owned", "_named_target"}
+    | {"classic", "_targets", "_effects", "_unresolved", "_named_owned", "_named_target"}
+    # A member's parts are told once, of its context.
+    | {"_context", "_event", "event", "_history", "history", "_coordinator", "_reconciler", "_auto_commit", "_watch"}
+    | {"_leave", "_listeners"}
     # Which protocols a member may speak beside its own, and why: these members speak one.
     | {"_choice"}
 )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
+from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.states import MemberState
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker

@@ -14,7 +14,7 @@ from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -90,9 +90,9 @@ class Scene:
     # ---- looking ----
 
     @property
-    def parts(self) -> Parts:
+    def context(self) -> MemberContext:
         """The parts that members of both protocols have."""
-        return self.member.parts
+        return self.member.context
 
     @property
     def protocol(self) -> ConsumerProtocol:
@@ -297,7 +297,7 @@ class Scene:
             effect = self.effects[self._settled]
             self._settled += 1
             match effect:
-                case ef.FindCoordinator() if not self.parts.coordinator.is_known:
+                case ef.FindCoordinator() if not self.context.coordinator.is_known:
                     self.found()
                 case ef.ResolveTopicIds():
                     self.resolve(*effect.topic_ids)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.states import SILENT, VALID_TRANSITIONS, MemberState
+from consumer_membership.membership.states import SILENT, TRANSITIONS, MemberState, followers
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import JOIN_EPOCH, Offsets, TopicPartition
 from tests.membership.builders import STEP_OF, STEPS, Scene
@@ -39,7 +39,7 @@ class Lawbook:
         self.steps: list[ef.StepEffect] = []
         self.newest = 0
         self._rank = -1
-        self._is_searching = scene.parts.coordinator.searching_since is not None
+        self._is_searching = scene.context.coordinator.searching_since is not None
         self._commits: set[int] = set()
         self._was_overdue = False
         #: The commit that the running revocation owes.
@@ -109,7 +109,7 @@ class Lawbook:
         match effect:
             case ef.StateChanged():
                 assert effect.old is self.state
-                assert effect.new in VALID_TRANSITIONS[effect.old], effect
+                assert effect.new in followers(TRANSITIONS)[effect.old], effect
                 self.state = effect.new
                 if effect.new in SILENT or effect.new is S.JOINING:
                     self.in_flight = None
@@ -151,7 +151,7 @@ class Lawbook:
             assert beat.is_full, beat
             assert beat.owned == frozenset(), beat
         if beat.owned is not None:
-            said = self.scene.parts.ownership.named(beat.owned)
+            said = self.scene.context.ownership.named(beat.owned)
             words = f"the member says {sorted(said)}, the application holds {sorted(self.held)}"
             assert self.held <= said, words
             if any(isinstance(effect, ef.StateChanged) and effect.old is S.ACK for effect in rest):

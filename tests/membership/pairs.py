@@ -51,7 +51,7 @@ def request_of(scene: Scene) -> int:
 
 def attempt_of(scene: Scene) -> int:
     """The number of the latest attempt."""
-    return scene.parts.reconciler.attempt
+    return scene.context.reconciler.attempt
 
 
 def _step_done(scene: Scene, *, failed: bool = False) -> ev.StepFinished:

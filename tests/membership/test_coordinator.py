@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from consumer_membership.membership.coordinator import Coordinator
 from consumer_membership.membership.effects import CommitOffsets, FindCoordinator, Problem, RaiseToApplication
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import (
     CommitFailed,
     CommitVerdict,
@@ -11,6 +12,7 @@ from consumer_membership.membership.events import (
     CoordinatorLost,
     SessionTimeoutLearned,
 )
+from consumer_membership.membership.history import History
 from consumer_membership.membership.states import MemberState
 from tests.membership.builders import (
     A0,
@@ -30,13 +32,20 @@ from tests.membership.builders import (
 from tests.membership.outcomes import errors_of
 
 
+def coordinator_at(now: float) -> tuple[EventContext, Coordinator]:
+    """A coordinator that is not known, in an event at this moment."""
+    event = EventContext()
+    event.begin(now)
+    return event, Coordinator(event, History(event))
+
+
 def test_search_that_succeeds_makes_it_known() -> None:
     """FindCoordinator once, then the address."""
-    coordinator = Coordinator()
-    orders = coordinator.search("first use", 1.0)
+    event, coordinator = coordinator_at(1.0)
+    coordinator.search("first use")
     coordinator.found(COORDINATOR)
-    assert (orders, coordinator.is_known, coordinator.address) == (
-        [FindCoordinator(reason="first use")],
+    assert (event.effects(), coordinator.is_known, coordinator.address) == (
+        (FindCoordinator(reason="first use"),),
         True,
         COORDINATOR,
     )
@@ -44,9 +53,11 @@ def test_search_that_succeeds_makes_it_known() -> None:
 
 def test_one_search_runs_at_a_time() -> None:
     """A second reason while a search runs orders nothing: the network searches until it finds."""
-    coordinator = Coordinator()
-    coordinator.search("first", 1.0)
-    assert (coordinator.search("second", 2.0), coordinator.searching_since) == ([], 1.0)
+    event, coordinator = coordinator_at(1.0)
+    coordinator.search("first")
+    event.begin(2.0)
+    coordinator.search("second")
+    assert (event.effects(), coordinator.searching_since) == ((), 1.0)
 
 
 def test_lost_coordinator_is_searched_anew() -> None:

@@ -21,7 +21,7 @@ from consumer_membership.membership.events import (
     LeaveRequested,
     Verdict,
 )
-from consumer_membership.membership.parts import LEAVE_ANSWER_S
+from consumer_membership.membership.leave import LEAVE_ANSWER_S
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, LeaveOption
 from tests.membership.builders import (

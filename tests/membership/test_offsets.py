@@ -303,7 +303,7 @@ def test_commit_waits_on_where_the_cause_is_gone() -> None:
     scene = (
         absent(stable(A0)).commit(5, A0).found().feed(CoordinatorLost(reason="closed")).after(44.0).poll().after(10.0)
     )
-    assert (scene.parts.coordinator.last_error, scene.new(CommitCompleted)) == (None, [])
+    assert (scene.context.coordinator.last_error, scene.new(CommitCompleted)) == (None, [])
 
 
 def test_commit_that_gets_no_answer_ends_with_the_reason() -> None:

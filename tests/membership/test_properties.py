@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from enum import Enum
 from typing import get_args
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.consumer.protocol import IGNORED
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.states import CAUSES, TRANSITIONS, MemberState, transitions_by_trigger
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription, TopicIdPartition
 from tests.membership.builders import (
     A0,
@@ -38,29 +39,7 @@ from tests.support.subscriptions import to_a_broker
 S = MemberState
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
 PAIRS = [(state, kind) for state in MemberState for kind in EVENTS]
-
-#: Where the plausible event leads out of the state; in all other pairs the state stays.
-MOVES: Mapping[tuple[MemberState, type[ev.Event]], MemberState] = {
-    (S.UNSUBSCRIBED, ev.Polled): S.JOINING,
-    (S.JOINING, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.JOINING, ev.HeartbeatAnswered): S.RECONCILE,
-    # Nothing was held, so that the member is back at once.
-    (S.JOINING, ev.HeartbeatRejected): S.JOINING,
-    (S.RECONCILE, ev.StepFinished): S.ACK,
-    (S.RECONCILE, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.RECONCILE, ev.HeartbeatRejected): S.FENCED,
-    (S.ACK, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.ACK, ev.HeartbeatAnswered): S.STABLE,
-    (S.ACK, ev.HeartbeatRejected): S.FENCED,
-    (S.STABLE, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.STABLE, ev.HeartbeatAnswered): S.RECONCILE,
-    (S.STABLE, ev.HeartbeatRejected): S.FENCED,
-    (S.FENCED, ev.StepFinished): S.JOINING,
-    (S.FENCED, ev.LeaveRequested): S.UNSUBSCRIBED,
-    (S.STALE, ev.StepFinished): S.JOINING,
-    (S.STALE, ev.LeaveRequested): S.UNSUBSCRIBED,
-    (S.UNSUBSCRIBING, ev.HeartbeatRejected): S.UNSUBSCRIBED,
-}
+BY_TRIGGER = transitions_by_trigger(TRANSITIONS)
 
 #: The states in which the core drops an event unread; written out here, so that a change of `IGNORED` is seen.
 DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
@@ -92,11 +71,17 @@ def test_ignored_pairs_are_the_written_ones() -> None:
 
 
 @pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
-def test_pair_leads_to_its_state(state: MemberState, kind: type[ev.Event]) -> None:
-    """The whole table of states and events: where a plausible event leads."""
+def test_event_fires_the_triggers_that_the_table_gives_it(
+    state: MemberState, kind: type[ev.Event], fired: list[Enum]
+) -> None:
+    """The whole table of states and events: no event fires a trigger whose causes do not name it."""
     scene = scene_in(state)
+    fired.clear()
     scene.feed(PLAUSIBLE[kind](scene))
-    assert scene.state is MOVES.get((state, kind), state)
+    assert [one for one in fired if CAUSES[one] and kind not in CAUSES[one]] == []
+    for trigger in fired:
+        state = BY_TRIGGER[state, trigger]
+    assert scene.state is state
 
 
 @pytest.mark.parametrize(("state", "kind"), [(s, k) for s, k in PAIRS if s in DROPPED.get(k, ())], ids=name_of)
@@ -253,19 +238,19 @@ class Peers(RuleBasedStateMachine):
 
     # ---- the network ----
 
-    @precondition(lambda self: not self.scene.parts.coordinator.is_known)
+    @precondition(lambda self: not self.scene.context.coordinator.is_known)
     @rule()
     def finds_the_coordinator(self) -> None:
-        if self.scene.parts.coordinator.searching_since is not None:
+        if self.scene.context.coordinator.searching_since is not None:
             self.feed(ev.CoordinatorFound(coordinator=COORDINATOR))
 
-    @precondition(lambda self: not self.scene.parts.coordinator.is_known)
+    @precondition(lambda self: not self.scene.context.coordinator.is_known)
     @rule(often=strategies.integers(0, 3))
     def may_not_look_up(self, often: int) -> None:
         if often == 0:
             self.feed(ev.CoordinatorLookupFailed(error=NOT_ALLOWED))
 
-    @precondition(lambda self: self.scene.parts.coordinator.is_known)
+    @precondition(lambda self: self.scene.context.coordinator.is_known)
     @rule()
     def loses_the_coordinator(self) -> None:
         self.feed(ev.CoordinatorLost(reason="closed"))
@@ -442,7 +427,7 @@ class Peers(RuleBasedStateMachine):
         for _ in range(400):
             if not self.behave():
                 break
-        wanted = bool(self.scene.parts.subscription)
+        wanted = bool(self.scene.context.watch.subscription)
         at_rest = (S.STABLE, S.FATAL) if wanted else (S.UNSUBSCRIBED, S.FATAL)
         assert self.scene.state in at_rest, (self.scene.state, self.scene.view.waits_for)
         if self.scene.state is S.STABLE:
@@ -455,7 +440,7 @@ class Peers(RuleBasedStateMachine):
         if self.laws.steps:
             self.laws.perform({}, failed=False)
             self.sort()
-        elif scene.parts.coordinator.searching_since is not None:
+        elif scene.context.coordinator.searching_since is not None:
             self.finds_the_coordinator()
         elif self.heartbeats:
             self.grant_well(self.heartbeats.pop())
@@ -494,9 +479,9 @@ class Peers(RuleBasedStateMachine):
         self.feed(ev.Polled())
         if self.laws.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
             return True
-        wants = bool(self.scene.parts.subscription)
+        wants = bool(self.scene.context.watch.subscription)
         is_calm = self.scene.state in ((S.STABLE, S.FATAL) if wants else (S.UNSUBSCRIBED, S.FATAL))
-        if is_calm and self.scene.parts.reconciler.is_idle:
+        if is_calm and self.scene.context.reconciler.is_idle:
             return False
         if (deadline := self.scene.member.next_deadline()) is not None:
             self.scene.now = deadline

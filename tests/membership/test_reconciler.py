@@ -259,7 +259,7 @@ def test_doubled_completion_is_dropped() -> None:
 def test_start_offsets_of_another_attempt_are_dropped() -> None:
     """An answer with another attempt's number is nobody's."""
     scene = stable(A0).target(2, A0, A1)
-    assert scene.feed(StartOffsetsFetched(attempt=scene.parts.reconciler.attempt - 1, offsets={})).last == ()
+    assert scene.feed(StartOffsetsFetched(attempt=scene.context.reconciler.attempt - 1, offsets={})).last == ()
 
 
 def test_attempt_numbers_grow() -> None:

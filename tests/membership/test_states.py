@@ -11,10 +11,14 @@ from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.states import (
     IN_GROUP,
     SILENT,
-    VALID_TRANSITIONS,
+    TRANSITIONS,
+    ConsumerTrigger,
     MemberState,
     StateMachine,
+    Trigger,
     diagram,
+    followers,
+    transitions_by_trigger,
 )
 from tests.membership.builders import (
     A0,
@@ -69,14 +73,24 @@ EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
 }
 
 
-def test_table_names_every_state() -> None:
-    """Every state has its row, so that no transition is looked up in vain."""
-    assert set(VALID_TRANSITIONS) == set(MemberState)
+FOLLOWERS = followers(TRANSITIONS)
+BY_TRIGGER = transitions_by_trigger(TRANSITIONS)
+
+
+def test_table_names_every_state_and_every_trigger() -> None:
+    """Every state has a row, so that no member is caught in one, and every trigger leads somewhere."""
+    assert set(FOLLOWERS) == set(MemberState)
+    assert {row.trigger for row in TRANSITIONS} == {*Trigger, *ConsumerTrigger}
+
+
+def test_table_has_one_target_for_each_state_and_trigger() -> None:
+    """Where a trigger leads is not a matter of the order of the rows."""
+    assert len(BY_TRIGGER) == sum(len(row.states) for row in TRANSITIONS)
 
 
 def test_no_state_follows_itself() -> None:
     """To stay is not a transition."""
-    assert [state for state, after in VALID_TRANSITIONS.items() if state in after] == []
+    assert [state for state, after in FOLLOWERS.items() if state in after] == []
 
 
 def test_every_state_is_in_the_group_or_silent_or_leaving() -> None:
@@ -86,8 +100,8 @@ def test_every_state_is_in_the_group_or_silent_or_leaving() -> None:
 
 
 def test_scenes_cover_every_edge_of_the_table() -> None:
-    """An edge that nobody can take is a defect of the table."""
-    assert set(EDGES) == {(old, new) for old, after in VALID_TRANSITIONS.items() for new in after}
+    """An edge that no member can take is a defect of the table."""
+    assert set(EDGES) == {(old, new) for old, after in FOLLOWERS.items() for new in after}
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: f"{edge[0]}-{edge[1]}")
@@ -96,23 +110,22 @@ def test_member_takes_the_edge(edge: tuple[MemberState, MemberState]) -> None:
     assert edge in EDGES[edge]().edges
 
 
-@pytest.mark.parametrize("old", MemberState)
-@pytest.mark.parametrize("new", MemberState)
-def test_member_refuses_an_edge_that_the_table_lacks(old: MemberState, new: MemberState) -> None:
-    """The one writer of the state raises InternalError on a way that the table does not know."""
-    machine = StateMachine("a member", VALID_TRANSITIONS)
-    machine.state = old
-    if new in VALID_TRANSITIONS[old]:
-        machine.go(new, "a test")
-        assert machine.state is new
+@pytest.mark.parametrize("state", MemberState)
+@pytest.mark.parametrize("trigger", [*Trigger, *ConsumerTrigger], ids=lambda one: one.name)
+def test_machine_refuses_a_trigger_that_the_table_lacks(state: MemberState, trigger: Trigger | ConsumerTrigger) -> None:
+    """The one writer of the state raises InternalError for a trigger that the table lacks in this state."""
+    machine = StateMachine("a member", TRANSITIONS)
+    machine.state = state
+    if (state, trigger) in BY_TRIGGER:
+        assert (machine.fire(trigger), machine.state) == (state, BY_TRIGGER[state, trigger])
     else:
-        with pytest.raises(InternalError, match=f"from {old} to {new}"):
-            machine.go(new, "a test")
+        with pytest.raises(InternalError, match=f"in state {state} has no transition for {trigger.name}"):
+            machine.fire(trigger)
 
 
 def test_diagram_is_a_mermaid_state_diagram_of_the_table() -> None:
-    """The generated diagram has one arrow for each edge, and begins where a member begins."""
-    head, start, *arrows = diagram(VALID_TRANSITIONS).splitlines()
+    """The generated diagram has one labeled arrow for each state and trigger, and begins where a member begins."""
+    head, start, *arrows = diagram(TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
-    edges = sorted(tuple(arrow.strip().split(" --> ")) for arrow in arrows)
-    assert edges == sorted((str(old), str(new)) for old, after in VALID_TRANSITIONS.items() for new in after)
+    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in BY_TRIGGER.items()}
+    assert (set(arrows), len(arrows)) == (labeled, len(labeled))

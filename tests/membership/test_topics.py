@@ -57,7 +57,7 @@ def told(scene: Scene | ClassicScene) -> list[tuple[str | None, int]]:
 def looks_after(scene: Scene, seconds: float) -> int:
     """How often it looks within this time, with the same answer each time."""
     before, end = len(asked(scene)), scene.now + seconds
-    while (due := scene.parts.watch.due_at) is not None and due <= end:
+    while (due := scene.context.watch.due_at) is not None and due <= end:
         scene.now = max(scene.now, due)
         saw(scene.feed(ev.Polled()), "payments")
     return len(asked(scene)) - before

@@ -185,10 +185,10 @@ def test_error_of_a_search_outside_the_group_is_over_when_the_coordinator_is_fou
 def test_error_about_a_topic_is_over_when_the_topic_is_there() -> None:
     """Answered heartbeats say nothing about a topic that is missing."""
     scene = stable(A0)
-    parts = scene.parts
-    parts.report_topics(TopicChanges(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
+    topics = scene.context.watch
+    topics.report_topics(TopicChanges(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
     lasting = scene.after(5.0).answer().view.present_error
-    parts.report_topics(TopicChanges(appeared=("orders",)))
+    topics.report_topics(TopicChanges(appeared=("orders",)))
     assert (lasting, scene.view.present_error, scene.view.last_error) == (NO_TOPIC, None, NO_TOPIC)
 
 

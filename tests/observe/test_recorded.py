@@ -16,7 +16,7 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.reconciler import Reconciler
 from consumer_membership.observe.recorded import MemberAccount, RecordedStandstill, account_of
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.types import TopicIdPartition, TopicPartition
@@ -87,11 +87,7 @@ def test_account_ends_where_the_core_does_otherwise(
 ) -> None:
     """What another version of the package did is not guessed, and the page says so."""
     member.written(tmp_path / "a")
-    monkeypatch.setattr(
-        GroupMember,
-        "_TAKERS",
-        {kind: take for kind, take in GroupMember._TAKERS.items() if kind is not StartOffsetsFetched},
-    )
+    monkeypatch.setattr(Reconciler, "start_offsets_fetched", lambda *_: None)
     account = account_of(tmp_path / "a")
     assert account.runs == ()
     assert "this version of the package does otherwise there" in account.note

@@ -114,7 +114,7 @@ def test_fault_of_the_core(member: Recorded, tmp_path: Path, monkeypatch: pytest
     advance = GroupMember._advance
 
     def fail(one: GroupMember) -> None:
-        if one.parts.now >= 200.0:
+        if one.context.event.now >= 200.0:
             raise ZeroDivisionError("by nothing")
         advance(one)
 

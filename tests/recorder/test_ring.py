@@ -74,7 +74,7 @@ def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.Monke
         member.tell(Polled())
     assert len(member.recorder.held().entries) == 51
     assert member.recorder.trouble == "RecordingError: a new kind of value"
-    assert member.recorder.member.parts.now == member.now
+    assert member.recorder.member.context.event.now == member.now
 
 
 def test_recorder_that_is_off_keeps_nothing() -> None:

@@ -114,7 +114,7 @@ def test_metadata_of_commits_and_bytes_of_assignors_are_not_written() -> None:
         {"!": "shared", "=": "os.environ"},
         {"!": "shared", "=": "anything"},
         {"!": "tuple", "=": {"!": "os.stat_result", "st_mode": [1]}},
-        {"!": "tuple", "=": {"!": "membership.states.VALID_TRANSITIONS", "a": [1]}},
+        {"!": "tuple", "=": {"!": "membership.states.TRANSITIONS", "a": [1]}},
         {"!": "tuple", "=": {"!": "membership.member.GroupMember", "a": [1]}},
         {"!": "tuple", "=": {"!": "types.TopicPartition", "topic": ["a"], "offset": [1]}},
         {"!": "regex", "=": ["(", 0]},

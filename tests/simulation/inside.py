@@ -48,7 +48,7 @@ def classic(member: GroupMember) -> ClassicProtocol:
 
 def may_beat_beside_join(member: GroupMember) -> bool:
     """Whether a classic member has a JoinGroup out and keeps partitions meanwhile."""
-    return classic(member)._exchange is not None and bool(member.parts.ownership.owned)
+    return classic(member)._exchange is not None and bool(member.context.ownership.owned)
 
 
 def protocol(member: GroupMember) -> ConsumerProtocol | ClassicProtocol:
@@ -96,43 +96,43 @@ def is_eager(member: GroupMember) -> bool:
 
 def reconciler(member: GroupMember) -> Reconciler:
     """The part that leads from what is owned to the target."""
-    return member.parts.reconciler
+    return member.context.reconciler
 
 
 def phase(member: GroupMember) -> Phase:
     """Where its reconciliation stands."""
-    return member.parts.reconciler.phase
+    return member.context.reconciler.phase
 
 
 def ownership(member: GroupMember) -> Ownership:
     """The part that knows what is owned and what is the target."""
-    return member.parts.ownership
+    return member.context.ownership
 
 
 def named(member: GroupMember, partitions: frozenset[TopicIdPartition]) -> set[TopicPartition]:
     """These partitions by their topics' names."""
-    names = member.parts.ownership.names
+    names = member.context.ownership.names
     return {TopicPartition(names[p.topic_id], p.partition) for p in partitions}
 
 
 def commits(member: GroupMember) -> PendingCommits:
     """The part that knows which commits are not over."""
-    return member.parts.commits
+    return member.context.commits
 
 
 def knows_coordinator(member: GroupMember) -> bool:
     """Whether it knows who coordinates its group."""
-    return member.parts.coordinator.is_known
+    return member.context.coordinator.is_known
 
 
 def leaves_by(member: GroupMember) -> Instant:
     """Until when its leave is tried."""
-    return member.parts.leave.by
+    return member.context.leave.by
 
 
 def repeats_leave(member: GroupMember) -> bool:
     """Whether its leave, which found no member, waits to be repeated: a join without an answer may arrive behind it."""
-    return member.parts.leave.repeat_at is not None
+    return member.context.leave.repeat_at is not None
 
 
 # ---- requests ----
@@ -155,17 +155,17 @@ def may_heartbeat(member: GroupMember) -> bool:
 
 def stale_holder(member: GroupMember) -> Holder | None:
     """Whose instance id a KIP-848 member is releasing."""
-    return consumer(member).instance.stale_holder
+    return consumer(member).claim.stale_holder
 
 
 def is_waiting_for_instance(member: GroupMember) -> bool:
     """Whether a KIP-848 member waits until the holder of its instance id has gone."""
-    return speaks_consumer(member) and consumer(member).instance.is_waiting
+    return speaks_consumer(member) and consumer(member).claim.is_waiting
 
 
 def waits_for_instance_since(member: GroupMember) -> Instant | None:
     """Since when a KIP-848 member waits for its instance id."""
-    return consumer(member).instance.waits_since
+    return consumer(member).claim.waits_since
 
 
 def repairs_at(member: GroupMember) -> Instant | None:
@@ -189,13 +189,13 @@ def forget_confirmation(member: GroupMember) -> None:
 
 def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
     """Let a KIP-848 member have waited for its instance id since then."""
-    consumer(member).instance._attempt.waits_since = moment
+    consumer(member).claim._attempt.waits_since = moment
 
 
 def replace_part(member: GroupMember, name: str, broken: type) -> None:
     """Put a broken part in the place of a sound one, with what that knows; the protocol is a part, too."""
     protocol = member._protocol
-    owner = member.parts if hasattr(member.parts, name) else protocol
+    owner = member.context if hasattr(member.context, name) else protocol
     part = protocol if name == "protocol" else getattr(owner, name)
     if isinstance(part, ClassicSettings):
         # Those who look on keep theirs.

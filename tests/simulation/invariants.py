@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendSync
-from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
+from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.effects import (
     InstanceReleased,
     LeaveCompleted,
@@ -19,7 +19,7 @@ from consumer_membership.membership.effects import (
     StepEffect,
 )
 from consumer_membership.membership.events import LeaveRequested, TimePassed
-from consumer_membership.membership.parts import LEAVE_ANSWER_S
+from consumer_membership.membership.leave import LEAVE_ANSWER_S
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, Instant, Offsets, TopicIdPartition, TopicPartition

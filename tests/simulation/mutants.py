@@ -9,35 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
+from types import MappingProxyType
 from typing import ClassVar
 
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.consumer.claim import InstanceClaim
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
-from consumer_membership.membership.consumer.instance import InstanceClaim
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
 from consumer_membership.membership.events import HeartbeatAnswered, Polled, Step, StepFinished
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.offsets import CommitIdentity, PendingCommits
+from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
-from consumer_membership.membership.protocol import Conclusion, GroupEffect, GroupEvent
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent, MembershipEnd, ProtocolEvent
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.settings import ClassicSettings
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.states import MemberState, Trigger
 from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.types import Assignment, Holder, Instant, Offsets, TopicPartition
 from tests.simulation import inside
 
 _S, _V = ClassicState, ex.ClassicVerdict
+_NO_OFFSETS: Offsets = MappingProxyType({})
 #: What each kind of part is called where it stands.
 _PLACES: Mapping[type, str] = {
     Reconciler: "reconciler",
     PendingCommits: "commits",
     Ownership: "ownership",
     Heartbeats: "heartbeats",
-    InstanceClaim: "instance",
+    InstanceClaim: "claim",
     ClassicSettings: "classic",
     ConsumerProtocol: "protocol",
     ClassicProtocol: "protocol",
@@ -116,11 +118,10 @@ class KeepsDeliveringAfterFence(_Finishes):
 class RevokesBeforeTheCommitIsOver(Reconciler):
     """Orders on_revoke while the commit is under way."""
 
-    def _move_on(self, offsets: Offsets, identity: CommitIdentity, now: Instant) -> list[Effect]:
-        effects = super()._move_on(offsets, identity, now)
+    def _move_on(self, offsets: Offsets = _NO_OFFSETS) -> None:
+        super()._move_on(offsets)
         if self.phase is Phase.COMMIT:
-            effects += super()._move_on({}, identity, now)
-        return effects
+            super()._move_on()
 
 
 class RevokesWithoutPause(Reconciler):
@@ -134,22 +135,20 @@ class RevokesWithoutPause(Reconciler):
 class KeepsWhatItLost(Reconciler):
     """Goes on with what it held after it was fenced."""
 
-    def lose(self, now: Instant) -> list[Effect]:
-        """Tell nobody."""
-        super().lose(now)
-        self._enter(Phase.IDLE, now)
-        return []
+    def lose(self) -> None:
+        """Order no on_lost."""
+        self._forget()
+        self._enter(Phase.IDLE)
 
 
 class LeavesAtOnce(Reconciler):
     """Says that it leaves before its application gave up anything."""
 
-    def begin_leaving(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
+    def begin_leaving(self) -> None:
         """Give nothing up."""
-        super().begin_leaving(identity, now)
-        self.revoking = frozenset()
-        self._enter(Phase.IDLE, now)
-        return []
+        self.attempt += 1
+        self._end_attempt()
+        self._enter(Phase.IDLE)
 
 
 class RepeatsOldCommits(PendingCommits):
@@ -168,7 +167,7 @@ class RepeatsOldCommits(PendingCommits):
 class TakesNullForNothing(ConsumerProtocol):
     """Takes the assignment null, "unchanged", for "revoke all"."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """Nothing is assigned where nothing is said."""
         if isinstance(event, HeartbeatAnswered):
             event = replace(event, assignment=event.assignment or frozenset())
@@ -178,7 +177,7 @@ class TakesNullForNothing(ConsumerProtocol):
 class AdoptsAnyEpoch(ConsumerProtocol):
     """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """Take the epoch of whatever was answered."""
         conclusion = super().handle(event)
         if isinstance(event, HeartbeatAnswered) and event.member_epoch < 0:
@@ -197,18 +196,18 @@ class LeavesOutWhatIsBeingAssigned(Reconciler):
 class NeverBacksOff(Heartbeats):
     """Repeats a failed heartbeat at once, as Java's JOINING members do."""
 
-    def failed(self, now: Instant, *, back_off: bool) -> None:  # noqa: ARG002
+    def retry(self, now: Instant, *, after_backoff: bool) -> None:  # noqa: ARG002
         """Without a pause."""
-        super().failed(now, back_off=False)
+        super().retry(now, after_backoff=False)
 
 
 class RepeatsBare(Heartbeats):
     """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
 
-    def failed(self, now: Instant, *, back_off: bool) -> None:
+    def retry(self, now: Instant, *, after_backoff: bool) -> None:
         """As if what was sent had arrived."""
         sent = self._sent
-        super().failed(now, back_off=back_off)
+        super().retry(now, after_backoff=after_backoff)
         self._sent = sent
 
 
@@ -244,8 +243,8 @@ class ComesBackFromTheDead(GroupMember):
         effects = super().handle(event, now)
         is_dead = inside.shown(self) is MemberState.FATAL and inside.reconciler(self).is_idle
         if isinstance(event, Polled) and is_dead:
-            inside.protocol(self).join("another try")
-        return (*effects, *self.parts.ordered()[len(effects) :])
+            inside.protocol(self).join(Trigger.RESUBSCRIBED, "another try")
+        return (*effects, *self.context.event.effects()[len(effects) :])
 
 
 # ---- classic ----
@@ -291,7 +290,7 @@ class ClaimsWhatItGaveUp(GroupMember):
 class TakesMoreThanItsShare(ClassicProtocol):
     """Takes all partitions, whatever the leader gave."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """Two partitions of each topic are given."""
         if isinstance(event, ex.SyncAnswered):
             more = {TopicPartition(topic, number) for topic in self.topics for number in range(2)}
@@ -302,7 +301,7 @@ class TakesMoreThanItsShare(ClassicProtocol):
 class NeverJoinsAgain(ClassicProtocol):
     """Gives up what moves, and leaves it at that; nor does the leader look after it."""
 
-    def advance(self) -> Conclusion | None:
+    def advance(self) -> MembershipEnd | None:
         """Forget it each time."""
         self._gives_up, self.leader._repair_at = False, None
         return super().advance()
@@ -311,7 +310,7 @@ class NeverJoinsAgain(ClassicProtocol):
 class IgnoresTheRebalance(ClassicProtocol):
     """Does not join when its heartbeat says that the group rebalances."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """All is well."""
         if isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW:
             event = ex.ClassicHeartbeatAnswered(request_id=event.request_id)
@@ -321,7 +320,7 @@ class IgnoresTheRebalance(ClassicProtocol):
 class TakesNoMemberId(ClassicProtocol):
     """Joins again without the id that the coordinator made (KIP-394)."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """There is no id."""
         return super().handle(replace(event, member_id="") if isinstance(event, ex.JoinRejected) else event)
 
@@ -332,7 +331,7 @@ _REJECTIONS = ex.JoinRejected | ex.SyncRejected | ex.ClassicHeartbeatRejected
 class KeepsTheUnknownId(ClassicProtocol):
     """Goes on joining with an id that the coordinator does not know."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """It is the generation that is over."""
         if isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN:
             event = replace(event, verdict=_V.REJOIN_KEEP_ID)
@@ -342,7 +341,7 @@ class KeepsTheUnknownId(ClassicProtocol):
 class TakesAnySync(ClassicProtocol):
     """Takes the answer to an older SyncGroup for that of the present one."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """It is what is awaited."""
         if isinstance(event, ex.SyncAnswered) and self._exchange is not None:
             event = replace(event, request_id=self._exchange)
@@ -352,7 +351,7 @@ class TakesAnySync(ClassicProtocol):
 class StaysInItsGeneration(ClassicProtocol):
     """Keeps what it held, its generation too, when the coordinator says that the generation is over."""
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """The group rebalances."""
         is_end = isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN_KEEP_ID
         if is_end and self.state in (_S.STABLE, _S.RECONCILE):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
+from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings

@@ -30,7 +30,7 @@ from consumer_membership.membership.classic.exchanges import (
     SyncRejected,
 )
 from consumer_membership.membership.classic.states import HEARTBEATS, ClassicState
-from consumer_membership.membership.consumer.instance import MOST_TAKEOVERS
+from consumer_membership.membership.consumer.claim import MOST_TAKEOVERS
 from consumer_membership.membership.effects import (
     AssignPartitions,
     CommitCompleted,

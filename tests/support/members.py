@@ -37,13 +37,13 @@ class _OpenMember(GroupMember):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_protocol" not in self.__dict__:
             raise AttributeError(name)
-        owner = self._protocol if hasattr(self._protocol, name) else self.parts
+        owner = self._protocol if hasattr(self._protocol, name) else self.context
         return getattr(owner, name)
 
     @property
     def coordinator(self) -> Coordinator:  # type: ignore[override] # the part itself, not its address alone
         """What the member knows of its coordinator."""
-        return self.parts.coordinator
+        return self.context.coordinator
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """As the member does; which protocol it speaks is no news here."""

@@ -137,13 +137,13 @@ class Trap:
     def _before(self, member: GroupMember, event: GroupEvent) -> None:
         match event, member.view().state:
             case ev.HeartbeatAnswered(), MemberState.JOINING:
-                held_by = member._protocol.instance.stale_holder  # type: ignore[attr-defined]  # of the consumer protocol
+                held_by = member._protocol.claim.stale_holder  # type: ignore[attr-defined]  # of the consumer protocol
                 self.spring(Point.JOIN_UNHEARD if held_by is None else Point.HOLDER_RELEASED)
-            case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.parts.leave.request:
+            case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.context.leave.request:
                 self.spring(Point.LEAVE_UNHEARD)
             case ev.HeartbeatAnswered(), _ if self._has_acknowledged:
                 self.spring(Point.ACK_UNHEARD)
-            case ev.CommitAnswered(), MemberState.RECONCILE if member.parts.reconciler.phase is Phase.COMMIT:
+            case ev.CommitAnswered(), MemberState.RECONCILE if member.context.reconciler.phase is Phase.COMMIT:
                 self.spring(Point.COMMITTED)
             case ev.StepFinished(step=ev.Step.REVOKE), MemberState.RECONCILE:
                 self.spring(Point.REVOKED)

@@ -307,7 +307,8 @@ class AssignorNotified:
 
 
 LeaderEvent: TypeAlias = TopicsDescribed | TopicsNotDescribed | AssignmentComputed | AssignmentFailed | AssignorNotified
-ClassicEvent: TypeAlias = (
+#: What only a member of the classic protocol handles (`classic.protocol`), beside `LeaderEvent`.
+ClassicAnswer: TypeAlias = (
     JoinAnswered
     | JoinRejected
     | SyncAnswered
@@ -317,5 +318,5 @@ ClassicEvent: TypeAlias = (
     | ExchangeFailed
     | ClassicLeft
     | ClassicCommitAnswered
-    | CommitFailed
 )
+ClassicEvent: TypeAlias = ClassicAnswer | CommitFailed

@@ -6,7 +6,7 @@ and on partitions that nobody has. A follower has the part too, and leads nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership.backoff import Backoff, Jitter
@@ -17,6 +17,7 @@ from consumer_membership.membership.classic.exchanges import (
     JoinAnswered,
     TopicsDescribed,
 )
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.topics import LATE_S, SOON_S
 from consumer_membership.types import Instant, TopicPartition
@@ -27,7 +28,8 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 class Leader:
     """The leader's part of one member, in the generation that gathered last."""
 
-    def __init__(self, settings: ClassicSettings, backoff: Backoff, jitter: Jitter) -> None:
+    def __init__(self, event: EventContext, settings: ClassicSettings, backoff: Backoff, jitter: Jitter) -> None:
+        self._event = event
         self._settings = settings
         self._backoff = backoff
         #: Whether this member assigns for the whole group.
@@ -71,21 +73,20 @@ class Leader:
 
     # ---- one generation ----
 
-    def begin(self, event: JoinAnswered, now: Instant) -> None:
+    def begin(self, event: JoinAnswered) -> None:
         """The group has gathered; a static leader that came back looks at once, too, to notice what changes."""
         self.is_leading = event.is_leader
         self._members, self._unreadable = event.members, event.unreadable
         self._topics = self._request = self._repair_at = None
-        self._look_at = now if event.is_leader else None
+        self._look_at = self._event.now if event.is_leader else None
 
-    def look(self, own: frozenset[str], next_request_id: Callable[[], int], now: Instant) -> list[DescribeTopics]:
+    def look_if_due(self, own: frozenset[str]) -> None:
         """Look at the group's topics, if that is due."""
-        if self.look_at is None or now < self.look_at:
-            return []
-        self._request = next_request_id()
-        return [DescribeTopics(request_id=self._request, topics=self._watched(own))]
+        if self.look_at is not None and self._event.now >= self.look_at:
+            self._request = self._event.next_request_id()
+            self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
-    def described(self, event: TopicsDescribed, own: frozenset[str], now: Instant) -> Topics | None:
+    def described(self, event: TopicsDescribed, own: frozenset[str]) -> Topics | None:
         """Take in what a look shows; what the topics were before, None: not seen in this generation."""
         self._request = None
         self._backoff.reset()
@@ -96,37 +97,37 @@ class Leader:
         else:
             # A topic that somebody subscribes and that does not exist yet is looked for sooner.
             self._look_after_s = min(self._absences.next_delay(), self._look_after_s)
-        self._look_at = now + self._look_after_s
+        self._look_at = self._event.now + self._look_after_s
         return before
 
-    def not_described(self, now: Instant) -> None:
+    def not_described(self) -> None:
         """The look failed: try again after a backoff."""
         self._request = None
-        self._look_at = now + self._backoff.next_delay()
+        self._look_at = self._event.now + self._backoff.next_delay()
 
-    def compute(self, generation: int, assignor: str) -> list[ComputeAssignment]:
+    def compute(self, generation: int, assignor: str) -> None:
         """Have the assignor compute from what the look showed."""
         self._look_at = None
-        if self._topics is None:
-            return []
-        topics, members = self._topics, self._members
-        return [ComputeAssignment(generation=generation, assignor=assignor, topics=topics, members=members)]
+        if self._topics is not None:
+            topics, members = self._topics, self._members
+            order = ComputeAssignment(generation=generation, assignor=assignor, topics=topics, members=members)
+            self._event.emit(order)
 
     def shares(
-        self, event: AssignmentComputed, own: frozenset[str], now: Instant
+        self, event: AssignmentComputed, own: frozenset[str]
     ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
         """Everybody's share and user data, for the SyncGroup; a cooperative leader looks later after what it lacks."""
         everybody = self._members.keys() | self._unreadable.keys()
         if self._topics is not None and not self._settings.is_eager:
             given = sum(map(len, event.assignments.values()))
             if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched(own)):
-                self._repair_at = now + self._settings.session_timeout_s
+                self._repair_at = self._event.now + self._settings.session_timeout_s
         shares = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in everybody}
         return shares, {member_id: event.user_data[member_id] for member_id in everybody & event.user_data.keys()}
 
-    def synced(self, now: Instant) -> None:
+    def synced(self) -> None:
         """The group is assigned: the topics are looked at again after a while."""
-        self._look_at = now + self._look_after_s
+        self._look_at = self._event.now + self._look_after_s
 
     # ---- an eye on the group ----
 
@@ -150,9 +151,9 @@ class Leader:
         claimed = share.union(*(one.owned for one in self._members.values()))
         return all(claimed.issuperset(topics.of(topic)) for topic in self._watched(own))
 
-    def repair(self, now: Instant) -> bool:
-        """Who should have joined again after giving up what moves was replaced, perhaps: whether to see to it now."""
-        if self._repair_at is None or now < self._repair_at:
+    def repair(self) -> bool:
+        """A member that should have joined again after giving up what moves may be gone: whether to rebalance now."""
+        if self._repair_at is None or self._event.now < self._repair_at:
             return False
         self._repair_at = None
         return True

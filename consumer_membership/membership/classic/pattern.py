@@ -12,6 +12,7 @@ from math import inf
 
 from consumer_membership.membership.backoff import Backoff
 from consumer_membership.membership.classic.exchanges import DescribeTopics
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.topics import compiled
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, TopicPattern
 
@@ -21,7 +22,10 @@ _NOTHING: frozenset[str] = frozenset()
 class SubscribedPatterns:
     """One member's patterns, what they match, and when the list of topics is to be asked for next."""
 
-    def __init__(self, refresh_interval_s: float, backoff: Backoff, blacklist: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, event: EventContext, refresh_interval_s: float, backoff: Backoff, blacklist: tuple[str, ...] = ()
+    ) -> None:
+        self._event = event
         self._refresh_interval_s = refresh_interval_s
         self._blacklist = tuple(map(re.compile, blacklist))
         self._backoff = backoff
@@ -37,7 +41,7 @@ class SubscribedPatterns:
         self._request: int | None = None
         self._refresh_at: Instant | None = None
 
-    def subscribe(self, patterns: frozenset[TopicPattern], now: Instant) -> None:
+    def subscribe(self, patterns: frozenset[TopicPattern]) -> None:
         """Take these patterns in the place of the former ones."""
         if patterns == self._patterns:
             return
@@ -45,7 +49,7 @@ class SubscribedPatterns:
         self.matched, self._request = _NOTHING, None
         self._backoff.reset()
         self.is_resolved = not patterns
-        self._refresh_at = self.waits_since = now if patterns else None
+        self._refresh_at = self.waits_since = self._event.now if patterns else None
         foreign = sorted(one.text for one in patterns if one.member is None)
         if foreign:
             words = (
@@ -62,10 +66,11 @@ class SubscribedPatterns:
         """When the list of topics is to be asked for; None: not while it is being asked for, or without a pattern."""
         return self._refresh_at if self._request is None and self._compiled else None
 
-    def ask(self, request_id: int) -> DescribeTopics:
-        """Ask for the list of all topics."""
-        self._request = request_id
-        return DescribeTopics(request_id=request_id, topics=None)
+    def ask_if_due(self) -> None:
+        """Ask for the list of all topics, if that is due."""
+        if self.due_at is not None and self._event.now >= self.due_at:
+            self._request = self._event.next_request_id()
+            self._event.emit(DescribeTopics(request_id=self._request, topics=None))
 
     def without_blacklisted(self, names: Iterable[str]) -> frozenset[str]:
         """The topics that are there for this member."""
@@ -75,16 +80,16 @@ class SubscribedPatterns:
         """Whether this is the number of the question that is under way."""
         return request_id == self._request
 
-    def listed(self, names: Iterable[str], now: Instant, *, again_at: Instant | None = None) -> None:
+    def listed(self, names: Iterable[str], *, again_at: Instant | None = None) -> None:
         """The list is there, without what is blacklisted; what is missing in it is to be looked for at `again_at`."""
         self._request = None
         self._backoff.reset()
-        self._refresh_at = min(now + self._refresh_interval_s, again_at or inf)
+        self._refresh_at = min(self._event.now + self._refresh_interval_s, again_at or inf)
         self.is_resolved = True
         names = self.without_blacklisted(names)
         self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))
 
-    def not_listed(self, now: Instant) -> None:
+    def not_listed(self) -> None:
         """The list could not be had: what is known stays, and it is asked for again after a backoff."""
         self._request = None
-        self._refresh_at = now + self._backoff.next_delay()
+        self._refresh_at = self._event.now + self._backoff.next_delay()

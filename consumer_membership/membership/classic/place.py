@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from consumer_membership.membership.classic.exchanges import ClassicVerdict
 from consumer_membership.membership.effects import Warned
-from consumer_membership.membership.protocol import GRACE_S
+from consumer_membership.membership.event_context import EventContext
+from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
 
 #: What the broker's log gets to know.
@@ -37,7 +38,8 @@ class Place:
     `request` is the number of the removal that is under way, `refused` the error of the join that it is for.
     """
 
-    def __init__(self, instance_id: str | None, session_timeout_s: float) -> None:
+    def __init__(self, event: EventContext, instance_id: str | None, session_timeout_s: float) -> None:
+        self._event = event
         self._instance_id = instance_id
         self._max_wait_s = session_timeout_s + GRACE_S
         self._is_newest = False
@@ -48,7 +50,6 @@ class Place:
         self.refused: BrokerError | None = None
         #: Since when the end of the ghost's session is waited for.
         self.waits_since: Instant | None = None
-        self._notes: list[Warned] = []
 
     # ---- the way into the group ----
 
@@ -88,12 +89,12 @@ class Place:
 
     # ---- a full group ----
 
-    def may_have_one(self, error: BrokerError, now: Instant) -> bool:
+    def may_have_one(self, error: BrokerError) -> bool:
         """GROUP_MAX_SIZE_REACHED: whether this instance may have a place, so that the refusal is not the end."""
         if self._instance_id is None or not self._is_newest or self._has_made_room:
             return False
         self.refused = error
-        return self.waits_since is None or now < self.waits_since + self._max_wait_s
+        return self.waits_since is None or self._event.now < self.waits_since + self._max_wait_s
 
     @property
     def asks_for_room(self) -> bool:
@@ -118,24 +119,19 @@ class Place:
 
     # ---- the answer ----
 
-    def answered(self, verdict: ClassicVerdict, error: BrokerError | None, now: Instant) -> BrokerError | None:
-        """The removal's answer is there; returns what ends the membership. `take_notes` has what is to be said."""
+    def answered(self, verdict: ClassicVerdict, error: BrokerError | None) -> Fatal | None:
+        """The removal's answer is there."""
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
             self._has_made_room, self.waits_since = True, None
-            self._note("its former process was removed from the group, which rebalances")
+            self._warn("its former process was removed from the group, which rebalances")
         elif verdict is ClassicVerdict.REJOIN:
-            return refused
+            return None if refused is None else Fatal(refused)
         elif verdict is ClassicVerdict.FATAL:
-            self._may_not_make_room, self.waits_since = True, now
-            self._note(f"it cannot be given up ({error}), and its session may take {self._max_wait_s:.0f} s to end")
+            self._may_not_make_room, self.waits_since = True, self._event.now
+            self._warn(f"it cannot be given up ({error}), and its session may take {self._max_wait_s:.0f} s to end")
         return None
 
-    def take_notes(self) -> list[Warned]:
-        """What is to be said, once."""
-        notes, self._notes = self._notes, []
-        return notes
-
-    def _note(self, then: str) -> None:
-        said = f"The group is full, and group.instance.id '{self._instance_id}' has a place in it: {then}"
-        self._notes.append(Warned(words=said))
+    def _warn(self, then: str) -> None:
+        words = f"The group is full, and group.instance.id '{self._instance_id}' has a place in it: {then}"
+        self._event.emit(Warned(words=words))

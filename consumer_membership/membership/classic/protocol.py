@@ -6,9 +6,8 @@ be kept, after a sync it is the share that the leader gave. What a leader does b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, assert_never
+from collections.abc import Mapping
+from typing import assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from consumer_membership.assignors.assignor import (
@@ -25,12 +24,27 @@ from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
 from consumer_membership.membership.classic.place import MAKES_ROOM, Place
-from consumer_membership.membership.classic.states import HEARTBEATS, IN_GROUP, SHOWN, VALID_TRANSITIONS, ClassicState
-from consumer_membership.membership.offsets import CommitIdentity
-from consumer_membership.membership.parts import Parts
-from consumer_membership.membership.protocol import Conclusion, Fatal, Fenced, GroupEvent, Left, removed_for_good
+from consumer_membership.membership.classic.states import (
+    CLASSIC_TRANSITIONS,
+    HEARTBEATS,
+    IN_GROUP,
+    PUBLIC_STATES,
+    ClassicState,
+    ClassicTrigger,
+)
+from consumer_membership.membership.effects import CommitIdentity
+from consumer_membership.membership.member_context import MemberContext
+from consumer_membership.membership.protocol import (
+    Fatal,
+    Fenced,
+    GroupEvent,
+    Left,
+    MembershipEnd,
+    ProtocolEvent,
+    removed_for_good,
+)
 from consumer_membership.membership.settings import ClassicSettings
-from consumer_membership.membership.states import MemberState, StateMachine
+from consumer_membership.membership.states import MemberState, StateMachine, Trigger
 from consumer_membership.membership.view import ProtocolView
 from consumer_membership.text import speakable
 from consumer_membership.types import (
@@ -48,7 +62,7 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-_S = ClassicState
+_S, _T = ClassicState, ClassicTrigger
 _V = ex.ClassicVerdict
 
 #: Java's reasons, which brokers log.
@@ -59,8 +73,6 @@ EXPIRES = "consumer poll timeout has expired."
 _OWNS = frozenset({_S.PREPARING, _S.RECONCILE, _S.STABLE})
 #: The states in which commits are taken: not while the group gathers.
 _COMMITS = _OWNS | {_S.UNSUBSCRIBING}
-
-_Taker: TypeAlias = Callable[["ClassicProtocol", Any], Conclusion | None]
 
 
 def key_of(partition: TopicPartition) -> TopicIdPartition:
@@ -76,12 +88,20 @@ def topic_key(topic: str) -> UUID:
 class ClassicProtocol:
     """The classic protocol of one member."""
 
-    def __init__(self, parts: Parts, classic: ClassicSettings) -> None:
-        settings = parts.settings
-        self._parts = parts
+    def __init__(self, context: MemberContext, classic: ClassicSettings) -> None:
+        settings = context.settings
         self._settings = settings
         self.classic = classic
-        self._machine = StateMachine("a classic member", VALID_TRANSITIONS)
+        self._context = context
+        self._event = context.event
+        self._history = context.history
+        self._coordinator = context.coordinator
+        self._ownership = context.ownership
+        self._commits = context.commits
+        self._reconciler = context.reconciler
+        self._watch = context.watch
+        self._leave = context.leave
+        self._machine = StateMachine("a classic member", CLASSIC_TRANSITIONS)
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.last_heartbeat_at: Instant | None = None
@@ -91,16 +111,18 @@ class ClassicProtocol:
         self.share_generation = NO_GENERATION
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
-        self._backoff = parts.new_backoff()
-        self.place = Place(settings.instance_id, classic.session_timeout_s)
-        self.patterns = SubscribedPatterns(classic.refresh_interval_s, parts.new_backoff(), classic.blacklist)
+        self._backoff = context.new_backoff()
+        self.place = Place(context.event, settings.instance_id, classic.session_timeout_s)
+        self.patterns = SubscribedPatterns(
+            context.event, classic.refresh_interval_s, context.new_backoff(), classic.blacklist
+        )
         self.heartbeats = ClassicHeartbeats(
             classic.heartbeat_interval_s,
             settings.active_heartbeat_interval_s,
             classic.session_timeout_s,
-            parts.new_backoff(),
+            context.new_backoff(),
         )
-        self.leader = Leader(classic, parts.new_backoff(), parts.jitter)
+        self.leader = Leader(context.event, classic, context.new_backoff(), context.jitter)
         #: What the group is, and the assignor that it chose, as the last JoinGroup said.
         self._group_protocol = GroupProtocol.CLASSIC
         self._assignor = ""
@@ -118,25 +140,25 @@ class ClassicProtocol:
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
         self._gives_up = False
         # With patterns this member has the list of all topics already.
-        parts.watch.list_all(does=False)
-        self.patterns.subscribe(parts.subscription.patterns, parts.now)
+        self._watch.list_all(does=False)
+        self.patterns.subscribe(self._watch.subscription.patterns)
 
     # ---- questions ----
 
     @property
     def state(self) -> ClassicState:
-        """The state, of which some are shown alike."""
+        """The state; the view shows some of them alike."""
         return self._machine.state
 
     @property
     def public_state(self) -> MemberState:
-        """The state as it is shown where both protocols are."""
-        return SHOWN[self._machine.state]
+        """The state as the view shows it, for both protocols alike."""
+        return PUBLIC_STATES[self._machine.state]
 
     @property
     def topics(self) -> frozenset[str]:
         """What the subscription comes to: the named topics, and those that match the pattern."""
-        return self._parts.subscription.topics | self.patterns.matched
+        return self._watch.subscription.topics | self.patterns.matched
 
     @property
     def identity(self) -> CommitIdentity:
@@ -179,7 +201,7 @@ class ClassicProtocol:
         """Why what the last JoinGroup said holds no more; None: it holds, or the list of topics is not there yet."""
         if not self.patterns.is_resolved or self.topics == self._told_topics:
             return None
-        is_same = self._parts.subscription == self._told
+        is_same = self._watch.subscription == self._told
         return "the topics that match the pattern have changed" if is_same else "the subscription changed"
 
     @property
@@ -190,16 +212,16 @@ class ClassicProtocol:
         member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease counts on
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
-        if self.state not in IN_GROUP or not self._parts.ownership.owned:
+        if self.state not in IN_GROUP or not self._ownership.owned:
             return None
         return self.heartbeats.lease_until(self._settings.max_poll_interval_s)
 
     @property
     def _may_heartbeat(self) -> bool:
-        is_free = self.heartbeats.in_flight is None and not self._parts.leave.is_sent
+        is_free = self.heartbeats.in_flight is None and not self._leave.is_sent
         is_counted = self.member_id != NO_MEMBER_ID and self.generation != NO_GENERATION
         is_due = self.state in HEARTBEATS or self._beats_beside_join
-        return is_free and is_counted and self._parts.coordinator.is_known and is_due
+        return is_free and is_counted and self._coordinator.is_known and is_due
 
     @property
     def _beats_beside_join(self) -> bool:
@@ -209,7 +231,7 @@ class ClassicProtocol:
         so a member that waits for slow others differs from one that is cut off. Java's client sends none.
         """
         is_pending = self.state is _S.JOINING and self._exchange is not None
-        return is_pending and bool(self._parts.ownership.owned) and not self.heartbeats.is_doubted
+        return is_pending and bool(self._ownership.owned) and not self.heartbeats.is_doubted
 
     @property
     def _heartbeat_due_at(self) -> Instant:
@@ -219,20 +241,23 @@ class ClassicProtocol:
 
     # ---- state ----
 
-    def _transition(self, new: ClassicState, reason: str) -> None:
-        old = self._machine.go(new, reason)
-        self._parts.note_transition(SHOWN[old], SHOWN[new], reason)
+    def _fire(self, trigger: Trigger | ClassicTrigger, reason: str) -> None:
+        old = self._machine.fire(trigger)
+        self._history.note_transition(PUBLIC_STATES[old], self.public_state, reason)
 
-    def enter(self, state: MemberState, reason: str) -> None:
-        """Go out of the group, or begin to: who is out has no generation and waits for no answer."""
-        if state is not MemberState.UNSUBSCRIBING:
-            self._forget()
-        if state is MemberState.FATAL:
+    def begin_leaving(self, reason: str) -> None:
+        """Go to UNSUBSCRIBING: heartbeats go on until everything is given up."""
+        self._fire(Trigger.LEAVE_REQUESTED, reason)
+
+    def end(self, trigger: Trigger, reason: str) -> None:
+        """Go out of the group: forget the generation and the request that waits for an answer."""
+        self._forget()
+        if trigger is Trigger.REFUSED:
             self.rejoins_because = None
-        if self.state is _S.UNSUBSCRIBING and state is MemberState.UNSUBSCRIBED and not self._settings.is_static:
+        if trigger is Trigger.LEAVE_ENDED and not self._settings.is_static:
             # A static member keeps its id: with another one it would fence itself when it comes back (KAFKA-20985).
             self.member_id = NO_MEMBER_ID
-        self._transition(_S(state.value), reason)
+        self._fire(trigger, reason)
 
     def _forget(self) -> None:
         """Have no generation and wait for no answer any more."""
@@ -242,35 +267,45 @@ class ClassicProtocol:
         self.generation = self.share_generation = NO_GENERATION
         self.last_share = frozenset()
 
-    def join(self, reason: str) -> None:
+    def join(self, trigger: Trigger, reason: str) -> None:
         """Go to JOINING; the JoinGroup goes out as soon as it may."""
-        self._join(INITIAL if self.state is _S.UNSUBSCRIBED else reason)
+        # A member that comes back from a fence or a missed poll may be the older of two holders of an instance id.
+        is_newest = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
+        self._begin_join(trigger, INITIAL if self.state is _S.UNSUBSCRIBED else reason, is_newest=is_newest)
 
-    def _join(self, reason: str, *, delay_s: float = 0.0) -> None:
-        """Go to JOINING, or stay there."""
+    def _begin_join(self, trigger: Trigger | ClassicTrigger, reason: str, *, is_newest: bool = False) -> None:
+        self._schedule_join(reason)
+        self.place.begin(is_newest=is_newest)
+        self._fire(trigger, reason)
+
+    def _join_again(self, reason: str, *, delay_s: float = 0.0) -> None:
+        """Send one more JoinGroup: the answer to the last one, or to its SyncGroup, made no generation."""
+        if self.state is _S.JOINING:
+            self._schedule_join(reason, delay_s)
+        else:
+            self._begin_join(_T.REJOIN_NEEDED, reason)
+            self._join_not_before = self._event.now + delay_s
+
+    def _schedule_join(self, reason: str, delay_s: float = 0.0) -> None:
         self._exchange = None
-        self._join_not_before = self._parts.now + delay_s
+        self._join_not_before = self._event.now + delay_s
         self.rejoins_because = self.rejoins_because or reason
-        if self.state is not _S.JOINING:
-            # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
-            self.place.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
-            self._transition(_S.JOINING, reason)
 
-    def _prepare(self, reason: str) -> None:
+    def _prepare(self, trigger: ClassicTrigger, reason: str) -> None:
         """Begin a rebalance: what must be given up before the join is given up (rules 4.4)."""
         self._exchange = None
         self.rejoins_because = reason
-        self._transition(_S.PREPARING, reason)
+        self._fire(trigger, reason)
 
-    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> Conclusion | None:
+    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> MembershipEnd | None:
         """The coordinator does not know the member, or its generation: what is owned is lost (rules 4.7)."""
         if not keeps_id:
             self.member_id = NO_MEMBER_ID
-        if self.state is not _S.JOINING or self._parts.reconciler.may_hold:
+        if self.state is not _S.JOINING or self._reconciler.may_hold:
             return Fenced(error)
-        self._parts.note_error(error)
+        self._history.note_error(error)
         self._forget()
-        self._join(str(error), delay_s=self._backoff.next_delay())
+        self._join_again(str(error), delay_s=self._backoff.next_delay())
         return None
 
     # ---- leaving ----
@@ -285,33 +320,33 @@ class ClassicProtocol:
 
     def _leave_without_waiting(self, reason: str) -> None:
         """Leave for good without waiting for an answer, a static member too."""
-        if self._parts.coordinator.is_known and self.member_id != NO_MEMBER_ID:
-            self._send_leave(self._parts.next_request_id(), self.member_id, reason)
+        if self._coordinator.is_known and self.member_id != NO_MEMBER_ID:
+            self._send_leave(self._event.next_request_id(), self.member_id, reason)
         self.member_id = NO_MEMBER_ID
 
     def leave(self, gives_up_at: Instant) -> Left | None:
         """Everything was given up: say so, once (rules 4.8)."""
-        parts, option = self._parts, self._parts.leave.option
+        option = self._leave.option
         stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
         is_unknown = self.member_id == NO_MEMBER_ID
-        if is_unknown and self._exchange is not None and not stays and parts.now < parts.leave.by:
+        if is_unknown and self._exchange is not None and not stays and self._event.now < self._leave.by:
             # The JoinGroup that is out may make a member, whose id comes with its answer: it has to leave.
             return None
         if is_unknown:
             return Left("the coordinator has never heard of this member")
         if stays:
             return Left("the member keeps its place until its session ends")
-        if parts.coordinator.is_known:
-            request_id = parts.next_request_id()
+        if self._coordinator.is_known:
+            request_id = self._event.next_request_id()
             self._send_leave(request_id, self.member_id, CLOSES)
-            parts.leave.send(request_id, parts.now)
-        elif parts.now >= gives_up_at:
+            self._leave.send(request_id, self._event.now)
+        elif self._event.now >= gives_up_at:
             return Left("no coordinator could be found to leave from; the session's end removes the member")
         return None
 
     def _make_room(self) -> None:
         """Have the ghost of this instance removed, whose place the full group has no other for."""
-        request_id = self._parts.next_request_id()
+        request_id = self._event.next_request_id()
         self.place.ask(request_id)
         self._send_leave(request_id, NO_MEMBER_ID, MAKES_ROOM)
 
@@ -319,23 +354,22 @@ class ClassicProtocol:
         leave = ex.SendClassicLeave(
             request_id=request_id, member_id=member_id, instance_id=self._settings.instance_id, reason=reason
         )
-        self._parts.order(leave)
+        self._event.emit(leave)
 
     # ---- time and circumstances ----
 
-    def prepare(self) -> Conclusion | None:
+    def prepare(self) -> MembershipEnd | None:
         """With a pattern: ask which topics there are, as a leader and as a follower."""
-        parts, patterns = self._parts, self.patterns
+        patterns = self.patterns
         if patterns.refusal is not None:
             self._resign("the subscribed pattern cannot be read")
             return Fatal(patterns.refusal)
-        if patterns.due_at is not None and parts.now >= patterns.due_at:
-            parts.order(patterns.ask(parts.next_request_id()))
+        patterns.ask_if_due()
         return None
 
-    def advance(self) -> Conclusion | None:
+    def advance(self) -> MembershipEnd | None:
         """Go on with the rebalance, and send the heartbeat that is due."""
-        conclusion: Conclusion | None = None
+        conclusion: MembershipEnd | None = None
         match self.state:
             case _S.PREPARING:
                 conclusion = self._advance_preparing()
@@ -353,15 +387,15 @@ class ClassicProtocol:
             self._heartbeat_if_due()
         return conclusion
 
-    def _advance_preparing(self) -> Conclusion | None:
-        parts, ownership = self._parts, self._parts.ownership
-        if not parts.reconciler.is_idle or not self.patterns.is_resolved:
+    def _advance_preparing(self) -> MembershipEnd | None:
+        ownership = self._ownership
+        if not self._reconciler.is_idle or not self.patterns.is_resolved:
             return None
         ownership.take_target(self._kept())
         if ownership.surplus():
-            parts.begin_reconciliation(self.identity, gives_up_all=self.classic.is_eager)
+            self._reconciler.begin(gives_up_all=self.classic.is_eager)
             return None
-        self._join(self.rejoins_because or "a rebalance")
+        self._begin_join(_T.READY_TO_JOIN, self.rejoins_because or "a rebalance")
         return self._join_if_due()
 
     def _kept(self) -> frozenset[TopicIdPartition]:
@@ -369,11 +403,10 @@ class ClassicProtocol:
         if self.classic.is_eager:
             return frozenset()
         topics = {topic_key(topic) for topic in self.topics}
-        return frozenset(p for p in self._parts.ownership.owned if p.topic_id in topics)
+        return frozenset(p for p in self._ownership.owned if p.topic_id in topics)
 
-    def _join_if_due(self) -> Conclusion | None:
-        parts = self._parts
-        if self._exchange is not None or not parts.coordinator.is_known or parts.now < self._join_not_before:
+    def _join_if_due(self) -> MembershipEnd | None:
+        if self._exchange is not None or not self._coordinator.is_known or self._event.now < self._join_not_before:
             return None
         if self.place.asks_for_room:
             self._make_room()
@@ -386,8 +419,8 @@ class ClassicProtocol:
                 self._leave_without_waiting("the assignor failed")
                 return Fatal(said)
             words.append((assignor.name, said))
-        self._told, self._told_topics = parts.subscription, self.topics
-        self._exchange, self._asked_at = parts.next_request_id(), parts.now
+        self._told, self._told_topics = self._watch.subscription, self.topics
+        self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
         self.heartbeats.forget()
         join = ex.SendJoin(
             request_id=self._exchange,
@@ -398,7 +431,7 @@ class ClassicProtocol:
             protocols=tuple(words),
             reason=self.rejoins_because or INITIAL,
         )
-        parts.order(join)
+        self._event.emit(join)
         return None
 
     def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
@@ -412,7 +445,7 @@ class ClassicProtocol:
         return MemberSubscription(
             topics=self.topics,
             user_data=user_data,
-            owned=frozenset(self._parts.ownership.named_owned),
+            owned=frozenset(self._ownership.named_owned),
             generation=self.share_generation,
             rack_id=self._settings.rack_id,
         )
@@ -423,51 +456,49 @@ class ClassicProtocol:
         return self.state is _S.SYNCING and self._exchange is None and self._untold is None
 
     def _look_at_topics_if_due(self) -> None:
-        parts = self._parts
-        parts.order(*self.leader.look(self.topics, parts.next_request_id, parts.now))
+        self.leader.look_if_due(self.topics)
 
-    def _advance_taking_over(self) -> Conclusion | None:
-        parts, ownership, reconciler = self._parts, self._parts.ownership, self._parts.reconciler
+    def _advance_taking_over(self) -> MembershipEnd | None:
+        ownership, reconciler = self._ownership, self._reconciler
         if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
-            parts.begin_reconciliation(self.identity, gives_up_all=self.classic.is_eager)
+            self._reconciler.begin(gives_up_all=self.classic.is_eager)
         if not reconciler.is_idle or ownership.surplus() or ownership.missing():
             return None
-        parts.note_holdings()
-        self._transition(_S.STABLE, f"has its share of generation {self.generation}")
+        self._context.note_holdings()
+        self._fire(_T.RECONCILED, f"has its share of generation {self.generation}")
         if self._gives_up and not self.classic.is_eager:
             self.rejoins_because = "need to revoke partitions and re-join"
         return self._advance_stable()
 
-    def _advance_stable(self) -> Conclusion | None:
-        if self.leader.repair(self._parts.now):
+    def _advance_stable(self) -> MembershipEnd | None:
+        if self.leader.repair():
             self.rejoins_because = "partitions that were held back are still with nobody"
         reason = self.rejoins_because or self._change
         if reason is None:
             self._look_at_topics_if_due()
             return None
-        self._prepare(reason)
+        self._prepare(_T.REBALANCE, reason)
         return self._advance_preparing()
 
     def _heartbeat_if_due(self) -> None:
-        parts = self._parts
         if not self._may_heartbeat:
             return
-        if parts.now >= self.heartbeats.session_ends_at:
+        if self._event.now >= self.heartbeats.session_ends_at:
             # Nobody answered for a session: the coordinator is looked up anew; it will say whether the member is out.
-            self.heartbeats.search_anew(parts.now)
-            parts.lose_coordinator("no heartbeat was answered for a session")
+            self.heartbeats.search_anew(self._event.now)
+            self._coordinator.search("no heartbeat was answered for a session")
             return
-        if parts.now < self._heartbeat_due_at:
+        if self._event.now < self._heartbeat_due_at:
             return
-        request_id = parts.next_request_id()
-        self.heartbeats.sending(request_id, parts.now)
+        request_id = self._event.next_request_id()
+        self.heartbeats.sending(request_id, self._event.now)
         beat = ex.SendClassicHeartbeat(
             request_id=request_id,
             generation=self.generation,
             member_id=self.member_id,
             instance_id=self._settings.instance_id,
         )
-        parts.order(beat)
+        self._event.emit(beat)
 
     def next_deadline(self) -> Instant | None:
         """When the join, the heartbeat, or a look at the topics is due; None: nothing is."""
@@ -479,40 +510,80 @@ class ClassicProtocol:
         elif self.state is _S.STABLE:
             moments.append(self.leader.due_at)
         is_free = self._exchange is None and self.place.request is None
-        if self.state is _S.JOINING and is_free and self._parts.coordinator.is_known and self.patterns.is_resolved:
+        if self.state is _S.JOINING and is_free and self._coordinator.is_known and self.patterns.is_resolved:
             moments.append(self._join_not_before)
         if self._may_heartbeat:
             moments += [self.heartbeats.session_ends_at, self._heartbeat_due_at]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    # ---- the application ----
+    # ---- events ----
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
-        """Take an event in, if this protocol knows it."""
-        take = self._TAKERS.get(type(event))
-        return None if take is None else take(self, event)
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:  # noqa: C901, PLR0911, PLR0912 - a case for each
+        """Handle an event of the classic protocol; one of the consumer protocol answers a request of before."""
+        if isinstance(event, ev.ConsumerEvent):
+            return None
+        match event:
+            case ex.JoinAnswered():
+                return self._on_join_answered(event)
+            case ex.JoinRejected():
+                return self._on_join_rejected(event)
+            case ex.SyncAnswered():
+                self._on_sync_answered(event)
+            case ex.SyncRejected():
+                return self._on_sync_rejected(event)
+            case ex.ClassicHeartbeatAnswered():
+                self._on_heartbeat_answered(event)
+            case ex.ClassicHeartbeatRejected():
+                return self._on_heartbeat_rejected(event)
+            case ex.ExchangeFailed():
+                return self._on_exchange_failed(event)
+            case ex.ClassicLeft():
+                return self._on_left(event)
+            case ex.ClassicCommitAnswered():
+                return self._on_commit_answered(event)
+            case ex.TopicsDescribed():
+                self._on_topics_described(event)
+            case ex.TopicsNotDescribed():
+                self._on_topics_not_described(event)
+            case ex.AssignmentComputed():
+                self._on_assignment_computed(event)
+            case ex.AssignmentFailed():
+                return self._on_assignment_failed(event)
+            case ex.AssignorNotified():
+                self._on_assignor_notified(event)
+            case _:
+                assert_never(event)
+        return None
 
-    def _on_subscribed(self, event: ev.Subscribed) -> None:
-        self.patterns.subscribe(event.subscription.patterns, self._parts.now)
+    def subscribed(self, event: ev.Subscribed) -> None:
+        """Match the patterns, before the next JoinGroup."""
+        self.patterns.subscribe(event.subscription.patterns)
 
-    def _on_polled(self, event: ev.Polled) -> None:
+    def polled(self, event: ev.Polled) -> None:
+        """Note whether records flow."""
         self.heartbeats.note_activity(is_active=event.delivered)
 
-    def _on_leave_requested(self, _: ev.LeaveRequested) -> None:
-        self.patterns.subscribe(frozenset(), self._parts.now)
+    def topics_looked_up(self) -> None:
+        """With patterns the member has its own list of topics (`SubscribedPatterns`)."""
+
+    def leave_requested(self) -> None:
+        """Nothing is subscribed any more, and nothing rejoins."""
+        self.patterns.subscribe(frozenset())
         self.rejoins_because = None
         if self.member_id != NO_MEMBER_ID:
             self._exchange = None
 
-    def _on_commit_answered(self, event: ex.ClassicCommitAnswered) -> Conclusion | None:
-        parts, answer = self._parts, event.answer
-        if not parts.commits.is_pending(answer.commit_id):
+    def _on_commit_answered(self, event: ex.ClassicCommitAnswered) -> MembershipEnd | None:
+        answer = event.answer
+        if not self._commits.is_pending(answer.commit_id):
             return None
-        is_of_this_generation = parts.commits.epoch_of(answer.commit_id) == self.generation
+        is_of_this_generation = self._commits.epoch_of(answer.commit_id) == self.generation
         if self._was_overtaken(event, is_of_this_generation=is_of_this_generation):
-            parts.commit_answered(replace(answer, verdict=ev.CommitVerdict.STALE_EPOCH), self.identity)
+            self._commits.answered(replace(answer, verdict=ev.CommitVerdict.STALE_EPOCH))
             return None
-        parts.commit_answered(answer, self.identity)
+        if answer.verdict is ev.CommitVerdict.REDISCOVER:
+            self._coordinator.search("a commit was answered by a broker that is not the coordinator")
+        self._commits.answered(answer)
         errors = [error for error in answer.errors.values() if error is not None]
         is_heard = self.state in IN_GROUP or self.state is _S.UNSUBSCRIBING
         if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
@@ -531,18 +602,18 @@ class ClassicProtocol:
             return False
         refused = {partition for partition, error in event.answer.errors.items() if error is not None}
         gathers = self.state in (_S.JOINING, _S.SYNCING)
-        return (gathers or not is_of_this_generation) and not refused.isdisjoint(self._parts.ownership.named_owned)
+        return (gathers or not is_of_this_generation) and not refused.isdisjoint(self._ownership.named_owned)
 
     # ---- joining ----
 
-    def _on_join_answered(self, event: ex.JoinAnswered) -> Conclusion | None:
+    def _on_join_answered(self, event: ex.JoinAnswered) -> MembershipEnd | None:
         if not self.awaits(event.request_id):
             return None
         self._exchange = None
         has_new_id, self.member_id = event.member_id != self.member_id, event.member_id
         if self.state is not _S.JOINING:
             return None
-        now = self._parts.now
+        now = self._event.now
         self._backoff.reset()
         self.last_heartbeat_at = now
         if self._was_left_out_before(event):
@@ -558,15 +629,15 @@ class ClassicProtocol:
             self._resign("the group chose an assignor that the member does not have")
             return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
         self.rejoins_because = None
-        self._transition(_S.SYNCING, f"generation {event.generation} has gathered")
+        self._fire(_T.GATHERED, f"generation {event.generation} has gathered")
         self._assignor, self._untold = event.protocol_name, None
-        self.leader.begin(event, now)
+        self.leader.begin(event)
         if not event.is_leader or event.skip_assignment:
             self._sync({}, {})
         return None
 
     def _sync(self, shares: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes]) -> None:
-        self._exchange, self._asked_at = self._parts.next_request_id(), self._parts.now
+        self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
         sync = ex.SendSync(
             request_id=self._exchange,
             generation=self.generation,
@@ -577,9 +648,9 @@ class ClassicProtocol:
             user_data=user_data,
             versions=self.leader.versions,
         )
-        self._parts.order(sync)
+        self._event.emit(sync)
 
-    def _on_join_rejected(self, event: ex.JoinRejected) -> Conclusion | None:
+    def _on_join_rejected(self, event: ex.JoinRejected) -> MembershipEnd | None:
         if not self.awaits(event.request_id):
             return None
         self._exchange = None
@@ -591,31 +662,29 @@ class ClassicProtocol:
         if event.verdict is _V.MEMBER_ID_REQUIRED:
             # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
             return self._on_error(_V.RETRY, event.error)
-        if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error, self._parts.now):
-            self._parts.note_error(event.error)
+        if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error):
+            self._history.note_error(event.error)
             delay_s = 0.0 if self.place.asks_for_room else self._backoff.next_delay()
-            self._join(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
+            self._join_again(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
             return None
         return self._on_error(event.verdict, event.error)
 
-    def _on_left(self, event: ex.ClassicLeft) -> Conclusion | None:
-        if event.request_id == self._parts.leave.request:
+    def _on_left(self, event: ex.ClassicLeft) -> MembershipEnd | None:
+        if event.request_id == self._leave.request:
             said = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
             return Left(f"the coordinator {said}")
         if event.request_id == self.place.request and self.state is _S.JOINING:
             return self._on_room_answered(event)
         return None
 
-    def _on_room_answered(self, event: ex.ClassicLeft) -> Conclusion | None:
+    def _on_room_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
         """The removal of this instance's ghost was answered: join anew, or end."""
-        parts = self._parts
-        ends = self.place.answered(event.verdict, event.error, parts.now)
-        parts.order(*self.place.take_notes())
-        if ends is not None:
-            return Fatal(ends)
-        self._join("room was made", delay_s=0.0 if event.error is None else self._backoff.next_delay())
+        end = self.place.answered(event.verdict, event.error)
+        if end is not None:
+            return end
+        self._join_again("room was made", delay_s=0.0 if event.error is None else self._backoff.next_delay())
         if event.error is not None and event.verdict is _V.REDISCOVER:
-            parts.lose_coordinator(event.error.name)
+            self._coordinator.search(event.error.name)
         return None
 
     def _was_left_out_before(self, event: ex.JoinAnswered) -> bool:
@@ -627,7 +696,7 @@ class ClassicProtocol:
         """
         is_gap = NO_GENERATION != self.generation < event.generation - 1
         is_classic = event.group_protocol is GroupProtocol.CLASSIC
-        return is_gap and is_classic and self._settings.is_static and self._parts.reconciler.may_hold
+        return is_gap and is_classic and self._settings.is_static and self._reconciler.may_hold
 
     # ---- the share ----
 
@@ -644,14 +713,14 @@ class ClassicProtocol:
         if not any(isinstance(one, AssignmentObserver) for one in chosen):
             self._take_share(event.assignment)
             return
-        self._untold, self._notice = event.assignment, self._parts.next_request_id()
+        self._untold, self._notice = event.assignment, self._event.next_request_id()
         notice = ex.NotifyAssignor(
             request_id=self._notice,
             generation=self.generation,
             assignor=self._assignor,
             assignment=Assigned(partitions=event.assignment, user_data=event.user_data),
         )
-        self._parts.order(notice)
+        self._event.emit(notice)
 
     def _on_assignor_notified(self, event: ex.AssignorNotified) -> None:
         if event.request_id != self._notice or self._untold is None or self.state is not _S.SYNCING:
@@ -664,11 +733,13 @@ class ClassicProtocol:
         """Whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
         strange = sorted({p.topic for p in share} - self.topics)
         if strange:
-            self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+            self._prepare(
+                _T.ASSIGNMENT_OUTDATED, f"assigned topics that are not subscribed any more: {', '.join(strange)}"
+            )
         return bool(strange)
 
     def _take_share(self, share: frozenset[TopicPartition]) -> None:
-        ownership = self._parts.ownership
+        ownership = self._ownership
         self.last_share, self.share_generation = share, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in share})
         ownership.take_target(frozenset(map(key_of, share)))
@@ -676,9 +747,9 @@ class ClassicProtocol:
         ownership.tell_next(is_first=True)
         self._gives_up = bool(ownership.surplus())
         self.heartbeats.speed_up()
-        self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")
+        self._fire(_T.ASSIGNMENT_RECEIVED, f"the leader's assignment of generation {self.generation} is there")
 
-    def _on_sync_rejected(self, event: ex.SyncRejected) -> Conclusion | None:
+    def _on_sync_rejected(self, event: ex.SyncRejected) -> MembershipEnd | None:
         if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
             return None
         self._exchange = None
@@ -687,16 +758,15 @@ class ClassicProtocol:
     # ---- the topics, and the assignor ----
 
     def _on_topics_described(self, event: ex.TopicsDescribed) -> None:
-        parts = self._parts
         if self.patterns.awaits(event.request_id):
             self._see_topics(event)
-            self.patterns.listed(event.topics.partitions, parts.now, again_at=parts.watch.again_at)
+            self.patterns.listed(event.topics.partitions, again_at=self._watch.again_at)
         if not self.leader.awaits(event.request_id):
             return
         self._see_topics(event)
-        before = self.leader.described(event, self.topics, parts.now)
+        before = self.leader.described(event, self.topics)
         if self._computes:
-            parts.order(*self.leader.compute(self.generation, self._assignor))
+            self.leader.compute(self.generation, self._assignor)
         elif self.state is _S.STABLE:
             reason = self.leader.reason_to_rebalance(before, self.topics, self.last_share)
             self.rejoins_because = reason or self.rejoins_because
@@ -704,22 +774,22 @@ class ClassicProtocol:
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
         """What of the member's own subscription is not there, or may not be described: the application is told once."""
         names = self.patterns.without_blacklisted(event.topics.partitions)
-        self._parts.report_topics(self._parts.watch.on_metadata(names, event.refused, self._parts.now))
+        self._watch.on_metadata(names, event.refused)
 
     def _on_topics_not_described(self, event: ex.TopicsNotDescribed) -> None:
         if self.patterns.awaits(event.request_id):
-            self._parts.note_error(event.error)
-            self.patterns.not_listed(self._parts.now)
+            self._history.note_error(event.error)
+            self.patterns.not_listed()
         if self.leader.awaits(event.request_id):
-            self._parts.note_error(event.error)
-            self.leader.not_described(self._parts.now)
+            self._history.note_error(event.error)
+            self.leader.not_described()
 
     def _on_assignment_computed(self, event: ex.AssignmentComputed) -> None:
         if event.generation == self.generation and self._computes:
-            self._sync(*self.leader.shares(event, self.topics, self._parts.now))
-            self.leader.synced(self._parts.now)
+            self._sync(*self.leader.shares(event, self.topics))
+            self.leader.synced()
 
-    def _on_assignment_failed(self, event: ex.AssignmentFailed) -> Conclusion | None:
+    def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:
         """A member whose assignor fails leaves, so that another one leads or has its share; its application is told."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return None
@@ -728,14 +798,14 @@ class ClassicProtocol:
 
     # ---- silence, heartbeats, and verdicts ----
 
-    def _on_exchange_failed(self, event: ex.ExchangeFailed) -> Conclusion | None:
+    def _on_exchange_failed(self, event: ex.ExchangeFailed) -> MembershipEnd | None:
         """No answer: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
-        parts, number = self._parts, event.request_id
-        if number == parts.leave.request:
+        number = event.request_id
+        if number == self._leave.request:
             return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
         if number == self.heartbeats.in_flight:
-            self.heartbeats.failed(parts.now)
-            parts.miss_answer(event.reason)
+            self.heartbeats.failed(self._event.now)
+            self._coordinator.miss_answer(event.reason)
         elif self.awaits(number) and self.state is _S.UNSUBSCRIBING:
             self._exchange = None
         elif number == self.place.request or self.awaits(number):
@@ -743,8 +813,8 @@ class ClassicProtocol:
                 self.place.forget()
             elif self.member_id == NO_MEMBER_ID:
                 self.place.unanswered()
-            self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
-            parts.miss_answer(event.reason)
+            self._join_again(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
+            self._coordinator.miss_answer(event.reason)
         return None
 
     def _on_heartbeat_answered(self, event: ex.ClassicHeartbeatAnswered) -> None:
@@ -752,45 +822,45 @@ class ClassicProtocol:
             self._confirm(is_undisturbed=True)
 
     def _confirm(self, *, is_undisturbed: bool) -> None:
-        self.last_heartbeat_at = self._parts.now
-        self.heartbeats.confirmed(self._parts.now, is_undisturbed=is_undisturbed)
+        self.last_heartbeat_at = self._event.now
+        self.heartbeats.confirmed(self._event.now, is_undisturbed=is_undisturbed)
 
-    def _on_heartbeat_rejected(self, event: ex.ClassicHeartbeatRejected) -> Conclusion | None:
+    def _on_heartbeat_rejected(self, event: ex.ClassicHeartbeatRejected) -> MembershipEnd | None:
         """What a heartbeat's error means: where it is no verdict on the membership, the heartbeat is repeated."""
-        parts, error = self._parts, event.error
+        error = event.error
         if event.request_id != self.heartbeats.in_flight:
             return None
         if event.verdict is _V.REJOIN_NOW:
             self._confirm(is_undisturbed=False)
         else:
-            self.heartbeats.failed(parts.now)
+            self.heartbeats.failed(self._event.now)
         match event.verdict:
             case _V.RETRY | _V.REJOIN_LATER:
-                parts.note_error(error)
+                self._history.note_error(error)
             case _V.REJOIN | _V.REJOIN_KEEP_ID | _V.MEMBER_ID_REQUIRED | _V.FATAL if self.state is _S.JOINING:
                 # The group may have gathered, with this member or without it: the JoinGroup's answer says which.
-                self.heartbeats.doubt(parts.now)
+                self.heartbeats.doubt(self._event.now)
             case _V.REDISCOVER:
-                parts.note_error(error)
-                parts.lose_coordinator(error.name)
+                self._history.note_error(error)
+                self._coordinator.search(error.name)
             case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
-                parts.note_error(error)
+                self._history.note_error(error)
                 self.rejoins_because = self.rejoins_because or "the group rebalances"
             case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
                 # A rebalance is being prepared for already, or the SyncGroup that is out will say so.
-                parts.note_error(error)
+                self._history.note_error(error)
             case _:
                 return self._on_error(event.verdict, error)
         return None
 
-    def _on_error(self, verdict: ex.ClassicVerdict, error: BrokerError) -> Conclusion | None:
+    def _on_error(self, verdict: ex.ClassicVerdict, error: BrokerError) -> MembershipEnd | None:
         """What an error of JoinGroup or SyncGroup means (rules 4.7): it leads back to JOINING, or ends."""
-        self._parts.note_error(error)
+        self._history.note_error(error)
         match verdict:
             case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:
-                self._join(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
+                self._join_again(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
                 if verdict is _V.REDISCOVER:
-                    self._parts.lose_coordinator(error.name)
+                    self._coordinator.search(error.name)
             case _V.REJOIN if self._was_removed_for_good(error):
                 return Fatal(removed_for_good(self._settings.instance_id, error))
             case _V.REJOIN:
@@ -798,7 +868,7 @@ class ClassicProtocol:
             case _V.REJOIN_KEEP_ID:
                 return self._fence(error, keeps_id=True)
             case _V.REJOIN_NOW:
-                self._join(f"rebalance failed due to {error.name}")
+                self._join_again(f"rebalance failed due to {error.name}")
             case _V.FATAL if self.place.may_rejoin_without_id(error):
                 return self._fence(error)
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
@@ -820,29 +890,7 @@ class ClassicProtocol:
         if confirmed_at is None or not NO_GENERATION != self.generation == self.share_generation:
             return False
         cannot_be_late = self._group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
-        return cannot_be_late and self._parts.now - confirmed_at < self.classic.session_timeout_s
-
-    _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
-        {
-            ev.Subscribed: _on_subscribed,
-            ev.Polled: _on_polled,
-            ev.LeaveRequested: _on_leave_requested,
-            ex.JoinAnswered: _on_join_answered,
-            ex.JoinRejected: _on_join_rejected,
-            ex.SyncAnswered: _on_sync_answered,
-            ex.SyncRejected: _on_sync_rejected,
-            ex.ClassicHeartbeatAnswered: _on_heartbeat_answered,
-            ex.ClassicHeartbeatRejected: _on_heartbeat_rejected,
-            ex.ExchangeFailed: _on_exchange_failed,
-            ex.ClassicLeft: _on_left,
-            ex.ClassicCommitAnswered: _on_commit_answered,
-            ex.TopicsDescribed: _on_topics_described,
-            ex.TopicsNotDescribed: _on_topics_not_described,
-            ex.AssignmentComputed: _on_assignment_computed,
-            ex.AssignmentFailed: _on_assignment_failed,
-            ex.AssignorNotified: _on_assignor_notified,
-        }
-    )
+        return cannot_be_late and self._event.now - confirmed_at < self.classic.session_timeout_s
 
     # ---- the view ----
 
@@ -862,12 +910,12 @@ class ClassicProtocol:
         )
 
     def _waits(self) -> tuple[str | None, Instant | None]:
-        parts, place = self._parts, self.place
+        place = self.place
         if not self.patterns.is_resolved and self.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
             return "the list of topics, to see which ones match the pattern", self.patterns.waits_since
         match self.state:
             case _S.JOINING if (full := place.describe()) is not None:
-                return full, place.waits_since or parts.since
+                return full, place.waits_since or self._history.since
             case _S.JOINING:
                 words = "the group's other members to join, or the rebalance timeout"
             case _S.SYNCING if self._untold is not None:
@@ -876,11 +924,11 @@ class ClassicProtocol:
                 words = "this member's assignor, which computes for the whole group"
             case _S.SYNCING:
                 words = "the leader's assignment"
-            case _S.STABLE if not parts.ownership.owned:
-                words = parts.watch.describe() or "partitions: the leader has assigned none"
+            case _S.STABLE if not self._ownership.owned:
+                words = self._watch.describe() or "partitions: the leader has assigned none"
             case _:
                 return None, None
-        return words, parts.since
+        return words, self._history.since
 
 
 def _failure(assignor: Assignor, words: str) -> BrokerError:

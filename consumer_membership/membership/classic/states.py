@@ -26,7 +26,9 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.states import MemberState, TransitionRule, Trigger
 
 
 class ClassicState(Enum):
@@ -48,32 +50,76 @@ class ClassicState(Enum):
         return self.value
 
 
-_S = ClassicState
-_ENDS = frozenset({_S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL})
+class ClassicTrigger(Enum):
+    """What else than a `Trigger` changes the state of a classic member; the value is the label in the diagram."""
 
-#: From each state, the states that may follow. To stay is not a transition.
-VALID_TRANSITIONS: Mapping[ClassicState, frozenset[ClassicState]] = MappingProxyType(
+    REBALANCE = "the group rebalances, or this member needs it to"
+    READY_TO_JOIN = "what the member may not keep is given up"
+    GATHERED = "JoinGroup is answered"
+    REJOIN_NEEDED = "SyncGroup is refused, or not answered"
+    ASSIGNMENT_RECEIVED = "SyncGroup is answered"
+    ASSIGNMENT_OUTDATED = "SyncGroup is answered for an older subscription"
+    RECONCILED = "the assignment is taken over"
+
+
+_S, _T, _C = ClassicState, Trigger, ClassicTrigger
+_IN_GROUP = (_S.PREPARING, _S.JOINING, _S.SYNCING, _S.RECONCILE, _S.STABLE)
+
+#: Every transition of a member of the classic protocol; the first row begins in the initial state. "Section" is one of
+#: docs/protocol.md.
+CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
+    TransitionRule((_S.UNSUBSCRIBED,), _T.POLLED, _S.JOINING, "section 4.2: a rebalance never starts outside poll"),
+    TransitionRule((_S.JOINING,), _C.GATHERED, _S.SYNCING, "section 4.2"),
+    TransitionRule((_S.SYNCING,), _C.ASSIGNMENT_RECEIVED, _S.RECONCILE, "section 4.5"),
+    TransitionRule((_S.SYNCING,), _C.ASSIGNMENT_OUTDATED, _S.PREPARING, "section 4.5: nothing is applied then"),
+    TransitionRule((_S.SYNCING,), _C.REJOIN_NEEDED, _S.JOINING, "section 4.7: the generation is over, nothing is lost"),
+    TransitionRule((_S.RECONCILE,), _C.RECONCILED, _S.STABLE, "section 4.5"),
+    TransitionRule((_S.STABLE,), _C.REBALANCE, _S.PREPARING, "REBALANCE_IN_PROGRESS, KIP-429; section 4.4"),
+    TransitionRule((_S.PREPARING,), _C.READY_TO_JOIN, _S.JOINING, "section 4.4: eager members keep nothing"),
+    TransitionRule(_IN_GROUP, _T.FENCED, _S.FENCED, "UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION; section 4.7"),
+    TransitionRule(
+        (_S.FENCED,), _T.PARTITIONS_LOST, _S.JOINING, "section 4.7: on_lost returns before the member joins"
+    ),
+    TransitionRule(_IN_GROUP, _T.POLL_TIMEOUT, _S.STALE, "KIP-62; section 1.9"),
+    TransitionRule((_S.STALE,), _T.PARTITIONS_LOST, _S.JOINING, "section 1.9: on_lost runs inside the next poll"),
+    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: nothing was held"),
+    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 4.7: codes that no retry mends"),
+    TransitionRule((_S.FATAL,), _T.RESUBSCRIBED, _S.JOINING, "section 4.7: the refused subscription was the cause"),
+    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 4.8: give up everything, then leave"),
+    TransitionRule(
+        (_S.FENCED, _S.STALE), _T.LEAVE_REQUESTED, _S.UNSUBSCRIBED, "section 4.8: there is nothing to leave"
+    ),
+    TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "section 4.8: best effort"),
+)
+
+#: The events that cause each trigger in a classic member; () where circumstances do, with any event.
+CLASSIC_CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
-        _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
-        _S.PREPARING: _ENDS | {_S.JOINING},
-        _S.JOINING: _ENDS | {_S.SYNCING},
-        _S.SYNCING: _ENDS | {_S.RECONCILE, _S.JOINING, _S.PREPARING},
-        _S.RECONCILE: _ENDS | {_S.STABLE, _S.PREPARING},
-        _S.STABLE: _ENDS | {_S.PREPARING},
-        _S.FENCED: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
-        _S.STALE: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
-        _S.UNSUBSCRIBING: frozenset({_S.UNSUBSCRIBED, _S.FATAL}),
-        _S.FATAL: frozenset({_S.JOINING}),
+        _T.POLLED: (ev.Polled,),
+        _T.RESUBSCRIBED: (ev.Polled,),
+        _T.PARTITIONS_LOST: (),
+        _T.FENCED: (ex.ClassicHeartbeatRejected, ex.JoinRejected, ex.SyncRejected, ex.JoinAnswered),
+        _T.POLL_TIMEOUT: (),
+        _T.REFUSED: (),
+        _T.LEAVE_REQUESTED: (ev.LeaveRequested,),
+        _T.LEAVE_ENDED: (),
+        _C.REBALANCE: (),
+        _C.READY_TO_JOIN: (),
+        _C.GATHERED: (ex.JoinAnswered,),
+        _C.REJOIN_NEEDED: (ex.SyncRejected, ex.ClassicHeartbeatRejected, ex.ExchangeFailed),
+        _C.ASSIGNMENT_RECEIVED: (ex.SyncAnswered, ex.AssignorNotified),
+        _C.ASSIGNMENT_OUTDATED: (ex.SyncAnswered, ex.AssignorNotified),
+        _C.RECONCILED: (),
     }
 )
 
 #: The states in which the application's polls are watched (max.poll.interval.ms).
-IN_GROUP = frozenset({_S.PREPARING, _S.JOINING, _S.SYNCING, _S.RECONCILE, _S.STABLE})
+IN_GROUP = frozenset(_IN_GROUP)
 #: The states in which heartbeats are due; in JOINING the pending JoinGroup keeps the session alive.
 HEARTBEATS = frozenset({_S.PREPARING, _S.SYNCING, _S.RECONCILE, _S.STABLE, _S.UNSUBSCRIBING})
 
-#: How each state is shown where both protocols are: in the view, and to whoever watches it.
-SHOWN: Mapping[ClassicState, MemberState] = MappingProxyType(
+#: How the view and the observers show each state, for both protocols alike.
+PUBLIC_STATES: Mapping[ClassicState, MemberState] = MappingProxyType(
     {
         _S.UNSUBSCRIBED: MemberState.UNSUBSCRIBED,
         _S.PREPARING: MemberState.RECONCILE,

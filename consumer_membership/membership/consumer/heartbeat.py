@@ -140,14 +140,14 @@ class Heartbeats:
         if interval_s > 0:
             self.broker_interval_s = interval_s
 
-    def failed(self, now: Instant, *, back_off: bool) -> None:
-        """Note that the heartbeat in flight failed: the next one is complete, and comes after a backoff."""
+    def retry(self, now: Instant, *, after_backoff: bool) -> None:
+        """The heartbeat in flight did not bring what was needed: send a full one, after a backoff or now."""
         self.in_flight = None
         self._sent = _Sent()
-        self._not_before = now + self._backoff.next_delay() if back_off else now
+        self._not_before = now + self._backoff.next_delay() if after_backoff else now
 
     def send_full_next(self) -> None:
-        """Say everything with the next heartbeat, so that its answer has the complete assignment."""
+        """Send every field with the next heartbeat, so that its answer has the complete assignment."""
         self._sent = _Sent()
 
     def forget(self) -> None:

@@ -1,6 +1,6 @@
-"""The consumer protocol as a member speaks it (KIP-848): heartbeats out, their answers in.
+"""The consumer protocol of a member (KIP-848): heartbeats out, their answers in.
 
-A heartbeat says what changed since the last one that was answered (`heartbeat`), as which instance (`instance`); the
+A heartbeat carries what changed since the last one that was answered (`heartbeat`), as which instance (`claim`); the
 answer brings the epoch and the target. The member goes towards the target by the shared reconciler and acknowledges
 with the next heartbeat.
 """
@@ -9,26 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, assert_never
+from typing import assert_never
 
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import REFUSALS
+from consumer_membership.membership.consumer.claim import InstanceClaim
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
-from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S, InstanceClaim
-from consumer_membership.membership.effects import Heartbeat, Problem, SendHeartbeat
+from consumer_membership.membership.effects import CommitIdentity, Heartbeat, Problem, SendHeartbeat
 from consumer_membership.membership.events import Verdict
-from consumer_membership.membership.offsets import CommitIdentity
-from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import (
     DEFAULT_SESSION_S,
-    Conclusion,
     Fatal,
     Fenced,
     GroupEvent,
     Left,
+    MembershipEnd,
+    ProtocolEvent,
     removed_for_good,
 )
-from consumer_membership.membership.states import IN_GROUP, SILENT, VALID_TRANSITIONS, MemberState, StateMachine
+from consumer_membership.membership.states import (
+    IN_GROUP,
+    SILENT,
+    TRANSITIONS,
+    ConsumerTrigger,
+    MemberState,
+    StateMachine,
+    Trigger,
+)
 from consumer_membership.membership.view import ProtocolView
 from consumer_membership.types import (
     FATAL_CODE,
@@ -45,7 +53,7 @@ from consumer_membership.types import (
     LeaveOption,
 )
 
-_S = MemberState
+_S, _T = MemberState, ConsumerTrigger
 
 #: A dynamic member that is fenced this often in a row takes a new member id: brokers before 4.2 refuse epoch 0 of an
 #: id that they still know (KAFKA-19233).
@@ -75,8 +83,6 @@ IGNORED: Mapping[type[GroupEvent], frozenset[MemberState]] = MappingProxyType(
     }
 )
 
-_Taker: TypeAlias = Callable[["ConsumerProtocol", Any], Conclusion | None]
-
 
 class ConsumerProtocol:
     """The consumer protocol of one member. `new_member_id` makes a fresh member id (KIP-1082).
@@ -84,36 +90,44 @@ class ConsumerProtocol:
     `refuse_conversion`: its joins leave classic groups that have members as they are.
     """
 
-    def __init__(self, parts: Parts, *, new_member_id: Callable[[], str], refuse_conversion: bool = False) -> None:
-        settings = parts.settings
-        self._parts = parts
+    def __init__(
+        self, context: MemberContext, *, new_member_id: Callable[[], str], refuse_conversion: bool = False
+    ) -> None:
+        settings = context.settings
         self._settings = settings
+        self._event = context.event
+        self._history = context.history
+        self._coordinator = context.coordinator
+        self._ownership = context.ownership
+        self._reconciler = context.reconciler
+        self._watch = context.watch
+        self._leave = context.leave
+        self._context = context
         self._new_member_id = new_member_id
         self._refuse_conversion = refuse_conversion
-        self._machine = StateMachine("a member", VALID_TRANSITIONS)
+        self._machine = StateMachine("a member", TRANSITIONS)
         self.member_id = new_member_id()
         self.member_epoch = JOIN_EPOCH
-        self.heartbeats = Heartbeats(settings, parts.jitter)
-        self.instance = InstanceClaim(settings, parts.jitter)
+        self.heartbeats = Heartbeats(settings, context.jitter)
+        self.claim = InstanceClaim(context.event, settings, context.jitter)
         self.last_heartbeat_at: Instant | None = None
-        self._fences = parts.new_backoff()
-        self._leave_backoff = parts.new_backoff()
-        #: The last statement of ownership that was acknowledged, or is about to be.
+        self._fences = context.new_backoff()
+        self._leave_backoff = context.new_backoff()
+        #: The version of the owned partitions that was acknowledged last, or is about to be.
         self._acknowledged = 0
-        #: What heartbeats state: the old one until a leave is over, or a static member's place would be given to
-        #: others.
-        self._sent_subscription = parts.subscription
-        #: The topics that the subscribed patterns matched when the coordinator was last hurried for them.
+        #: What heartbeats send: the old one until a leave is over, or a static member's place would be given to others.
+        self._sent_subscription = self._watch.subscription
+        #: The topics that the subscribed patterns matched when the heartbeats were last sped up for them.
         self._matched: frozenset[str] | None = None
         #: Whether the subscription changed since the last heartbeat.
         self._has_news = False
-        parts.watch.list_all(does=True)
+        self._watch.list_all(does=True)
 
     # ---- questions ----
 
     @property
     def state(self) -> MemberState:
-        """The state, which both protocols are shown by."""
+        """The state; the view shows it as it is."""
         return self._machine.state
 
     @property
@@ -124,7 +138,7 @@ class ConsumerProtocol:
     @property
     def identity(self) -> CommitIdentity:
         """As whom the member fetches and commits."""
-        return CommitIdentity(member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.instance.id)
+        return CommitIdentity(member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.claim.id)
 
     @property
     def may_commit(self) -> bool:
@@ -139,7 +153,7 @@ class ConsumerProtocol:
     @property
     def session_s(self) -> float:
         """The group's session timeout, where the broker told it."""
-        return self.instance.session.timeout_s or DEFAULT_SESSION_S
+        return self.claim.session.timeout_s or DEFAULT_SESSION_S
 
     def ignores(self, event: GroupEvent) -> bool:
         """Whether the state drops this event unread."""
@@ -149,7 +163,8 @@ class ConsumerProtocol:
         """The error with which the coordinator refuses this member's join; None: the event is no such refusal."""
         if not isinstance(event, ev.HeartbeatRejected) or event.request_id != self.heartbeats.in_flight:
             return None
-        return event.error if self.state is _S.JOINING and self.member_epoch == JOIN_EPOCH else None
+        is_join = self.state is _S.JOINING and self.member_epoch == JOIN_EPOCH and self.claim.release is None
+        return event.error if is_join else None
 
     @property
     def _lease_until(self) -> Instant | None:
@@ -159,63 +174,65 @@ class ConsumerProtocol:
         process that was stopped reads an old one when it goes on.
         """
         confirmed_at, interval_s = self.heartbeats.confirmed_at, self.heartbeats.broker_interval_s
-        if self.state not in _OWNS or not self._parts.ownership.owned or confirmed_at is None:
+        if self.state not in _OWNS or not self._ownership.owned or confirmed_at is None:
             return None
         # Nobody tells a dynamic member its session: Kafka's default is nine intervals, which the broker does tell.
         usual_s = DEFAULT_SESSION_S if interval_s is None else min(DEFAULT_SESSION_S, BEATS_OF_SESSION * interval_s)
-        return confirmed_at + (self.instance.session.timeout_s or usual_s)
+        return confirmed_at + (self.claim.session.timeout_s or usual_s)
 
     @property
     def _may_heartbeat(self) -> bool:
         """Whether an ordinary heartbeat may be sent as soon as it is due; at most one is in flight."""
-        parts = self._parts
-        if not parts.coordinator.is_known or self.heartbeats.in_flight is not None or parts.leave.is_sent:
+        if not self._coordinator.is_known or self.heartbeats.in_flight is not None or self._leave.is_sent:
             return False
-        if self.state is _S.JOINING and not self.instance.may_join:
+        if self.state is _S.JOINING and not self.claim.may_join:
             return False
         return self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)
 
     @property
     def _is_known_to_group(self) -> bool:
         """Whether the coordinator may know of this member: it was told, and not as an instance that it let go."""
-        return self.heartbeats.has_spoken and not (self._settings.is_static and self.instance.id is None)
+        return self.heartbeats.has_spoken and not (self._settings.is_static and self.claim.id is None)
 
     @property
     def _is_urgent(self) -> bool:
         """Whether there is something to say that should not wait for the interval."""
         if self.state in (_S.JOINING, _S.ACK):
             return True
-        return self._has_news or not self.heartbeats.has_sent_ownership(self._parts.ownership.version)
+        return self._has_news or not self.heartbeats.has_sent_ownership(self._ownership.version)
 
     @property
     def _due_at(self) -> Instant:
-        parts = self._parts
-        return self.heartbeats.due_at(parts.now, urgent=self._is_urgent, holds=bool(parts.ownership.owned))
+        return self.heartbeats.due_at(self._event.now, urgent=self._is_urgent, holds=bool(self._ownership.owned))
 
     # ---- state ----
 
-    def _transition(self, new: MemberState, reason: str) -> None:
-        self._parts.note_transition(self._machine.go(new, reason), new, reason)
+    def _fire(self, trigger: Trigger | ConsumerTrigger, reason: str) -> None:
+        old = self._machine.fire(trigger)
+        self._history.note_transition(old, self.state, reason)
 
-    def enter(self, state: MemberState, reason: str) -> None:
-        """Go out of the group, or begin to: who is out has no epoch and waits for no answer."""
-        if state is not _S.UNSUBSCRIBING:
-            self.heartbeats.forget()
-            self._leave_backoff.reset()
-            self.member_epoch = JOIN_EPOCH
-        self._transition(state, reason)
+    def begin_leaving(self, reason: str) -> None:
+        """Go to UNSUBSCRIBING: heartbeats go on until everything is given up."""
+        self._fire(Trigger.LEAVE_REQUESTED, reason)
 
-    def join(self, reason: str) -> None:
+    def end(self, trigger: Trigger, reason: str) -> None:
+        """Go out of the group: forget the epoch and the heartbeat in flight."""
+        self.heartbeats.forget()
+        self._leave_backoff.reset()
+        self.member_epoch = JOIN_EPOCH
+        self._fire(trigger, reason)
+
+    def join(self, trigger: Trigger, reason: str) -> None:
         """Send the first heartbeat of a membership as soon as it may go."""
-        parts = self._parts
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
-        # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
-        self.instance.begin(asked_at=parts.asked_at if self.state in (_S.UNSUBSCRIBED, _S.FATAL) else None)
-        self._acknowledged = parts.ownership.version
-        self._sent_subscription = parts.subscription
+        # A member that comes back from a fence or a missed poll may be the older of two holders of an instance id.
+        is_asked_for = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
+        self.claim.begin(asked_at=self._watch.subscribed_at if is_asked_for else None)
+        self._acknowledged = self._ownership.version
+        self._sent_subscription = self._watch.subscription
         self.heartbeats.forget()
         self.heartbeats.speed_up()
-        self._transition(_S.JOINING, reason)
+        self._fire(trigger, reason)
         if wait_until is not None:
             self.heartbeats.wait(wait_until)
 
@@ -227,36 +244,36 @@ class ConsumerProtocol:
         # A static member gives whoever may be taking over from it the time to join first.
         is_patient = self._fences.failures > 0 or is_static
         delay = self._fences.next_delay()
-        return self._parts.now + delay if is_patient else None
+        return self._event.now + delay if is_patient else None
 
     def _take_new_id(self) -> None:
         """Leave under the old id, which would keep its partitions until its session ends, and go on under a new one."""
-        if self._parts.coordinator.is_known:
-            self._send(self._leave_heartbeat(LeaveOption.LEAVE), self._parts.next_request_id())
+        if self._coordinator.is_known:
+            self._send(self._leave_heartbeat(LeaveOption.LEAVE), self._event.next_request_id())
         self.member_id = self._new_member_id()
 
     # ---- leaving ----
 
     def resign(self) -> None:
         """Send the leave, without waiting for its answer."""
-        if self._parts.coordinator.is_known and self._is_known_to_group:
-            self._send(self._leave_heartbeat(LeaveOption.DEFAULT), self._parts.next_request_id())
-            self.instance.session.leave(self._parts.now)
+        if self._coordinator.is_known and self._is_known_to_group:
+            self._send(self._leave_heartbeat(LeaveOption.DEFAULT), self._event.next_request_id())
+            self.claim.session.leave()
 
     def leave(self, gives_up_at: Instant) -> Left | None:
         """Everything was given up: say so, once."""
-        parts, option, is_static = self._parts, self._parts.leave.option, self._settings.is_static
+        option, is_static = self._leave.option, self._settings.is_static
         if not self._is_known_to_group:
             return Left("the coordinator has never heard of this member")
         if option is LeaveOption.REMAIN and not is_static:
             return Left("the member keeps its place until its session ends")
-        if parts.coordinator.is_known:
-            request_id = parts.next_request_id()
-            parts.leave.send(request_id, parts.now)
+        if self._coordinator.is_known:
+            request_id = self._event.next_request_id()
+            self._leave.send(request_id, self._event.now)
             self._send(self._leave_heartbeat(option), request_id)
             if is_static and option is not LeaveOption.LEAVE:
-                self.instance.session.leave(parts.now)
-        elif parts.now >= gives_up_at:
+                self.claim.session.leave()
+        elif self._event.now >= gives_up_at:
             return Left("no coordinator could be found to leave from; the session's end removes the member")
         return None
 
@@ -266,23 +283,19 @@ class ConsumerProtocol:
         return Heartbeat(
             member_id=self.member_id,
             member_epoch=LEAVE_STATIC_EPOCH if stays else LEAVE_EPOCH,
-            instance_id=self.instance.id,
+            instance_id=self.claim.id,
             owned=frozenset(),
         )
 
     # ---- time and circumstances ----
 
-    def prepare(self) -> Conclusion | None:
-        """Ask what has to be known to join as an instance; a pool without a free id may be the end."""
-        parts = self._parts
-        if not self._settings.is_static or not parts.coordinator.is_known:
-            return None
-        if self.state is _S.JOINING and self.instance.refusal is not None:
-            return Fatal(self.instance.refusal)
-        parts.order(*self.instance.orders(parts.next_request_id, is_settled=self.state is _S.STABLE, now=parts.now))
+    def prepare(self) -> MembershipEnd | None:
+        """Ask what has to be known to join as an instance."""
+        if self._settings.is_static and self._coordinator.is_known:
+            self.claim.ask_if_due(is_settled=self.state is _S.STABLE)
         return None
 
-    def advance(self) -> Conclusion | None:
+    def advance(self) -> MembershipEnd | None:
         """Go on with the reconciliation, and send the heartbeat that is due."""
         if self.state is _S.RECONCILE:
             self._reconcile()
@@ -293,16 +306,16 @@ class ConsumerProtocol:
         return None
 
     def _reconcile(self) -> None:
-        parts, ownership, reconciler = self._parts, self._parts.ownership, self._parts.reconciler
+        ownership, reconciler = self._ownership, self._reconciler
         if reconciler.is_idle and self._acknowledged == ownership.version and self._may_reconcile:
             has_steps = ownership.surplus() or ownership.missing()
-            has_statement = ownership.is_first or not ownership.is_reached
-            if has_steps or (has_statement and not reconciler.awaits_first_names):
-                parts.begin_reconciliation(self.identity)
+            has_news = ownership.is_first or not ownership.is_reached
+            if has_steps or (has_news and not reconciler.awaits_first_names):
+                reconciler.begin()
         if reconciler.is_idle and self._acknowledged != ownership.version:
             self._acknowledged = ownership.version
-            parts.note_holdings()
-            self._transition(_S.ACK, "the assignment was taken over" if not ownership.unresolved else "in part")
+            self._context.note_holdings()
+            self._fire(_T.RECONCILED, "the assignment was taken over" if not ownership.unresolved else "in part")
 
     @property
     def _may_reconcile(self) -> bool:
@@ -310,35 +323,34 @@ class ConsumerProtocol:
 
         What that statement lacked, the coordinator may have given to another member, if the target has changed.
         """
-        return not (self.heartbeats.has_unanswered_ownership and self._parts.ownership.missing())
+        return not (self.heartbeats.has_unanswered_ownership and self._ownership.missing())
 
     def _heartbeat_if_due(self) -> None:
-        parts = self._parts
-        if not self._may_heartbeat or parts.now < self._due_at:
+        if not self._may_heartbeat or self._event.now < self._due_at:
             return
         self._has_news = False
-        request_id = parts.next_request_id()
-        release = self.instance.release
+        request_id = self._event.next_request_id()
+        release = self.claim.release
         if release is not None:
-            self.heartbeats.sending(request_id, parts.now)
+            self.heartbeats.sending(request_id, self._event.now)
             self._send(release, request_id)
             return
         beat = self.heartbeats.compose(
             member_id=self.member_id,
-            instance_id=self.instance.id,
+            instance_id=self.claim.id,
             epoch=self.member_epoch,
             subscription=self._sent_subscription,
-            claims=parts.reconciler.claims,
-            ownership_version=parts.ownership.version,
+            claims=self._reconciler.claims,
+            ownership_version=self._ownership.version,
         )
-        self.heartbeats.sending(request_id, parts.now, is_join=self.member_epoch == JOIN_EPOCH)
+        self.heartbeats.sending(request_id, self._event.now, is_join=self.member_epoch == JOIN_EPOCH)
         self._send(beat, request_id)
         if self.state is _S.ACK:
             # Like Java, the acknowledgement counts as made when it is sent; a lost one is repeated in full.
-            if parts.ownership.is_settled:
-                self._transition(_S.STABLE, "the assignment was acknowledged")
+            if self._ownership.is_settled:
+                self._fire(_T.ACK_SENT, "the assignment was acknowledged")
             else:
-                self._transition(_S.RECONCILE, "acknowledged; the target is not reached yet")
+                self._fire(_T.ACK_SENT_EARLY, "acknowledged; the target is not reached yet")
 
     def _send(self, heartbeat: Heartbeat, request_id: int) -> None:
         is_join = heartbeat.member_epoch == JOIN_EPOCH
@@ -346,69 +358,94 @@ class ConsumerProtocol:
             request_id=request_id,
             heartbeat=heartbeat,
             refuse_conversion=self._refuse_conversion and is_join,
-            may_take_over=is_join and self.instance.may_take_over(self._parts.now),
+            may_take_over=is_join and self.claim.may_take_over,
         )
-        self._parts.order(order)
+        self._event.emit(order)
 
     def next_deadline(self) -> Instant | None:
         """When the next heartbeat is due, or a pool's member looks again for a free id."""
         moments: list[Instant | None] = []
-        if self.state is _S.JOINING and self._parts.coordinator.is_known:
-            moments.append(self.instance.next_deadline())
+        if self.state is _S.JOINING and self._coordinator.is_known:
+            moments.append(self.claim.next_deadline())
         if self._may_heartbeat:
             moments.append(self._due_at)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    # ---- the application ----
+    # ---- events ----
 
-    def handle(self, event: GroupEvent) -> Conclusion | None:
-        """Take an event in, if this protocol knows it."""
-        take = self._TAKERS.get(type(event))
-        return None if take is None else take(self, event)
+    def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
+        """Handle an event of the consumer protocol; one of the classic protocol answers a request of before."""
+        if not isinstance(event, ev.ConsumerEvent):
+            return None
+        match event:
+            case ev.HeartbeatAnswered():
+                return self._on_heartbeat_answered(event)
+            case ev.HeartbeatRejected():
+                return self._on_heartbeat_rejected(event)
+            case ev.HeartbeatFailed():
+                return self._on_heartbeat_failed(event)
+            case ev.GroupDescribed():
+                return self.claim.described(event, self.member_id)
+            case ev.GroupDescribeFailed():
+                return self.claim.not_described(event)
+            case ev.SessionTimeoutLearned():
+                self.claim.session.learn(event.session_timeout_s, self.claim.id)
+                return None
+            case ev.TopicIdsResolved():
+                self._ownership.resolve(event.names)
+                self._reconciler.topic_ids_resolved()
+                return None
+            case _:
+                assert_never(event)
 
-    def _on_subscribed(self, event: ev.Subscribed) -> None:
+    def subscribed(self, event: ev.Subscribed) -> None:
+        """Heartbeat quickly, with the new subscription."""
         self._has_news |= event.subscription != self._sent_subscription
         if self.state is not _S.UNSUBSCRIBING:
             self._sent_subscription = event.subscription
         self.heartbeats.speed_up()
 
-    def _on_polled(self, event: ev.Polled) -> None:
+    def polled(self, event: ev.Polled) -> None:
+        """Note whether records flow."""
         self.heartbeats.note_activity(is_active=event.delivered)
 
-    def _on_topics_looked_up(self, _: ev.TopicsLookedUp) -> None:
+    def leave_requested(self) -> None:
+        """The next heartbeats are those of any member that gives up partitions."""
+
+    def topics_looked_up(self) -> None:
         """A topic that begins to match a pattern: heartbeat quickly, so that the broker matches again soon.
 
         The broker matches patterns when a heartbeat arrives, 10 s after the last time at the earliest, and gives the
         topic with a later heartbeat (GroupMetadataManager.maybeUpdateRegularExpressions).
         """
-        before, self._matched = self._matched, self._parts.watch.matched
+        before, self._matched = self._matched, self._watch.matched
         if before is not None and self._matched is not None and self._matched - before:
             self.heartbeats.speed_up()
 
     # ---- the coordinator's answers: successes ----
 
-    def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> Conclusion | None:
-        if event.request_id == self._parts.leave.request:
+    def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> MembershipEnd | None:
+        if event.request_id == self._leave.request:
             return Left("the coordinator confirmed the leave")
         if event.request_id != self.heartbeats.in_flight:
             return None
         self.heartbeats.answered()
-        now = self._parts.now
-        if self.instance.release is not None:
-            self.instance.released()
-            self.heartbeats.failed(now, back_off=False)
+        now = self._event.now
+        if self.claim.release is not None:
+            self.claim.released()
+            self.heartbeats.retry(now, after_backoff=False)
             return None
         self.last_heartbeat_at = now
         if event.member_epoch <= JOIN_EPOCH:
             # No success of a member carries such an epoch; to adopt it would turn the next heartbeat into a leave.
-            self.heartbeats.failed(now, back_off=True)
+            self.heartbeats.retry(now, after_backoff=True)
             return None
         interval_s = self.heartbeats.broker_interval_s
         self.heartbeats.succeeded(event.heartbeat_interval_s, now)
         if interval_s not in (None, self.heartbeats.broker_interval_s):
-            self.instance.session.doubt()
+            self.claim.session.doubt()
         self._fences.reset()
-        self.instance.joined()
+        self.claim.joined()
         self._adopt_epoch(event)
         if self.state is _S.UNSUBSCRIBING:
             return None
@@ -416,65 +453,52 @@ class ConsumerProtocol:
             self._take_target(event.assignment)
         elif self.state is _S.JOINING:
             # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
-            self.heartbeats.failed(now, back_off=True)
+            self.heartbeats.retry(now, after_backoff=True)
         return None
 
     def _adopt_epoch(self, event: ev.HeartbeatAnswered) -> None:
         if event.member_epoch != self.member_epoch:
             self.member_epoch = event.member_epoch
             self.heartbeats.speed_up()
-            if event.assignment is None and not self._parts.ownership.owned:
+            if event.assignment is None and not self._ownership.owned:
                 # The answer with the assignment may have gone to a join that was given up: ask for the whole of it.
                 self.heartbeats.send_full_next()
-        if self.heartbeats.begin_membership(self._parts.now):
-            self.instance.returned(self._parts.now)
+        if self.heartbeats.begin_membership(self._event.now):
+            self.claim.session.returned(self.claim.id)
 
     def _take_target(self, assignment: Assignment) -> None:
-        is_change = self._parts.ownership.take_target(assignment)
+        is_change = self._ownership.take_target(assignment)
         if is_change:
             self.heartbeats.speed_up()
         if self.state is _S.JOINING:
-            self._transition(_S.RECONCILE, "the coordinator answered the join with an assignment")
+            self._fire(_T.ASSIGNMENT_RECEIVED, "the coordinator answered the join with an assignment")
         elif is_change and self.state in (_S.STABLE, _S.ACK):
-            self._transition(_S.RECONCILE, "the coordinator changed the assignment")
-
-    def _on_group_described(self, event: ev.GroupDescribed) -> None:
-        self.instance.described(event, self.member_id, self._parts.now)
-
-    def _on_group_not_described(self, event: ev.GroupDescribeFailed) -> None:
-        self.instance.not_described(event, self._parts.now)
-
-    def _on_session_timeout_learned(self, event: ev.SessionTimeoutLearned) -> None:
-        self.instance.learn_session_timeout(event.session_timeout_s)
-
-    def _on_topic_ids_resolved(self, event: ev.TopicIdsResolved) -> None:
-        self._parts.ownership.resolve(event.names)
-        self._parts.reconciler.topic_ids_resolved(self._parts.now)
+            self._fire(_T.TARGET_CHANGED, "the coordinator changed the assignment")
 
     # ---- silence and refusals ----
 
-    def _on_heartbeat_failed(self, event: ev.HeartbeatFailed) -> Conclusion | None:
+    def _on_heartbeat_failed(self, event: ev.HeartbeatFailed) -> MembershipEnd | None:
         if not event.is_sent:
             self.heartbeats.not_sent(event.request_id)
-        if event.request_id == self._parts.leave.request:
+        if event.request_id == self._leave.request:
             return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
         if event.request_id != self.heartbeats.in_flight:
             return None
-        self.heartbeats.failed(self._parts.now, back_off=True)
+        self.heartbeats.retry(self._event.now, after_backoff=True)
         if not event.retriable:
             return Fatal(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
-        if self._parts.leave.is_sent and not event.is_sent:
+        if self._leave.is_sent and not event.is_sent:
             # The join was withdrawn for the leave behind it, whose answer says more.
             return None
-        self._parts.miss_answer(event.reason)
+        self._coordinator.miss_answer(event.reason)
         return None
 
-    def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> Conclusion | None:
-        if event.request_id == self._parts.leave.request:
+    def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
+        if event.request_id == self._leave.request:
             is_unknown = event.error.code == UNKNOWN_MEMBER_CODE or event.verdict is Verdict.GROUP_GONE
             if is_unknown and self.heartbeats.has_open_join:
                 # A join without an answer may arrive after this leave, on a connection that was given up.
-                self._parts.leave.repeat(self._parts.now + self._leave_backoff.next_delay())
+                self._leave.repeat(self._event.now + self._leave_backoff.next_delay())
                 return None
             # The leave is idempotent: whatever the coordinator says of it, this member is gone or will be.
             return Left(f"the coordinator answered the leave with {event.error.name}")
@@ -483,30 +507,30 @@ class ConsumerProtocol:
         self.heartbeats.answered()
         if event.verdict is Verdict.UNRELEASED:
             return self._on_instance_held(event)
-        self.heartbeats.failed(self._parts.now, back_off=True)
-        if self.instance.release is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
+        self.heartbeats.retry(self._event.now, after_backoff=True)
+        if self.claim.release is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
             return self._on_release_refused(event)
         return self._on_error(event)
 
-    def _on_release_refused(self, event: ev.HeartbeatRejected) -> Conclusion | None:
+    def _on_release_refused(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
         """The release of another member, or of this one's own ghost, was refused for good."""
         if event.verdict in (Verdict.REJOIN, Verdict.GROUP_GONE):
             # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
-            self.instance.released()
-            self.heartbeats.failed(self._parts.now, back_off=False)
+            self.claim.released()
+            self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
         if event.error.code == FENCED_INSTANCE_CODE:
-            return self._on_instance_taken(self.instance.lost_race_error(event.error))
-        self.instance.cancel_release()
+            return self._on_instance_taken(self.claim.lost_race_error(event.error))
+        self.claim.cancel_release()
         return self._on_error(event)
 
-    def _on_error(self, event: ev.HeartbeatRejected) -> Conclusion | None:
+    def _on_error(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
         match event.verdict:
             case Verdict.RETRY:
-                self._parts.note_error(event.error)
+                self._history.note_error(event.error)
             case Verdict.REDISCOVER:
-                self._parts.note_error(event.error)
-                self._parts.lose_coordinator(event.error.name)
+                self._history.note_error(event.error)
+                self._coordinator.search(event.error.name)
             case Verdict.REPORT:
                 self._report(event.error)
             case Verdict.REJOIN:
@@ -522,16 +546,16 @@ class ConsumerProtocol:
 
     def _report(self, error: BrokerError) -> None:
         """A topic may not be described: where a look at the topics says which, the application hears it from there."""
-        if self._parts.watch.looks_for_refused(self._parts.now):
-            self._parts.note_error(error)
+        if self._watch.looks_for_refused():
+            self._history.note_error(error)
         else:
-            self._parts.raise_to_application(Problem.REFUSED, error)
+            self._history.raise_to_application(Problem.REFUSED, error)
 
-    def _on_refused(self, error: BrokerError) -> Conclusion | None:
+    def _on_refused(self, error: BrokerError) -> MembershipEnd | None:
         if error.code == FENCED_INSTANCE_CODE:
             return self._on_instance_taken(error)
         if self._may_have_a_place(error):
-            self.heartbeats.failed(self._parts.now, back_off=False)
+            self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
         is_pointless = self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH
         if is_pointless and error.code in REFUSALS[GroupProtocol.CONSUMER]:
@@ -539,33 +563,33 @@ class ConsumerProtocol:
             return None
         return Fatal(error)
 
-    def _on_instance_held(self, event: ev.HeartbeatRejected) -> Conclusion | None:
+    def _on_instance_held(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
         """UNRELEASED_INSTANCE_ID: what the policy says."""
-        now = self._parts.now
+        now = self._event.now
         if self.member_epoch > JOIN_EPOCH or not self._settings.is_static:
             # No coordinator says so to a member, or to one without an instance id.
-            self.heartbeats.failed(now, back_off=True)
+            self.heartbeats.retry(now, after_backoff=True)
             return Fatal(event.error)
-        self._parts.note_error(event.error)
-        ends = self.instance.on_unreleased(event.error, event.holder, self.member_id, now)
-        self.heartbeats.failed(now, back_off=self.instance.backs_off)
-        return None if ends is None else Fatal(ends)
+        self._history.note_error(event.error)
+        end = self.claim.on_unreleased(event.error, event.holder, self.member_id)
+        self.heartbeats.retry(now, after_backoff=self.claim.backs_off)
+        return end
 
-    def _on_instance_taken(self, error: BrokerError) -> Conclusion | None:
+    def _on_instance_taken(self, error: BrokerError) -> MembershipEnd | None:
         """FENCED_INSTANCE_ID: a newer member has the instance id. A pool has others, else this is the end."""
-        if self.state is _S.UNSUBSCRIBING or not self.instance.try_another(self._parts.now):
+        if self.state is _S.UNSUBSCRIBING or not self.claim.try_another():
             return Fatal(error)
         if self.state is not _S.JOINING:
             return Fenced(error)
-        self._parts.note_error(error)
+        self._history.note_error(error)
         return None
 
     def _may_have_a_place(self, error: BrokerError) -> bool:
         """Whether a full group that refuses this static member may count it already, under an older member id."""
         is_join = self.state is _S.JOINING and self._settings.is_static
-        return is_join and error.code == GROUP_FULL_CODE and self.instance.look_for_place(error, self._parts.now)
+        return is_join and error.code == GROUP_FULL_CODE and self.claim.look_for_place(error)
 
-    def _on_unknown(self, error: BrokerError) -> Conclusion:
+    def _on_unknown(self, error: BrokerError) -> MembershipEnd:
         """The coordinator does not know the member, or its epoch: it joins anew, unless it was removed on purpose.
 
         That is so for a static member (KIP-345's removal) whose session cannot have ended: who sent the heartbeat that
@@ -577,27 +601,12 @@ class ConsumerProtocol:
         is_member = self.state is not _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH
         if not self._settings.is_static or not is_member or error.code != UNKNOWN_MEMBER_CODE:
             return Fenced(error)
-        if interval_s is None or confirmed_at is None or self._parts.ownership.surplus():
+        if interval_s is None or confirmed_at is None or self._ownership.surplus():
             return Fenced(error)
-        session_s = min(SESSION_INTERVALS * interval_s, self.instance.session.timeout_s or LONGEST_SESSION_S)
-        if self._parts.now - confirmed_at < session_s:
-            return Fatal(removed_for_good(self.instance.id, error))
+        session_s = min(SESSION_INTERVALS * interval_s, self.claim.session.longest_s)
+        if self._event.now - confirmed_at < session_s:
+            return Fatal(removed_for_good(self.claim.id, error))
         return Fenced(error)
-
-    _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
-        {
-            ev.Subscribed: _on_subscribed,
-            ev.Polled: _on_polled,
-            ev.HeartbeatAnswered: _on_heartbeat_answered,
-            ev.HeartbeatRejected: _on_heartbeat_rejected,
-            ev.HeartbeatFailed: _on_heartbeat_failed,
-            ev.GroupDescribed: _on_group_described,
-            ev.GroupDescribeFailed: _on_group_not_described,
-            ev.SessionTimeoutLearned: _on_session_timeout_learned,
-            ev.TopicIdsResolved: _on_topic_ids_resolved,
-            ev.TopicsLookedUp: _on_topics_looked_up,
-        }
-    )
 
     # ---- the view ----
 
@@ -606,26 +615,26 @@ class ConsumerProtocol:
         waits_for, waits_since = self._waits()
         return ProtocolView(
             member_id=self.member_id,
-            instance_id=self.instance.id,
+            instance_id=self.claim.id,
             member_epoch=self.member_epoch,
             waits_for=waits_for,
             waits_since=waits_since,
-            waits_until=self.instance.waits_until(),
+            waits_until=self.claim.waits_until(),
             heartbeat_interval_s=self.heartbeats.broker_interval_s,
-            session_timeout_s=self.instance.session.timeout_s,
+            session_timeout_s=self.claim.session.timeout_s,
             lease_until=self._lease_until,
         )
 
     def _waits(self) -> tuple[str | None, Instant | None]:
-        parts, instance = self._parts, self.instance
-        if parts.ownership.unresolved:
-            return "the names of assigned topic ids", parts.since
+        claim = self.claim
+        if self._ownership.unresolved:
+            return "the names of assigned topic ids", self._history.since
         match self.state:
-            case _S.JOINING if instance.is_waiting:
-                return instance.describe(), instance.waits_since
+            case _S.JOINING if claim.is_waiting:
+                return claim.describe(), claim.waits_since
             case _S.JOINING:
-                return parts.watch.describe_refused() or "the coordinator's answer to the join", parts.since
-            case _S.STABLE if not parts.ownership.owned:
-                return parts.watch.describe() or "partitions: the coordinator has assigned none", parts.since
+                return self._watch.describe_refused() or "the coordinator's answer to the join", self._history.since
+            case _S.STABLE if not self._ownership.owned:
+                return self._watch.describe() or "partitions: the coordinator has assigned none", self._history.since
             case _:
                 return None, None

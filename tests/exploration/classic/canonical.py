@@ -34,12 +34,12 @@ _REASON = "a rebalance"
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite this process, whose member handled its last event at `parts.now`."""
+    """Rewrite this process, whose member handled its last event at `context.event.now`."""
     member = process.member
-    now = member.parts.now
+    now = member.context.event.now
     _rename_requests(process)
     canonical.canonicalise(process)
-    ownership = member.parts.ownership
+    ownership = member.context.ownership
     ownership.version = 0
     ownership.owned = dict.fromkeys(ownership.owned, 0)
     ownership._changed()
@@ -47,24 +47,24 @@ def canonicalise(process: Process) -> None:
     _place_leader(member, now)
     _place_heartbeats(inside.classic(member).heartbeats, now)
     _place_static(process, now)
-    member.parts.now = 0.0
+    member.context.event.now = 0.0
 
 
 def _rename_requests(process: Process) -> None:
-    member, parts, protocol = process.member, process.member.parts, inside.classic(process.member)
+    member, context, protocol = process.member, process.member.context, inside.classic(process.member)
     leader = protocol.leader
     numbers = {
         protocol._exchange: EXCHANGE,
         inside.classic(member).heartbeats.in_flight: BEAT,
-        parts.leave.request: LEAVE,
+        context.leave.request: LEAVE,
         leader._request: TOPICS,
     }
     numbers.pop(None, None)
     protocol._exchange = None if protocol._exchange is None else EXCHANGE
     inside.classic(member).heartbeats.in_flight = None if inside.classic(member).heartbeats.in_flight is None else BEAT
-    parts.leave.request = None if parts.leave.request is None else LEAVE
+    context.leave.request = None if context.leave.request is None else LEAVE
     leader._request = None if leader._request is None else TOPICS
-    parts._last_request_id = TOPICS
+    context.event._last_request_id = TOPICS
     if process.exchange is not None:
         process.exchange = process.exchange._replace(order=_renamed(process.exchange.order, numbers))
     process.calls = [one._replace(order=_renamed(one.order, numbers)) for one in process.calls]

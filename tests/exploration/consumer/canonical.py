@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from consumer_membership.membership.consumer.claim import Age
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
-from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S, Age
 from consumer_membership.membership.consumer.protocol import FENCES_BEFORE_NEW_ID
+from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import DescribeGroup
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected
 from consumer_membership.membership.states import SILENT
@@ -28,9 +29,9 @@ LEAVE = 2
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite this process, whose member handled its last event at `parts.now`."""
+    """Rewrite this process, whose member handled its last event at `context.event.now`."""
     member = process.member
-    now = member.parts.now
+    now = member.context.event.now
     _rename_requests(process)
     _rename_statements(member)
     canonical.canonicalise(process)
@@ -40,8 +41,8 @@ def canonicalise(process: Process) -> None:
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
         inside.consumer(member).heartbeats.broker_interval_s = inside.consumer(member).heartbeats.confirmed_at = None
-        inside.consumer(member).instance.age, process.watch.is_newest = Age.OLDER, False
-    member.parts.now = 0.0
+        inside.consumer(member).claim.age, process.watch.is_newest = Age.OLDER, False
+    member.context.event.now = 0.0
 
 
 # ---- numbers ----
@@ -50,16 +51,16 @@ def canonicalise(process: Process) -> None:
 def _rename_requests(process: Process) -> None:
     member = process.member
     heartbeats = inside.consumer(member).heartbeats
-    names = {member.parts.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
+    names = {member.context.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
     names.pop(None, None)
     process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
     process.late = [_restale(event) for event in process.late]
     heartbeats._open_joins = {AWAITED if one == heartbeats.in_flight else STALE for one in heartbeats._open_joins}
     heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
-    leave = member.parts.leave
+    leave = member.context.leave
     leave.request = None if leave.request is None else LEAVE
-    member.parts._last_request_id = LEAVE
-    instance = inside.consumer(member).instance
+    member.context.event._last_request_id = LEAVE
+    instance = inside.consumer(member).claim
     process.calls = [
         one._replace(
             order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
@@ -80,8 +81,8 @@ def _restale(event: object) -> object:
 def _rename_statements(member: GroupMember) -> None:
     sent = inside.consumer(member).heartbeats._sent
     protocol = inside.consumer(member)
-    place = ranks((member.parts.ownership.version, protocol._acknowledged, sent.ownership_version))
-    member.parts.ownership.version = place[member.parts.ownership.version]
+    place = ranks((member.context.ownership.version, protocol._acknowledged, sent.ownership_version))
+    member.context.ownership.version = place[member.context.ownership.version]
     protocol._acknowledged = place[protocol._acknowledged]
     if sent.ownership_version is not None:
         inside.consumer(member).heartbeats._sent = replace(sent, ownership_version=place[sent.ownership_version])
@@ -111,8 +112,7 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
 
 
 def _place_instance(member: GroupMember, now: float) -> None:
-    instance = inside.consumer(member).instance
-    instance._notes = []
+    instance = inside.consumer(member).claim
     instance.session._away_since = None
     instance.session._asked_at = None if instance.session._asked_at is None else 0.0
     attempt = instance._attempt

@@ -74,12 +74,12 @@ def _numbers(scene: ClassicScene) -> dict[str, int]:
 def _step_done(scene: ClassicScene) -> ev.StepFinished:
     steps = [effect for effect in scene.effects if type(effect) in _STEPS]
     kind = _STEPS[type(steps[-1])] if steps else ev.Step.PAUSE
-    return ev.StepFinished(attempt=scene.parts.reconciler.attempt, step=kind)
+    return ev.StepFinished(attempt=scene.context.reconciler.attempt, step=kind)
 
 
 def plausible(scene: ClassicScene) -> dict[type, object]:
     """What a healthy application, network or clock would say in this scene."""
-    number, attempt, member_id = _numbers(scene), scene.parts.reconciler.attempt, scene.protocol.member_id or "m"
+    number, attempt, member_id = _numbers(scene), scene.context.reconciler.attempt, scene.protocol.member_id or "m"
     generation = scene.protocol.generation
     committed = ev.CommitAnswered(commit_id=1, verdict=ev.CommitVerdict.FINAL, errors={A0: None})
     events = [
@@ -130,7 +130,7 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
 
 def hostile(scene: ClassicScene) -> list[object]:
     """What no correct broker and no correct application would say in this scene."""
-    number, attempt, generation = _numbers(scene), scene.parts.reconciler.attempt, scene.protocol.generation
+    number, attempt, generation = _numbers(scene), scene.context.reconciler.attempt, scene.protocol.generation
     events: list[object] = [
         ev.Subscribed(subscription=Subscription()),
         ev.Subscribed(subscription=to_a_member(pattern="")),

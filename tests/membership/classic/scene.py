@@ -14,7 +14,7 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import (
@@ -82,9 +82,9 @@ class ClassicScene:
     # ---- looking ----
 
     @property
-    def parts(self) -> Parts:
+    def context(self) -> MemberContext:
         """The parts that members of both protocols have."""
-        return self.member.parts
+        return self.member.context
 
     @property
     def protocol(self) -> ClassicProtocol:
@@ -117,7 +117,7 @@ class ClassicScene:
 
     @property
     def owned(self) -> set[TopicPartition]:
-        return set(self.parts.ownership.named_owned)
+        return set(self.context.ownership.named_owned)
 
     # ---- the clock, the application ----
 

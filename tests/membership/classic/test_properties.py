@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from enum import Enum
 
 import pytest
 from hypothesis import given, settings, strategies
 
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.states import VALID_TRANSITIONS, ClassicState
+from consumer_membership.membership.classic.states import (
+    CLASSIC_CAUSES,
+    CLASSIC_TRANSITIONS,
+    ClassicState,
+    ClassicTrigger,
+)
 from consumer_membership.membership.effects import StateChanged
-from consumer_membership.membership.states import diagram
+from consumer_membership.membership.states import Trigger, diagram, transitions_by_trigger
 from tests.membership.classic.pairs import EVENTS, check_laws, hostile, plausible, scene_in
 from tests.membership.classic.scene import EAGER, ClassicScene, Plan
 
 S = ClassicState
 PAIRS = [(state, kind) for state in ClassicState for kind in EVENTS]
+BY_TRIGGER = transitions_by_trigger(CLASSIC_TRANSITIONS)
 #: The consumer protocol's answers: nothing that a classic member orders is answered so.
 FOREIGN = (
     *(ev.HeartbeatAnswered, ev.HeartbeatRejected, ev.HeartbeatFailed, ev.GroupDescribed, ev.GroupDescribeFailed),
     *(ev.SessionTimeoutLearned, ev.TopicIdsResolved, ev.CommitAnswered),
 )
-
-#: Where the plausible event leads out of the state; in all other pairs the state stays.
-MOVES: Mapping[tuple[ClassicState, type], ClassicState] = {
-    (S.UNSUBSCRIBED, ev.Polled): S.JOINING,
-    (S.PREPARING, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.JOINING, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.JOINING, ex.JoinAnswered): S.SYNCING,
-    (S.SYNCING, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.SYNCING, ex.SyncAnswered): S.RECONCILE,
-    (S.SYNCING, ex.SyncRejected): S.JOINING,
-    (S.RECONCILE, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.STABLE, ev.Subscribed): S.JOINING,
-    (S.STABLE, ev.LeaveRequested): S.UNSUBSCRIBING,
-    (S.STABLE, ex.ClassicHeartbeatRejected): S.JOINING,
-    (S.FENCED, ev.StepFinished): S.JOINING,
-    (S.FENCED, ev.LeaveRequested): S.UNSUBSCRIBED,
-    (S.STALE, ev.StepFinished): S.JOINING,
-    (S.STALE, ev.LeaveRequested): S.UNSUBSCRIBED,
-}
 
 
 def name_of(value: object) -> str:
@@ -54,11 +40,15 @@ def test_every_event_has_a_plausible_form() -> None:
 
 
 @pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
-def test_pair_leads_to_its_state(state: ClassicState, kind: type) -> None:
-    """The whole table of states and events: where a plausible event leads."""
+def test_event_fires_the_triggers_that_the_table_gives_it(state: ClassicState, kind: type, fired: list[Enum]) -> None:
+    """The whole table of states and events: no event fires a trigger whose causes do not name it."""
     scene = scene_in(state)
+    fired.clear()
     scene.feed(plausible(scene)[kind])  # type: ignore[arg-type]  # one of the events
-    assert scene.state is MOVES.get((state, kind), state)
+    assert [one for one in fired if CLASSIC_CAUSES[one] and kind not in CLASSIC_CAUSES[one]] == []
+    for trigger in fired:
+        state = BY_TRIGGER[state, trigger]
+    assert scene.state is state
     check_laws(scene)
 
 
@@ -114,9 +104,16 @@ def test_anything_in_any_order_breaks_no_law(eager: bool, static: bool, choices:
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-def test_diagram_has_one_arrow_for_each_edge() -> None:
+def test_table_names_every_state_and_every_trigger() -> None:
+    """Every state has a row, so that no member is caught in one, and every trigger leads to one state."""
+    assert {state for state, _ in BY_TRIGGER} == set(ClassicState)
+    assert {row.trigger for row in CLASSIC_TRANSITIONS} == {*Trigger, *ClassicTrigger} == set(CLASSIC_CAUSES)
+    assert len(BY_TRIGGER) == sum(len(row.states) for row in CLASSIC_TRANSITIONS)
+
+
+def test_diagram_has_one_labeled_arrow_for_each_state_and_trigger() -> None:
     """The generated diagram is the table."""
-    head, start, *arrows = diagram(VALID_TRANSITIONS).splitlines()
+    head, start, *arrows = diagram(CLASSIC_TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
-    edges = sorted(tuple(arrow.strip().split(" --> ")) for arrow in arrows)
-    assert edges == sorted((str(old), str(new)) for old, after in VALID_TRANSITIONS.items() for new in after)
+    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in BY_TRIGGER.items()}
+    assert (set(arrows), len(arrows)) == (labeled, len(labeled))

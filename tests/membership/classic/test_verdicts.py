@@ -138,7 +138,7 @@ def test_heartbeat_that_is_refused_for_a_while_moves_nothing(name: str, verdict:
     state, joins = scene.state, len(scene.all(ex.SendJoin))
     scene.beat_rejected(verdict, LOADING)
     assert (scene.state, len(scene.all(ex.SendJoin)), scene.member.last_error) == (state, joins, LOADING)
-    assert scene.parts.coordinator.is_known is (verdict is not V.REDISCOVER)
+    assert scene.context.coordinator.is_known is (verdict is not V.REDISCOVER)
 
 
 @pytest.mark.parametrize("name", ["preparing", "syncing", "unsubscribing"])

@@ -520,7 +520,7 @@ def test_failed_attempt_makes_the_schedule_wait_for_the_backoff() -> None:
     """H36: after a failure the next heartbeat comes with the end of the backoff, not of the interval."""
     beats = schedule()
     beats.sending(1, 10.0)
-    beats.failed(11.0, back_off=True)
+    beats.retry(11.0, after_backoff=True)
     assert (beats.in_flight, round(beats.due_at(11.0, urgent=False, holds=False), 3)) == (None, 11.1)
 
 
@@ -528,7 +528,7 @@ def test_end_of_a_membership_resets_the_schedule() -> None:
     """H36: no backoff, nothing in flight, nothing said."""
     beats = schedule()
     beats.sending(1, 10.0)
-    beats.failed(11.0, back_off=True)
+    beats.retry(11.0, after_backoff=True)
     beats.sending(1, 12.0)
     beats.forget()
     assert (beats.in_flight, beats.due_at(12.0, urgent=True, holds=False), beats.has_spoken) == (None, 0.0, False)

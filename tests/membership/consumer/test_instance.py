@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 
-from consumer_membership.membership.consumer.instance import (
+from consumer_membership.membership.consumer.claim import (
     CLAIM_TRANSITIONS,
-    LONGEST_SESSION_S,
     MOST_TAKEOVERS,
     NEWEST_FOR_S,
     ClaimState,
 )
+from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
@@ -35,7 +36,7 @@ from consumer_membership.membership.events import (
     Verdict,
 )
 from consumer_membership.membership.protocol import GRACE_S
-from consumer_membership.membership.states import MemberState, StateMachine
+from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription
 from tests.membership.builders import (
     A0,
@@ -136,7 +137,7 @@ def test_takeover_without_description_or_words_waits_and_says_so() -> None:
     assert len(scene.new(Warned)) == 1
     assert sent(scene) == [("member-1", "i", 0)]
     held(scene, None)
-    assert (scene.state, scene.new(DescribeGroup), scene.protocol.instance.is_waiting) == (S.JOINING, [], True)
+    assert (scene.state, scene.new(DescribeGroup), scene.protocol.claim.is_waiting) == (S.JOINING, [], True)
 
 
 def test_holder_that_was_released_meanwhile_is_not_released_again() -> None:
@@ -305,7 +306,7 @@ def test_holder_that_was_just_released_gives_the_newcomer_time_to_join() -> None
     """Between the newcomer's two requests the holder hears FENCED_MEMBER_EPOCH: it rejoins after a pause only."""
     scene = stable(A0, instance_id="i").fence(FENCED_EPOCH).finish()
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
-    assert (scene.next_beat().member_epoch, round(scene.now - scene.parts.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
+    assert (scene.next_beat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
 
 
 # ---- fail and wait --------------------------------------------------------------------------------------------------
@@ -700,19 +701,20 @@ CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
 
 def test_scenes_cover_every_edge_of_the_claims_table() -> None:
     """An edge that nobody can take is a defect of the table."""
-    assert set(CLAIMS) == {(old, new) for old, after in CLAIM_TRANSITIONS.items() for new in after}
+    assert set(CLAIMS) == {(old, new) for old, after in followers(CLAIM_TRANSITIONS).items() for new in after}
 
 
 @pytest.mark.parametrize("edge", CLAIMS, ids=lambda edge: f"{edge[0]}-{edge[1]}")
 def test_claim_takes_the_edge(edge: tuple[ClaimState, ClaimState], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each edge of the table is a way that a claim really goes."""
     taken: list[tuple[object, object]] = []
-    go = StateMachine.go
+    fire = StateMachine.fire
 
-    def noted(machine: StateMachine[ClaimState], new: ClaimState, reason: str) -> ClaimState:
-        taken.append((machine.state, new))
-        return go(machine, new, reason)
+    def noted(machine: StateMachine[ClaimState], trigger: Enum) -> ClaimState:
+        old = fire(machine, trigger)
+        taken.append((old, machine.state))
+        return old
 
-    monkeypatch.setattr(StateMachine, "go", noted)
+    monkeypatch.setattr(StateMachine, "fire", noted)
     CLAIMS[edge]()
     assert edge in taken

@@ -1,0 +1,78 @@
+"""The group's session timeout, as far as a member with an instance id knows it: how long it may be away."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.effects import LearnSessionTimeout, Warned
+from consumer_membership.membership.event_context import EventContext
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import Instant
+
+#: The longest session timeout that a broker allows by default (group.consumer.max.session.timeout.ms): how long a
+#: holder is waited for where the group's own cannot be read.
+LONGEST_SESSION_S = 60.0
+#: librdkafka's max.poll.interval.ms: an application that left it alone did not choose it, and is not warned of it.
+DEFAULT_POLL_S = 300.0
+
+
+class SessionTimeout:
+    """How long a static member may be away: the group's session timeout, and since when this one is.
+
+    It is read after each join, when the broker's heartbeat interval changed (an operator who changed that may have
+    changed this, too), and again after each session: a timeout that was lowered is known after the former one at most.
+    """
+
+    def __init__(self, event: EventContext, settings: MemberSettings) -> None:
+        self._event = event
+        self._max_poll_interval_s = settings.max_poll_interval_s
+        #: None: the broker has not told it.
+        self.timeout_s: float | None = None
+        self._is_wanted = False
+        self._asked_at: Instant | None = None
+        self._away_since: Instant | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """The group's session timeout, or the longest that a broker allows by default."""
+        return self.timeout_s or LONGEST_SESSION_S
+
+    def doubt(self) -> None:
+        """Read it as soon as there is time."""
+        self._is_wanted = True
+
+    def ask_if_due(self) -> None:
+        """Ask for it, unless it was read a short time ago."""
+        now = self._event.now
+        is_old = self._asked_at is not None and now >= self._asked_at + self.longest_s
+        if self._is_wanted or is_old:
+            self._is_wanted, self._asked_at = False, now
+            self._event.emit(LearnSessionTimeout())
+
+    def learn(self, timeout_s: float | None, instance_id: str | None) -> None:
+        """Note it; warn where the member's own patience was chosen longer."""
+        before, self.timeout_s = self.timeout_s, timeout_s or self.timeout_s
+        poll_s = self._max_poll_interval_s
+        if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
+            return
+        words = (
+            f"Static member '{instance_id}': max.poll.interval.ms={poll_s * 1000:.0f} is longer than the group's "
+            f"session timeout of {timeout_s:g} s, for which its place is kept: its partitions stand still "
+            "until a missed poll is noticed, and for up to a session more; lower it, or raise "
+            "consumer.session.timeout.ms of the group"
+        )
+        self._event.emit(Warned(words=words))
+
+    def leave(self) -> None:
+        """The member gives its place back for a while."""
+        self._away_since = self._event.now
+
+    def returned(self, instance_id: str | None) -> None:
+        """The member is in its group again: warn if it was away for longer than its place was kept."""
+        since, self._away_since = self._away_since, None
+        if since is None or self.timeout_s is None or self._event.now - since <= self.timeout_s:
+            return
+        words = (
+            f"Static member '{instance_id}' was away for {self._event.now - since:.0f} s, longer than the group's "
+            f"session timeout of {self.timeout_s:g} s: its partitions went to other members meanwhile; come back "
+            "sooner, or raise consumer.session.timeout.ms of the group"
+        )
+        self._event.emit(Warned(words=words))

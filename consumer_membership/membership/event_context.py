@@ -1,0 +1,63 @@
+"""What the parts of a member share while one event is handled: its moment, the member's identity, and the output.
+
+There is one output. Whatever a part wants done it emits as an effect, in the order in which the effects have to be
+performed; no part returns effects or keeps them for later.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from consumer_membership.membership.effects import CommitIdentity
+from consumer_membership.membership.protocol import GroupEffect
+from consumer_membership.types import Instant
+
+
+class Identified(Protocol):
+    """What knows as whom the member fetches and commits: its protocol."""
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """The member id, the epoch or generation, and the instance id."""
+
+
+class EventContext:
+    """The event that is being handled. `now` is its moment; a member has one context for life.
+
+    Only `GroupMember.handle` begins an event and takes its effects.
+    """
+
+    def __init__(self) -> None:
+        self.now: Instant = 0.0
+        self._effects: list[GroupEffect] = []
+        self._last_request_id = 0
+        #: Set before the first event.
+        self._protocol: Identified
+
+    def begin(self, now: Instant) -> None:
+        """An event is handled from here on."""
+        self.now, self._effects = now, []
+
+    def emit(self, *effects: GroupEffect) -> None:
+        """Have these performed, after all that were emitted before."""
+        self._effects += effects
+
+    def effects(self) -> tuple[GroupEffect, ...]:
+        """What was emitted since the event began."""
+        return tuple(self._effects)
+
+    def next_request_id(self) -> int:
+        """A number for a request, never used before by this member."""
+        self._last_request_id += 1
+        return self._last_request_id
+
+    # ---- the identity ----
+
+    def use_protocol(self, protocol: Identified) -> None:
+        """Take the member's identity from this protocol from now on."""
+        self._protocol = protocol
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom the member fetches and commits now."""
+        return self._protocol.identity

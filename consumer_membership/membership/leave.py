@@ -1,0 +1,49 @@
+"""The leave of one member: how it leaves, until when it waits, and the request that says so."""
+
+from __future__ import annotations
+
+from consumer_membership.types import Instant, LeaveOption
+
+#: How long the answer to the leave may take, repetitions included.
+LEAVE_ANSWER_S = 5.0
+
+
+class Leave:
+    """The leave of one member. `by` ends all waiting: for commits and callbacks first, for the answer afterwards."""
+
+    def __init__(self) -> None:
+        self.option = LeaveOption.DEFAULT
+        self.since: Instant = 0.0
+        self.by: Instant = 0.0
+        self.request: int | None = None
+        #: When the request is sent once more; None: its answer is waited for, or it is not sent yet.
+        self.repeat_at: Instant | None = None
+        self._is_first = True
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the request was sent, and its answer is waited for."""
+        return self.request is not None
+
+    def begin(self, option: LeaveOption, now: Instant, timeout_s: float) -> None:
+        """The application leaves."""
+        self.option, self.since, self.by = option, now, now + timeout_s
+        self._is_first = True
+
+    def send(self, request_id: int, now: Instant) -> None:
+        """The leave request goes out under this number; a repetition has only the time that was left."""
+        if self._is_first:
+            self.by = now + LEAVE_ANSWER_S
+        self.request, self.repeat_at, self._is_first = request_id, None, False
+
+    def repeat(self, at: Instant) -> None:
+        """Send it once more at this moment."""
+        self.repeat_at = at
+
+    def expire_now(self, now: Instant) -> None:
+        """Wait for nothing any more."""
+        self.by = now
+
+    def end(self) -> None:
+        """The leave is over."""
+        self.request = self.repeat_at = None
