@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer_membership.clients.group_metadata import pack_group_metadata
+from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from consumer_membership.devbroker.readiness import Probe
 from consumer_membership.membership.effects import Heartbeat
 from tests.simulation import rules as code
@@ -34,7 +35,7 @@ NOT_YET = {code.NOT_COORDINATOR, code.COORDINATOR_NOT_AVAILABLE, code.COORDINATO
 @pytest.fixture
 def coordinator(broker_pool: RunBrokers) -> Iterator[RealCoordinator[Rules]]:
     """A broker's coordinator of a new group, which has the rule tests' topic."""
-    with_group = RealCoordinator(broker_pool.shared(properties=SHORT_SESSIONS).bootstrap_servers, RULES_4_4)
+    with_group = RealCoordinator(broker_pool.shared().bootstrap_servers, RULES_4_4)
     yield with_group
     with_group.close()
 
@@ -133,6 +134,21 @@ def test_static_member_that_converts_a_rebalance_leaves_partitions_to_no_member(
     other = Member(converting, "m2")
     other.join()
     wait_until(lambda: member.whole() | other.whole() == frozenset(converting.topic), "a whole assignment")
+
+
+@pytest.mark.parametrize("version", list(reversed(SUPPORTED_VERSIONS)))
+def test_consumer_group_that_takes_no_classic_member_refuses_it_from_4_3_on(
+    broker_pool: RunBrokers, version: str
+) -> None:
+    """B23, rules 7.1: under the policy `disabled`; before 4.3 the classic member is let in."""
+    broker = broker_pool.shared(version, properties=SHORT_SESSIONS)
+    coordinator = RealCoordinator(broker.bootstrap_servers, RULES_4_4)
+    Member(coordinator, "m1").join()
+    answer = coordinator.ask(join(instance_id="i"))
+    if tuple(map(int, version.split("."))) >= (4, 3):
+        assert answer == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
+    else:
+        assert told(Joined, answer).leader_id == ""
 
 
 def test_fresh_broker_is_not_coordinator_before_its_topic_exists(broker_pool: RunBrokers) -> None:

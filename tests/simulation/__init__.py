@@ -13,6 +13,7 @@ The coordinators keep the rules of real brokers: each rule test runs on a simula
 a broker                                        the simulation                      the reason
 --------                                        --------------                      ----------
 converts living groups (migration.policy)       converts empty groups only          worlds have no such policy [1]
+before 4.3 lets classic members in (disabled)   refuses them                        groups have one protocol here [3]
 on 4.3 has an emptied group wait                assigns its first member at once    rules of 4.3 alone: none [2]
 reads RE2/J                                     reads Python's `re`                 its patterns are the same in both
 gives partitions in its assignors' own order    gives as many, perhaps others       no rule names a partition
@@ -22,6 +23,8 @@ has texts of its own for the other protocol     has one text                    
 
 [1] `tests/integration/test_migration.py` converts groups on a broker.
 [2] `tests/integration/test_broker_differences.py` has 4.3; an empty first assignment occurs with each further member.
+
+[3] `tests/integration/test_seen_answers.py` has each version: a consumer group under the policy `disabled`.
 
 Moves of the coordinator take several nodes, and moments at which timers end take virtual time: those rules are tested
 on the simulation only (`classic/test_moves.py`, `classic/test_times.py`).

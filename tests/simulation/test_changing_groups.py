@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import pytest
+
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
@@ -29,6 +31,7 @@ from tests.simulation.exchanges import (
 )
 from tests.simulation.rules import Granted, Refused, Rules
 from tests.simulation.under_test import TOPIC, CoordinatorUnderTest
+from tests.support.versions import NEWEST
 
 Sut: TypeAlias = CoordinatorUnderTest[Rules]
 
@@ -71,10 +74,15 @@ def test_b22_living_classic_group_is_not_converted(either: Sut) -> None:
     assert either.ask(READ) == COMMITTED
 
 
+@pytest.mark.parametrize(
+    "either",
+    ["4.0", "4.2", "4.4", pytest.param(NEWEST, id="real newest", marks=pytest.mark.integration)],
+    indirect=True,
+)
 def test_b23_consumer_group_takes_no_classic_member(either: Sut) -> None:
     """B23: INCONSISTENT_GROUP_PROTOCOL to a classic join; other classic requests are those of a stranger."""
     consumer_member(either)
-    assert refusal(either.ask(join())) == code.INCONSISTENT_GROUP_PROTOCOL
+    assert refusal(either.ask(join(instance_id="i"))) == code.INCONSISTENT_GROUP_PROTOCOL
     assert refusal(either.ask(Beat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
     assert either.members() == {"m1"}
 
