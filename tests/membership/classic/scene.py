@@ -17,6 +17,7 @@ from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import (
     BrokerAddress,
     BrokerError,
@@ -85,6 +86,10 @@ class ClassicScene:
     def context(self) -> MemberContext:
         """The parts that members of both protocols have."""
         return self.member.context
+
+    @property
+    def view(self) -> MembershipView:
+        return self.member.view()
 
     @property
     def protocol(self) -> ClassicProtocol:

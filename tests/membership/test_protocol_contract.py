@@ -1,0 +1,103 @@
+"""The contract of `MemberProtocol`, held against both protocols by the same scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias, get_args
+
+import pytest
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic.exchanges import ClassicEffect, LeaderEffect
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.protocol import GroupEvent
+from consumer_membership.membership.states import SILENT, MemberState, Trigger
+from consumer_membership.types import NO_EPOCH
+from tests.membership import builders, pairs
+from tests.membership.builders import Scene
+from tests.membership.classic import pairs as classic_pairs
+from tests.membership.classic.scene import ClassicScene
+
+AnyScene: TypeAlias = Scene | ClassicScene
+
+#: A scene in each state of both protocols.
+SCENES: dict[str, Callable[[], AnyScene]] = {
+    **{f"consumer-{state}": partial(pairs.scene_in, state) for state in MemberState},
+    **{f"classic-{state}": partial(classic_pairs.scene_in, state) for state in ClassicState},
+}
+#: What a protocol may order: requests, the steps of a reconciliation that it begins, and what people should know.
+ITS_OWN = (
+    *get_args(ef.NetworkEffect),
+    *get_args(ClassicEffect),
+    *get_args(LeaderEffect),
+    *get_args(ef.ObserverEffect),
+    *(ef.PausePartitions, ef.RevokePartitions, ef.AssignPartitions),
+    # A topic that may not be described is no end of the membership.
+    ef.RaiseToApplication,
+)
+#: The requests that only a member of the group sends.
+AS_A_MEMBER = (ef.SendHeartbeat, *get_args(ClassicEffect))
+
+
+def answers(scene: AnyScene) -> Iterator[GroupEvent]:
+    """The plausible events of this scene that its protocol handles itself."""
+    if isinstance(scene, Scene):
+        yield from (make(scene) for kind, make in pairs.PLAUSIBLE.items() if kind in get_args(ev.ConsumerEvent))
+    else:
+        shared = get_args(ev.Event)
+        yield from (event for kind, event in classic_pairs.plausible(scene).items() if kind not in shared)  # type: ignore[misc]  # events all
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_protocol_orders_nothing_that_is_the_members(name: str) -> None:
+    """It emits requests and notes; the end of a membership it returns, and it never ends a leave itself."""
+    for number, _ in enumerate(answers(SCENES[name]())):
+        scene = SCENES[name]()
+        event = list(answers(scene))[number]
+        scene.context.event.begin(scene.now)
+        scene.protocol.handle(event)  # type: ignore[arg-type]  # its own
+        assert [one for one in scene.context.event.effects() if not isinstance(one, ITS_OWN)] == []
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_protocol_drops_the_events_of_the_other_one(name: str) -> None:
+    """An answer in the other protocol's terms belongs to a request of before the protocol was changed."""
+    other = builders.stable(builders.A0) if name.startswith("classic") else classic_pairs.scene_in(ClassicState.STABLE)
+    scene = SCENES[name]()
+    scene.context.event.begin(scene.now)
+    before = scene.view
+    for event in answers(other):
+        assert scene.protocol.handle(event) is None  # type: ignore[arg-type]  # the other one's
+    assert (scene.context.event.effects(), scene.view) == ((), before)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_protocol_out_of_its_group_has_no_epoch_and_sends_nothing(name: str) -> None:
+    """In UNSUBSCRIBED, FENCED, STALE and FATAL, however much time passes."""
+    scene = SCENES[name]()
+    if scene.protocol.public_state not in SILENT:
+        return
+    assert max(scene.protocol.identity.member_epoch, 0) == 0
+    assert (scene.protocol.may_commit, scene.protocol.group_protocol) == (False, None)
+    assert scene.protocol.next_deadline() is None
+    scene.after(3600.0)
+    assert [one for one in scene.last if isinstance(one, AS_A_MEMBER)] == []
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("trigger", [Trigger.FENCED, Trigger.POLL_TIMEOUT, Trigger.REFUSED], ids=lambda one: one.name)
+def test_protocol_that_ends_forgets_its_epoch_and_its_requests(name: str, trigger: Trigger) -> None:
+    """Whatever ends the membership: what is answered afterwards finds no request that waits for it."""
+    scene = SCENES[name]()
+    if scene.protocol.public_state in SILENT | {MemberState.UNSUBSCRIBING}:
+        return
+    late = list(answers(scene))
+    scene.context.event.begin(scene.now)
+    scene.protocol.end(trigger, "a test")
+    after = scene.view
+    assert max(scene.protocol.identity.member_epoch, NO_EPOCH) <= 0
+    for event in late:
+        assert scene.protocol.handle(event) is None or scene.protocol.ignores(event)  # type: ignore[arg-type]  # its own
+    assert scene.view.member_epoch == after.member_epoch
