@@ -92,12 +92,12 @@ class Dumps:
         if path is None or target.is_dir() or os.fspath(path).endswith(("/", os.sep)):
             target.mkdir(parents=True, exist_ok=True)
             target /= self._name()
-        trouble = self.recorder.trouble
-        full_cause = f"{cause} (nothing later was kept: {trouble})" if trouble else cause
-        write(target, self.recorder.held(), full_cause, time.monotonic())
+        failure = self.recorder.failure
+        full_cause = f"{cause} (nothing later was kept: {failure})" if failure else cause
+        write(target, self.recorder.contents(), full_cause, time.monotonic())
         return target
 
-    def write_by_itself(self, kind: str, cause: str) -> str | None:
+    def write_automatically(self, kind: str, cause: str) -> str | None:
         """Write a file for this kind of cause, unless there are enough; what to log of it, None: nothing was done."""
         if not (self._settings.is_on and self._settings.directory is not None and self._may_write(kind)):
             return None

@@ -87,7 +87,7 @@ class RingContents(NamedTuple):
 class Recorder:
     """A member with the ring of its latest events.
 
-    `handle` and `saw` are called on the member's thread; `held` may be asked by any. Not `is_on`: nothing is kept.
+    `handle` and `record_view` are called on the member's thread; `contents` may be asked by any. Not `is_on`: nothing is kept.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class Recorder:
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
         #: Why nothing was kept any more from some moment on; "": it goes on.
-        self.trouble = ""
+        self.failure = ""
         if not is_on:
-            self._keep_nothing_more()
+            self._stop_recording()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """As the member's own; what the core raises is noted, too."""
@@ -136,11 +136,11 @@ class Recorder:
             self._weigh(large(event))
         return effects
 
-    def saw(self, view: MembershipView) -> None:
+    def record_view(self, view: MembershipView) -> None:
         """The member looks so after the latest event."""
         self._seen = (self._count, view)
 
-    def held(self) -> RingContents:
+    def contents(self) -> RingContents:
         """What is kept at this moment."""
         segments, (view_after, view) = self._segments, self._seen
         entries = tuple(entry for segment in segments for entry in tuple(segment.entries))
@@ -157,9 +157,9 @@ class Recorder:
             view=view,
         )
 
-    def _keep_nothing_more(self) -> None:
+    def _stop_recording(self) -> None:
         self.handle = self.member.handle  # type: ignore[method-assign]  # so that it costs nothing
-        self.saw = lambda view: None  # type: ignore[method-assign]  # noqa: ARG005
+        self.record_view = lambda view: None  # type: ignore[method-assign]  # noqa: ARG005
 
     def _note(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -176,8 +176,8 @@ class Recorder:
         try:
             state = taken(self.member, self.settings, self._protocols, self._chance, self._seal)
         except Exception as error:  # noqa: BLE001 - the member goes on, whatever is the matter with its recording
-            self.trouble = f"{type(error).__name__}: {error}"
-            self._keep_nothing_more()
+            self.failure = f"{type(error).__name__}: {error}"
+            self._stop_recording()
             return
         begun = Segment(self._count, state, self._chance.take(), [])
         self._segments, self._entries = (self._segments[-1], begun), begun.entries

@@ -116,7 +116,7 @@ def test_other_processes_replay_identically(tmp_path: Path) -> None:
     for number, name in enumerate(("everything", "classic", "pool")):
         for place, recorder in enumerate(simulated(name, number, segment_weight=(2_000, 60)[number % 2])):
             path = tmp_path / f"{number}-{place}.gz"
-            write(path, recorder.held(), "a test", 0.0)
+            write(path, recorder.contents(), "a test", 0.0)
     paths = sorted(tmp_path.iterdir())
     assert len(paths) >= 9
     for seed, path in enumerate(paths):

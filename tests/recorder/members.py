@@ -49,7 +49,7 @@ class Recorded:
         for event in events:
             self.now += 1.0
             self.recorder.handle(event, self.now)
-            self.recorder.saw(self.recorder.member.view())
+            self.recorder.record_view(self.recorder.member.view())
 
     def join(self) -> None:
         """Subscribe, be let in with nothing, and be STABLE."""
@@ -62,7 +62,7 @@ class Recorded:
     @property
     def last_request(self) -> int:
         """The number of the latest heartbeat."""
-        entries = self.recorder.held().entries
+        entries = self.recorder.contents().entries
         sent = [one.request_id for entry in entries for one in entry.effects if isinstance(one, SendHeartbeat)]
         return sent[-1]
 
@@ -75,7 +75,7 @@ class Recorded:
 
     def written(self, path: Path) -> Recording:
         """What a file holds with all of it."""
-        write(path, self.recorder.held(), "a test", self.now)
+        write(path, self.recorder.contents(), "a test", self.now)
         return read(path)
 
 

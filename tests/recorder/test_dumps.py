@@ -58,19 +58,19 @@ def test_recorder_that_is_off_says_so() -> None:
 
 def test_nothing_is_written_by_itself_without_a_directory() -> None:
     """Who did not ask for files gets none."""
-    assert dumps_of(None).write_by_itself("fatal", "fatal: full") is None
+    assert dumps_of(None).write_automatically("fatal", "fatal: full") is None
 
 
 def test_what_goes_wrong_again_and_again_does_not_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file a minute for each kind of cause, and ten in all."""
     made = dumps_of(tmp_path)
-    words = made.write_by_itself("fatal", "fatal: full")
+    words = made.write_automatically("fatal", "fatal: full")
     assert words is not None
     assert words.startswith("Wrote a recording of this member to ")
-    assert made.write_by_itself("fatal", "fatal: full") is None
-    assert made.write_by_itself("stuck", "stuck: p0") is not None
+    assert made.write_automatically("fatal", "fatal: full") is None
+    assert made.write_automatically("stuck", "stuck: p0") is not None
     monkeypatch.setattr(dumps, "SPACING_S", 0.0)
-    written = [made.write_by_itself("fatal", "fatal: full") for _ in range(20)]
+    written = [made.write_automatically("fatal", "fatal: full") for _ in range(20)]
     assert sum(one is not None for one in written) == dumps.MOST_FILES - 2
     assert len(list(tmp_path.iterdir())) == dumps.MOST_FILES
 
@@ -78,6 +78,6 @@ def test_what_goes_wrong_again_and_again_does_not_fill_a_disk(tmp_path: Path, mo
 def test_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The member goes on, whatever is the matter with the disk."""
     (tmp_path / "file").write_text("")
-    words = dumps_of(tmp_path / "file").write_by_itself("fatal", "fatal: full")
+    words = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
     assert words is not None
     assert words.startswith("No recording could be written (fatal: full): FileExistsError")

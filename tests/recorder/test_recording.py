@@ -35,7 +35,7 @@ def test_file_holds_what_the_ring_held(path: Path) -> None:
     """With who wrote it, when and why; for its owner's eyes."""
     member = Recorded()
     member.join()
-    recording, held = member.written(path), member.recorder.held()
+    recording, held = member.written(path), member.recorder.contents()
     assert (recording.entries, recording.view, recording.settings) == (held.entries, held.view, held.settings)
     assert (recording.cause, recording.clock, recording.is_whole) == ("a test", member.now, True)
     assert recording.moment(member.now) == recording.written_at
@@ -59,7 +59,7 @@ def test_file_that_cannot_be_written_is_not_there(tmp_path: Path) -> None:
     """Nor is half of it."""
     member = Recorded()
     with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
-        write(tmp_path / "no" / "folder", member.recorder.held(), "a test", 0.0)
+        write(tmp_path / "no" / "folder", member.recorder.contents(), "a test", 0.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_write_does_not_share_its_unfinished_file(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     member = Recorded()
     member.join()
-    held, during = member.recorder.held(), []
+    held, during = member.recorder.contents(), []
 
     class Interrupted(tuple[Entry, ...]):
         __slots__ = ()

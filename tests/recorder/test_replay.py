@@ -28,7 +28,7 @@ LEAST_RECORDINGS, LEAST_CHECKPOINTS = 500, 100
 
 def is_identical(recorder: Recorder, path: Path) -> bool:
     """Whether a file of what it holds leads to the same effects, all of them, and to the same view."""
-    held = recorder.held()
+    held = recorder.contents()
     write(path, held, "a test", held.entries[-1].at if held.entries else 0.0)
     replay = Replay(read(path))
     return replay.run() is None and replay.count == len(held.entries)
@@ -43,7 +43,7 @@ def test_every_recording_of_the_simulation_replays_identically(tmp_path: Path) -
         for seed in range(SEEDS):
             for number, recorder in enumerate(simulated(name, seed, segment_weight=WEIGHTS[seed % 2])):
                 count += 1
-                checkpoints += recorder.held().state is not None
+                checkpoints += recorder.contents().state is not None
                 if not is_identical(recorder, tmp_path / "a"):
                     different.append((name, seed, number))
     assert different == []
@@ -120,7 +120,7 @@ def test_regular_expression_of_a_recording_is_bounded(tmp_path: Path, monkeypatc
     member = Recorded(MemberSettings(group_id="g", topic_refresh_s=60.0))
     pattern = TopicPattern(text="^a", broker="a.*", member="(b)")
     member.tell(Subscribed(subscription=Subscription(patterns=frozenset({pattern}))), Polled(), TimePassed())
-    asked = [one for entry in member.recorder.held().entries for one in entry.effects if isinstance(one, LookUpTopics)]
+    asked = [one for entry in member.recorder.contents().entries for one in entry.effects if isinstance(one, LookUpTopics)]
     member.tell(TopicsLookedUp(request_id=asked[-1].request_id, names=frozenset({"a" * 50})))
     path = tmp_path / "a.gz"
     member.written(path)

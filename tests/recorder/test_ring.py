@@ -19,7 +19,7 @@ def test_short_life_is_kept_from_its_birth() -> None:
     """Events with their times, what was drawn, and what they led to; and how the member looks after the last."""
     member = Recorded()
     member.join()
-    held = member.recorder.held()
+    held = member.recorder.contents()
     assert (held.first, held.state, held.draws) == (0, None, ("member-1",))
     assert [entry.at for entry in held.entries] == [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]
     assert any(isinstance(effect, StateChanged) for effect in held.entries[1].effects)
@@ -32,7 +32,7 @@ def test_long_life_is_kept_from_a_checkpoint_on() -> None:
     member.join()
     for _ in range(500):
         member.tell(Polled())
-    held = member.recorder.held()
+    held = member.recorder.contents()
     assert held.state is not None
     assert 50 <= len(held.entries) <= 101
     assert held.first + len(held.entries) == 506
@@ -44,7 +44,7 @@ def test_commits_of_many_partitions_weigh_more() -> None:
     member = Recorded(segment_weight=1_000)
     for number in range(1, 40):
         member.tell(CommitRequested(commit_id=number, offsets=offsets, timeout_s=1.0), TimePassed())
-    assert len(member.recorder.held().entries) < 25
+    assert len(member.recorder.contents().entries) < 25
 
 
 def test_what_the_core_raises_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_what_the_core_raises_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(GroupMember, "_advance", fail)
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
-    assert member.recorder.held().entries[-1].error == "ZeroDivisionError: by nothing"
+    assert member.recorder.contents().entries[-1].error == "ZeroDivisionError: by nothing"
 
 
 def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +72,8 @@ def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.Monke
     member.join()
     for _ in range(200):
         member.tell(Polled())
-    assert len(member.recorder.held().entries) == 51
-    assert member.recorder.trouble == "RecordingError: a new kind of value"
+    assert len(member.recorder.contents().entries) == 51
+    assert member.recorder.failure == "RecordingError: a new kind of value"
     assert member.recorder.member.context.event.now == member.now
 
 
@@ -83,6 +83,6 @@ def test_recorder_that_is_off_keeps_nothing() -> None:
         SETTINGS, protocols_of(GroupProtocol.CONSUMER), new_member_id=lambda: "m", jitter=lambda: 0.5, is_on=False
     )
     recorder.handle(Polled(), 1.0)
-    recorder.saw(recorder.member.view())
-    assert recorder.held().entries == ()
+    recorder.record_view(recorder.member.view())
+    assert recorder.contents().entries == ()
     assert recorder.handle == recorder.member.handle

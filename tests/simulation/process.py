@@ -167,7 +167,7 @@ class Process:
         world.invariants.about_to_handle(self, event)
         effects = self._handle(event, world.now)
         if self.recorder is not None:
-            self.recorder.saw(member.view())
+            self.recorder.record_view(member.view())
         world.note(self, event, effects)
         world.invariants.handled(self, old, effects)
         for effect in effects:

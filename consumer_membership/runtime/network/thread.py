@@ -142,7 +142,7 @@ class NetworkThread:
         return self._dumps.write(cause, path)
 
     def dump_automatically(self, kind: str, cause: str) -> None:
-        """Write a recording if the settings want one (`Dumps.write_by_itself`)."""
+        """Write a recording if the settings want one (`Dumps.write_automatically`)."""
         _dump_automatically(self._dumps, kind, cause)
 
     def stop(self, timeout_s: float) -> None:
@@ -313,7 +313,7 @@ class MemberLoop:
             return
         if effects or not isinstance(event, Polled | TimePassed):
             view = self._member.view()
-            self._recorder.saw(view)
+            self._recorder.record_view(view)
             self._observer.observed(event, effects, view)
             self._notify(effects, view)
             self._perform(effects, view)
@@ -445,6 +445,6 @@ def _resource(view: MembershipView, rack_id: str | None) -> Mapping[str, str]:
 
 
 def _dump_automatically(dumps: Dumps, kind: str, cause: str) -> None:
-    notice = dumps.write_by_itself(kind, cause)
+    notice = dumps.write_automatically(kind, cause)
     if notice is not None:
         _LOG.warning("%s", notice)

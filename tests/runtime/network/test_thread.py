@@ -428,7 +428,7 @@ def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application],
     one = join()
     recorder = one.thread._dumps.recorder
     recorder._full_at = recorder._segment_weight = 20
-    poll_until(lambda: recorder.held().state is not None, "a recording that begins with a state", one)
+    poll_until(lambda: recorder.contents().state is not None, "a recording that begins with a state", one)
     recording, difference = replayed(one.thread.dump("a test", tmp_path / "a"))
     assert (recording.first > 0, difference) == (True, None)
 
