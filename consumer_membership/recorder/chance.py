@@ -1,4 +1,4 @@
-"""Randomness for the core, with a record of each draw, from which a replay takes the same values."""
+"""Random numbers and member ids for the core, with a record of each draw for the replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Draw: TypeAlias = float | str
 
 
 class Chance:
-    """The source of the core's random numbers and member ids; it records what it gives."""
+    """The source of the core's random numbers and member ids; it records each draw."""
 
     __slots__ = ("_jitter", "_new_member_id", "drawn")
 

@@ -1,6 +1,6 @@
-"""When a ring becomes a file, and where: asked for by a program or a signal, or by itself where something ended badly.
+"""When a ring becomes a file, and where: on request of a program or a signal, or automatically after a failure.
 
-Each consumer writes by itself a few times only: what goes wrong again and again shall not fill a disk.
+Each consumer writes only a few files automatically, so that a repeated failure does not fill the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from consumer_membership.recorder.ring import Recorder
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
-#: Files that one consumer writes by itself in its life, and how far apart those for the same cause are.
+#: The most files that one consumer writes automatically, and the least time between two for one kind of cause.
 MOST_FILES: Final = 10
 SPACING_S: Final = 60.0
 SUFFIX: Final = ".recording.gz"
@@ -30,11 +30,11 @@ _NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
-    """What the configuration says of the recorder.
+    """The recorder's part of the configuration.
 
     Attributes:
         is_on: Whether events are kept at all.
-        directory: Where files are written, also by itself; None: only where somebody asks for one.
+        directory: The folder for files, including automatic ones; None: files are written on request only.
         on_signal: Whether SIGUSR2 writes one of each consumer.
     """
 
@@ -44,10 +44,10 @@ class RecorderSettings:
 
 
 def check_directory(settings: RecorderSettings) -> None:
-    """Refuse a folder into which nothing could be written once something is the matter.
+    """Refuse a folder to which this process could not write a recording later.
 
     Raises:
-        ConfigurationError: it, or what it is to be made in, is no folder, or not this process's to write to.
+        ConfigurationError: it, or its nearest existing parent, is not a folder or is not writable.
     """
     if not settings.is_on or settings.directory is None:
         return
@@ -74,9 +74,9 @@ class Dumps:
         self._written_at: dict[str, float] = {}
 
     def write(self, cause: str, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write what is kept to this file, or into this folder; None: the configured one, or that of temporary files.
+        """Write the ring's contents to this file or into this folder; None: the configured or the temporary folder.
 
-        What ends with a slash is a folder, and is made where it is not there.
+        A path with a slash at its end is a folder, which is made if it does not exist.
 
         Raises:
             UseError: the recorder is off.
@@ -98,7 +98,7 @@ class Dumps:
         return target
 
     def write_automatically(self, kind: str, cause: str) -> str | None:
-        """Write a file for this kind of cause, unless there are enough; what to log of it, None: nothing was done."""
+        """Write a file for this kind of cause, unless there are enough; the line to log, or None if none is due."""
         if not (self._settings.is_on and self._settings.directory is not None and self._may_write(kind)):
             return None
         try:

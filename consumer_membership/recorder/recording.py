@@ -36,11 +36,11 @@ UNFIT: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, Ty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a file holds: how it came to be, how the member was at the beginning, and what happened since.
+    """The contents of a file: its cause and writer, the member's state at the beginning, and the events since.
 
-    `written_at` is in seconds since 1970, and `clock` what the monotonic clock of `Entry.at` said at that moment.
-    `first` counts the entries of the member's life before these; `state` None: the member was just made, by `draws`.
-    `view` is what was seen of the member after the first `view_after` entries. `is_whole`: the file has its end.
+    `written_at` is in seconds since 1970, and `clock` the value of the monotonic clock of `Entry.at` at that moment.
+    `first` counts the member's entries before these; if `state` is None, the member was just made, with `draws`.
+    `view` is the member's view after the first `view_after` entries. `is_whole`: the file has its last line.
     """
 
     cause: str
@@ -61,7 +61,7 @@ class Recording:
 
     @property
     def known_until(self) -> Instant:
-        """Until when it tells how the member was: when it was written; of a file that was cut short, its last event."""
+        """The end of the recorded time: the moment of writing, or the last event of a file that was cut short."""
         return self.clock if self.is_whole or not self.entries else self.entries[-1].at
 
     def moment(self, at: Instant) -> float:
@@ -71,26 +71,26 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAssignor:
-    """An assignor in a replay: what it computed stands in the events, and what it said of itself in the effects."""
+    """An assignor in a replay: the events hold the assignments that it computed, and the effects its user data."""
 
     name: str
     protocols: frozenset[RebalanceProtocol]
     user_data_by_name: dict[str, bytes | None] = field(default_factory=dict, compare=False)
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
-        """What it said in the recorded join."""
+        """Its user data in the recorded join."""
         return self.user_data_by_name.get(self.name)
 
     def assign(self, topics: object, subscriptions: object) -> dict[str, frozenset[TopicPartition]]:
-        """Never called: the core has the shell do that, and the recording has what came of it."""
+        """Never called: the core leaves that to its surroundings, and the recording has the result."""
         raise NotImplementedError
 
 
 class RecordedObserver(RecordedAssignor):
-    """One that is told of its member's assignments."""
+    """An assignor that receives its member's assignments."""
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
-        """Never called, either."""
+        """Never called, for the same reason."""
         raise NotImplementedError
 
 
@@ -98,7 +98,7 @@ class RecordedObserver(RecordedAssignor):
 
 
 def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[bytes]:
-    """The lines of a file with what a ring holds; `clock` is the monotonic clock's present moment."""
+    """The lines of a file with a ring's contents; `clock` is the monotonic clock's present moment."""
     yield _line(
         {
             "format": FORMAT,
@@ -133,7 +133,7 @@ def _line(coded: Json) -> bytes:
 
 
 def _coded_protocols(protocols: ProtocolSettings, seal: bytes) -> Json:
-    """The settings of the protocols; of assignors, which are objects of anybody's, what the core asks them."""
+    """The settings of the protocols, with the names and protocols of assignors, which are the application's objects."""
     classic = protocols.classic
     assignors = [
         {
@@ -159,10 +159,10 @@ def _coded_entry(entry: Entry, seal: bytes) -> Json:
 
 
 def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
-    """Write what a ring holds to this file, which is never seen half-written, also with several writers at once.
+    """Write a ring's contents to this file. A reader never sees half of it, also with several writers at once.
 
-    The file is made under a random name, and `O_EXCL` refuses a file or link that is there already: in a folder that
-    others may write to, neither they nor a second writer choose what is written to. A symbolic link at `path` is
+    The file is made under a random name, and `O_EXCL` refuses an existing file or link: in a folder that other users
+    may write to, neither they nor a second writer choose the file that is written. A symbolic link at `path` is
     replaced, not followed.
 
     Raises:
@@ -219,7 +219,7 @@ def damage_of(error: BaseException) -> str:
 
 
 def _lines(path: Path) -> Iterator[Json]:
-    """The lines of a file as far as it is whole: who wrote it may have been killed, or the disk full."""
+    """The lines of a file up to its damage: its writer may have been killed, or the disk full."""
     left = MOST_BYTES
     try:
         with gzip.open(path, "rb") as file:
@@ -267,7 +267,7 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
 
 def _protocols(coded: Json) -> ProtocolSettings:
     settings: ProtocolSettings = decoded(coded["settings"])
-    #: What the assignors said of themselves in one join: one table for all of them, filled by the replay.
+    #: The user data of all assignors in one join; the replay fills it.
     user_data_by_name: dict[str, bytes | None] = {}
     assignors: list[Assignor] = [
         (RecordedObserver if one["observes"] else RecordedAssignor)(

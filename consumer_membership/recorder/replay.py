@@ -1,4 +1,4 @@
-"""The same core on what was recorded: step by step, each effect compared with the one of then."""
+"""The core on recorded events, step by step; each effect is compared with the recorded one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _cpu_limit() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first place where the core of now does otherwise than the one of then; `number` counts entries from 1."""
+    """The first place where this core differs from the recorded one; `number` counts entries from 1."""
 
     number: int
     at: float
@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEvent:
-    """One entry, what it leads to now, and how the member is then."""
+    """One entry, its effects in the replay, and the member's view after it."""
 
     number: int
     entry: Entry
@@ -71,7 +71,7 @@ class ReplayedEvent:
 
 
 class _RecordedChance:
-    """What was drawn then, in its order; what is drawn beyond it is a difference."""
+    """The recorded draws, in their order; a draw beyond them is a difference."""
 
     def __init__(self) -> None:
         self._left: list[Draw] = []
@@ -128,7 +128,7 @@ class Replay:
             raise RecordingError(f"its checkpoint: {damage_of(error)}") from error
 
     def run(self, until: float = inf) -> Difference | None:
-        """Run all that was recorded up to this moment; the first difference."""
+        """Run all entries up to this moment; the first difference."""
         for _ in self.steps(until):
             pass
         return self.difference

@@ -1,8 +1,8 @@
-"""The latest events of one member, in memory: what the recorder costs while nothing goes wrong.
+"""The latest events of one member, in memory: the recorder's only cost while nothing fails.
 
-An event and its effects are immutable, so that keeping them is to keep references: nothing is copied or written before
-somebody asks. The ring has two segments. Where the newer one is full the older one is dropped, and another begins with
-a checkpoint: the core's state at that moment, from which a replay begins.
+Events and effects are immutable, so the ring keeps references to them and copies nothing until a file is written. The
+ring has two segments. When the newer one is full, the older one is dropped, and a new one begins with a checkpoint: the
+core's state at that moment, from which a replay begins.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Chance, Draw
 from consumer_membership.types import Instant
 
-#: How much a segment holds: an event with its effects weighs 1, about half a kilobyte, and each partition that it names
-#: as much again by the share below. Two segments are two megabytes at most; an idle member fills one in an hour, one
-#: whose records flow in three minutes.
+#: The capacity of a segment. An event with its effects weighs 1, about half a kilobyte, and so do each two partitions
+#: that it names. Two segments are two megabytes at most; an idle member fills one in an hour, a member whose records
+#: flow in three minutes.
 SEGMENT_WEIGHT = 2_000
 PARTITIONS_OF_A_WEIGHT = 2
 
@@ -49,7 +49,7 @@ _LARGE: Mapping[type[GroupEvent], Callable[[GroupEvent], object]] = MappingProxy
 
 
 class Entry(NamedTuple):
-    """One event with what was drawn since the one before, and what it led to; `error`: what the core raised instead."""
+    """One event with the draws since the previous one, and its effects, or the `error` that the core raised."""
 
     at: Instant
     event: GroupEvent
@@ -59,9 +59,9 @@ class Entry(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Events that followed each other, the number of the first, and how the member was before: None is just made.
+    """Consecutive events, the number of the first, and the member's state before it; None: the member was just made.
 
-    `draws` are those of its making. The entries grow; to copy them is safe in any thread.
+    `draws` are those of its making. The list of entries grows; any thread may copy it.
     """
 
     first: int
@@ -71,7 +71,7 @@ class Segment(NamedTuple):
 
 
 class RingContents(NamedTuple):
-    """What a ring holds at one moment; `view` is the member's after so many entries of its life, where one was seen."""
+    """A ring's contents at one moment; `view` is the member's latest view, after `view_after` entries of its life."""
 
     settings: MemberSettings
     protocols: ProtocolSettings
@@ -87,7 +87,8 @@ class RingContents(NamedTuple):
 class Recorder:
     """A member with the ring of its latest events.
 
-    `handle` and `record_view` are called on the member's thread; `contents` may be asked by any. Not `is_on`: nothing is kept.
+    `handle` and `record_view` belong to the member's thread; any thread may call `contents`. Without `is_on`, nothing
+    is kept.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Recorder:
         self.member = GroupMember(
             settings, protocols, new_member_id=self._chance.new_member_id, jitter=self._chance.jitter
         )
-        #: Makes stand-ins of what is not to be written, equal for equal texts; it is never written itself.
+        #: The key of the hashes that stand for the application's data; it is never written.
         self._seal = os.urandom(16)
         self._full_at = self._segment_weight = segment_weight
         self._weight = 0
@@ -115,13 +116,13 @@ class Recorder:
         #: The older one and the one that grows; replaced as a whole, for other threads.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
-        #: Why nothing was kept any more from some moment on; "": it goes on.
+        #: Why recording has stopped; "": it goes on.
         self.failure = ""
         if not is_on:
             self._stop_recording()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """As the member's own; what the core raises is noted, too."""
+        """As the member's own method; an exception of the core is also recorded."""
         kind = type(event)
         if self._weight >= self._full_at and (kind is ev.Polled or kind is ev.TimePassed):
             self._begin_segment()
@@ -137,11 +138,11 @@ class Recorder:
         return effects
 
     def record_view(self, view: MembershipView) -> None:
-        """The member looks so after the latest event."""
+        """Keep the member's view after the latest event."""
         self._seen = (self._count, view)
 
     def contents(self) -> RingContents:
-        """What is kept at this moment."""
+        """The ring's contents at this moment."""
         segments, (view_after, view) = self._segments, self._seen
         entries = tuple(entry for segment in segments for entry in tuple(segment.entries))
         base = segments[0]

@@ -117,7 +117,7 @@ class MembershipThread(Receiver, Protocol):
         """Write a recording of the member in the calling thread (`recorder.dumps.Dumps.write`)."""
 
     def dump_automatically(self, kind: str, cause: str) -> None:
-        """Write a recording if the settings want one and the last one is not too recent (`Dumps.write_automatically`)."""
+        """Write a recording if the settings want one and the last one is not too recent (`Dumps`)."""
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and its connections, and wait for the end no longer than this; unsent requests stay unsent."""

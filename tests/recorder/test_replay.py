@@ -120,7 +120,9 @@ def test_regular_expression_of_a_recording_is_bounded(tmp_path: Path, monkeypatc
     member = Recorded(MemberSettings(group_id="g", topic_refresh_s=60.0))
     pattern = TopicPattern(text="^a", broker="a.*", member="(b)")
     member.tell(Subscribed(subscription=Subscription(patterns=frozenset({pattern}))), Polled(), TimePassed())
-    asked = [one for entry in member.recorder.contents().entries for one in entry.effects if isinstance(one, LookUpTopics)]
+    asked = [
+        one for entry in member.recorder.contents().entries for one in entry.effects if isinstance(one, LookUpTopics)
+    ]
     member.tell(TopicsLookedUp(request_id=asked[-1].request_id, names=frozenset({"a" * 50})))
     path = tmp_path / "a.gz"
     member.written(path)
