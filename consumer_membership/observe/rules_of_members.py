@@ -155,7 +155,7 @@ def _left_out(group: GroupDescription) -> list[MemberDescription]:
     ]
 
 
-def ghosts(seen: Observation) -> Iterator[GroupFinding]:
+def stale_members(seen: Observation) -> Iterator[GroupFinding]:
     """Static members that closed and keep their partitions."""
     since = seen.first.at
     for member in seen.members:
@@ -205,7 +205,7 @@ def rebalances(seen: Observation) -> Iterator[GroupFinding]:
             ),
         )
         return
-    # One that is away never takes what it is to have: its ghost is a finding of its own.
+    # One that is away never takes what it is to have: its stale member is a finding of its own.
     is_waiting = any(_is_late(member, group) and not member.is_away for member in group.members)
     is_stuck = is_waiting or not any(member.is_away for member in group.members)
     if is_stuck and all(one.state in _REBALANCING for one in groups) and changes == 0:
@@ -442,4 +442,4 @@ def protocols(seen: Observation) -> Iterator[GroupFinding]:
         )
 
 
-MEMBER_RULES = (presence, unassigned, ghosts, rebalances, standing, pace, shares, protocols)
+MEMBER_RULES = (presence, unassigned, stale_members, rebalances, standing, pace, shares, protocols)

@@ -181,7 +181,7 @@ class _MirroredGroup:
             **config,
             "group.id": group_id,
             "enable.auto.commit": False,
-            # Held by one at a time: after a crash the next one waits for the ghost's session to end.
+            # Held by one at a time: after a crash the next one waits for the stale member's session to end.
             "group.instance.id": f"mirror-{_NO_NAME.sub('-', query)}",
             "group.instance.id.conflict.policy": "wait",
             "rebalance.callbacks": "incremental",

@@ -117,7 +117,7 @@ _CLASSIC: Mapping[Api, Mapping[int, ClassicVerdict]] = MappingProxyType(
             _E.coordinator_load_in_progress: ClassicVerdict.REJOIN_LATER,
         },
         Api.HEARTBEAT: {**_ELSEWHERE, **_OUTDATED, _E.coordinator_load_in_progress: ClassicVerdict.RETRY},
-        # For who has its ghost removed.
+        # For who has its stale member removed.
         Api.LEAVE_GROUP: {
             **_ELSEWHERE,
             _E.coordinator_load_in_progress: ClassicVerdict.RETRY,

@@ -245,7 +245,7 @@ class ExchangeFailed:
 class ClassicLeft:
     """A LeaveGroup's answer; `error` None: the member is out.
 
-    A member's own is not sent again either way (rules 4.8); `verdict` is for who has its ghost removed: RETRY,
+    A member's own is not sent again either way (rules 4.8); `verdict` is for who has its stale member removed: RETRY,
     REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it refuses).
     """
 

@@ -1,23 +1,24 @@
 """The place that a static member has already in a full classic group, under the member id of its former process.
 
-A coordinator counts before it looks at the instance id (KIP-389), so that a full group refuses the process that comes
-back, on every version: its own ghost is in its way. The newest process with an instance id has it in a classic group
-anyway, so it has the ghost removed (LeaveGroup with the instance id alone, KIP-345) and joins anew. The group
-rebalances for that, as it would at the end of the ghost's session.
+That former member is called the stale member here. A coordinator counts before it looks at the instance id (KIP-389),
+so that a full group refuses the process that comes back, on every version: its own stale member is in its way. The
+newest process with an instance id has it in a classic group anyway, so it has the stale member removed (LeaveGroup with
+the instance id alone, KIP-345) and joins again. The group rebalances for that, as it would at the end of the stale
+member's session.
 
 | the coordinator says to the removal | then |
 |---|---|
 | done | join at once; a stranger that was quicker is the end |
 | UNKNOWN_MEMBER_ID | nobody has this instance id: the group is full of others, which is the end |
 | that it cannot now, or nothing | join again after a pause, and ask again where the group is still full |
-| another refusal | join again and again, until the ghost's session is over |
+| another refusal | join again and again, until the stale member's session is over |
 
 Only a process that the application just made is the newest. One that was in the group, and is out of it, may be the
 older of two: to it a full group is the end.
 
 A new member id is written down with its generation's assignment, not before: a coordinator that takes over in between
-knows the ghost alone, and fences the member. One that is the newest and was never written down joins once more, without
-its member id. That happens once, so that of two living processes with one id one ends.
+knows the stale member alone, and fences this one. One that is the newest and was never written down joins once more,
+without its member id. That happens once, so that of two living processes with one id one ends.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Place:
         self._may_not_make_room = False
         self.request: int | None = None
         self.refused: BrokerError | None = None
-        #: Since when the end of the ghost's session is waited for.
+        #: Since when the end of the stale member's session is waited for.
         self.waits_since: Instant | None = None
 
     # ---- the way into the group ----
@@ -98,11 +99,11 @@ class Place:
 
     @property
     def asks_for_room(self) -> bool:
-        """Whether the ghost's removal is to be asked for now."""
+        """Whether the stale member's removal is to be asked for now."""
         return self.refused is not None and self.request is None and not self._may_not_make_room
 
     def waits_until(self) -> Instant | None:
-        """The latest moment at which the ghost's session ends."""
+        """The latest moment at which the stale member's session ends."""
         return None if self.waits_since is None else self.waits_since + self._max_wait_s
 
     def describe(self) -> str | None:
@@ -114,7 +115,7 @@ class Place:
         return None
 
     def ask(self, request_id: int) -> None:
-        """The ghost's removal is asked for under this number."""
+        """The stale member's removal is asked for under this number."""
         self.request = request_id
 
     # ---- the answer ----

@@ -345,7 +345,7 @@ class ClassicProtocol:
         return None
 
     def _make_room(self) -> None:
-        """Have the ghost of this instance removed, whose place the full group has no other for."""
+        """Have the stale member of this instance removed, whose place the full group has no other for."""
         request_id = self._event.next_request_id()
         self.place.ask(request_id)
         self._send_leave(request_id, NO_MEMBER_ID, MAKES_ROOM)
@@ -678,7 +678,7 @@ class ClassicProtocol:
         return None
 
     def _on_room_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
-        """The removal of this instance's ghost was answered: join anew, or end."""
+        """The removal of this instance's stale member was answered: join anew, or end."""
         end = self.place.answered(event.verdict, event.error)
         if end is not None:
             return end

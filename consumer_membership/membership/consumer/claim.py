@@ -29,7 +29,7 @@ log, which is a little behind: where its words in a refusal name another holder,
 | READY | goes out | it is known as which instance to join; with `waits_since` another member has to go first |
 | LOOKING | waits | who holds the id, or which one is free, is to be asked |
 | ASKED | waits | DescribeGroup is out |
-| RELEASING | waits | the next heartbeat releases the holder, or this member's own ghost |
+| RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
 | HELD | - | the coordinator let the member in |
 | REFUSED | - | there is no id, or no place, for this member: it ends |
 """
@@ -218,7 +218,7 @@ class InstanceClaim:
 
     @property
     def release(self) -> Heartbeat | None:
-        """The heartbeat that releases the ghost, for a while, or for good where its place is needed."""
+        """The heartbeat that releases the stale member, for a while, or for good where its place is needed."""
         if self.stale_holder is None:
             return None
         epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH

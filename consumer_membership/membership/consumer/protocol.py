@@ -513,9 +513,9 @@ class ConsumerProtocol:
         return self._on_error(event)
 
     def _on_release_refused(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
-        """The release of another member, or of this one's own ghost, was refused for good."""
+        """The release of another member, or of this one's own stale member, was refused for good."""
         if event.verdict in (Verdict.REJOIN, Verdict.GROUP_GONE):
-            # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
+            # The coordinator does not know the stale member (any more): nothing keeps this member from joining.
             self.claim.released()
             self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
