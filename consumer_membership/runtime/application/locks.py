@@ -110,24 +110,32 @@ class CallLock:
         return thread if running.locked() else None
 
 
-class RunningCalls(threading.local):
+class RunningCalls:
     """Whether this thread is inside a call, of all calls that hold the lock which `begin` gives them.
 
         with calls.begin():
             ...
 
-    `_outermost` is locked while the outermost call of this thread runs. That call's `with` block locks and unlocks it,
-    so that it is unlocked when no such call runs, also after an interrupt. Each thread has its own.
+    `_outermost.lock`, of which each thread has its own, is locked while the outermost call of this thread runs. That
+    call's `with` block locks and unlocks it, so that it is unlocked when no such call runs, also after an interrupt.
     """
 
+    __slots__ = ("_outermost",)
+
     def __init__(self) -> None:
-        self._outermost = Lock()
+        self._outermost = _ThreadLock()
 
     def begin(self) -> Lock:
         """The lock for a call that begins; one further in, which a callback or a signal handler makes, gets its own."""
-        return Lock() if self._outermost.locked() else self._outermost
+        outermost = self._outermost.lock
+        return Lock() if outermost.locked() else outermost
 
     @property
     def is_inside(self) -> bool:
         """Whether this thread is inside such a call."""
-        return self._outermost.locked()
+        return self._outermost.lock.locked()
+
+
+class _ThreadLock(threading.local):
+    def __init__(self) -> None:
+        self.lock = Lock()
