@@ -61,30 +61,26 @@ class Delivery:
         self._log = log
         self._cancelled = CancelledRevocations()
 
-    def gather(
-        self, limit: int, slice_s: float, last_heartbeat_at: float | None, whole: HandOutQueue[list[Message]] | None
-    ) -> None:
-        """Fetch for one slice, until the buffer has `limit` records.
+    def gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> bool:
+        """Fetch for one slice, until the buffer has `limit` records; whether a record came.
 
         Args:
             limit: How many records the application wants; more than the buffer has.
             slice_s: How long to wait for records.
-            last_heartbeat_at: When the member's last heartbeat was answered; None: there are no heartbeats.
             whole: Gets a batch of `limit` records instead of the buffer, if no other reason keeps the batch back.
         """
         with self._lock:
             if self._life.is_closed:
-                return
+                return False
             if limit == 1:
-                self._after_slice(last_heartbeat_at, has_record=self.fetcher.fill(slice_s))
-                return
+                return self._note_record(has_record=self.fetcher.fill(slice_s))
             batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
-            self._after_slice(last_heartbeat_at, has_record=bool(batch))
             must_stop = self._line.wake_up.is_set or self._line.view.lease_expired(monotonic())
             if whole is not None and len(batch) == limit and not must_stop and not self.buffer.ready:
                 self.buffer.offer(whole)
             else:
                 self.buffer.take_in()
+            return self._note_record(has_record=bool(batch))
 
     def take_reports(self) -> None:
         """Let librdkafka report what it has, without waiting."""
@@ -115,20 +111,28 @@ class Delivery:
                     return
                 slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm]
                 if fetcher.wait(whole_s if left > slice_s else whole_ms(left)):
-                    self._after_slice(None, has_record=True)
+                    self._note_record(has_record=True)
                     return
 
-    def _after_slice(self, last_heartbeat_at: float | None, *, has_record: bool) -> None:
-        """End the member's calm if a record came; otherwise replace a handle that has lost its brokers."""
+    def _note_record(self, *, has_record: bool) -> bool:
+        """End the member's calm if a record came; whether one came."""
         if has_record:
             if self._thread.is_calm:
                 self._thread.sample_soon()
             self.fetcher.saw_record()
-        elif self.fetcher.renew_if_lost(last_heartbeat_at):
-            self._log.warning(
-                "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
-                "goes on where it was"
-            )
+        return has_record
+
+    def replace_lost_handle(self, last_heartbeat_at: float | None) -> None:
+        """After a slice without a record, replace a handle that has lost its brokers.
+
+        `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats.
+        """
+        with self._lock:
+            if not self._life.is_closed and self.fetcher.renew_if_lost(last_heartbeat_at):
+                self._log.warning(
+                    "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew "
+                    "and goes on where it was"
+                )
 
     def cancelled_revocations(self) -> AbstractSet[TopicPartition]:
         """The frozen partitions that the member keeps after all."""

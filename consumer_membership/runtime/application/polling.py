@@ -79,16 +79,19 @@ class Polling:
         cancelled = self._delivery.cancelled_revocations()
         if cancelled and not self._orders.has_waiting:
             self._delivery.thaw(cancelled)
-        if self._line.view.state is MemberState.FATAL:
+        view = self._line.view
+        if view.state is MemberState.FATAL:
             rebalance.notices.repeat_fatal()
-        rebalance.subscriptions.announce_poll()
+        if view.needs_poll:
+            rebalance.subscriptions.announce_poll()
 
     def _gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> None:
         """Fetch for one slice; if no partition can deliver, wait for the member instead."""
         if self._life.is_ending or len(self._ready) >= limit:
             return
         if self._delivery.fetcher.can_deliver:
-            self._delivery.gather(limit, slice_s, self._rebalance.subscriptions.last_heartbeat_at, whole)
+            if not self._delivery.gather(limit, slice_s, whole):
+                self._delivery.replace_lost_handle(self._rebalance.subscriptions.last_heartbeat_at)
             return
         self._delivery.take_reports()
         if slice_s > 0 and not self._ready and not self._reports:

@@ -78,7 +78,7 @@ class Scene:
 
     def gather(self) -> None:
         """Fetch a full batch, into the buffer or whole."""
-        self.delivery.gather(LIMIT, PATIENCE_S, None, self.whole)
+        self.delivery.gather(LIMIT, PATIENCE_S, self.whole)
 
     def offsets(self) -> list[int | None]:
         """The offsets in the buffer."""
@@ -141,5 +141,5 @@ def test_wait_idle_ends_when_the_wake_up_is_set(scene: Scene, topic: str) -> Non
 def test_gather_fetches_nothing_after_the_session_is_closed(scene: Scene) -> None:
     """Another thread may have closed the handle while this one waited for the lock."""
     scene.life.close()
-    scene.delivery.gather(LIMIT, PATIENCE_S, None, scene.whole)
+    assert not scene.delivery.gather(LIMIT, PATIENCE_S, scene.whole)
     assert (scene.offsets(), list(scene.whole)) == ([], [])
