@@ -25,9 +25,9 @@ from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
 from consumer_membership.membership.classic.place import MAKES_ROOM, Place
 from consumer_membership.membership.classic.states import (
+    CLASSIC_IN_GROUP,
     CLASSIC_TRANSITIONS,
     HEARTBEATS,
-    IN_GROUP,
     PUBLIC_STATES,
     ClassicState,
     ClassicTrigger,
@@ -212,7 +212,7 @@ class ClassicProtocol:
         member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease counts on
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
-        if self.state not in IN_GROUP or not self._ownership.owned:
+        if self.state not in CLASSIC_IN_GROUP or not self._ownership.owned:
             return None
         return self.heartbeats.lease_until(self._settings.max_poll_interval_s)
 
@@ -503,7 +503,7 @@ class ClassicProtocol:
     def next_deadline(self) -> Instant | None:
         """When the join, the heartbeat, or a look at the topics is due; None: nothing is."""
         moments: list[Instant | None] = []
-        if self.state in IN_GROUP:
+        if self.state in CLASSIC_IN_GROUP:
             moments.append(self.patterns.due_at)
         if self._computes:
             moments.append(self.leader.look_at)
@@ -585,7 +585,7 @@ class ClassicProtocol:
             self._coordinator.search("a commit was answered by a broker that is not the coordinator")
         self._commits.answered(answer)
         errors = [error for error in answer.errors.values() if error is not None]
-        is_heard = self.state in IN_GROUP or self.state is _S.UNSUBSCRIBING
+        is_heard = self.state in CLASSIC_IN_GROUP or self.state is _S.UNSUBSCRIBING
         if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
             return Fatal(errors[0])
         if event.membership is not None:
@@ -885,7 +885,7 @@ class ClassicProtocol:
         a SyncGroup that it was late with. In a group of the consumer protocol one that joins too late is removed.
         """
         confirmed_at = self.heartbeats.confirmed_at
-        if not self._settings.is_static or self.state not in IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
+        if not self._settings.is_static or self.state not in CLASSIC_IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
             return False
         if confirmed_at is None or not NO_GENERATION != self.generation == self.share_generation:
             return False

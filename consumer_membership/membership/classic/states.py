@@ -114,7 +114,7 @@ CLASSIC_CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
 )
 
 #: The states in which the application's polls are watched (max.poll.interval.ms).
-IN_GROUP = frozenset(_IN_GROUP)
+CLASSIC_IN_GROUP = frozenset(_IN_GROUP)
 #: The states in which heartbeats are due; in JOINING the pending JoinGroup keeps the session alive.
 HEARTBEATS = frozenset({_S.PREPARING, _S.SYNCING, _S.RECONCILE, _S.STABLE, _S.UNSUBSCRIBING})
 
