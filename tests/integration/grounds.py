@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from tests.integration.worker import Worker
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.versions import NEWEST, OLDEST
 

@@ -25,9 +25,9 @@ from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError
 from consumer_membership.types import GroupProtocol
-from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until

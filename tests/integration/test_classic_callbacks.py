@@ -18,8 +18,8 @@ from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.offsets import committed
 from tests.integration.stage import AnyConsumer, Calls, Stage, change_of_subscription, scale_out_and_in
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST

@@ -17,8 +17,8 @@ from consumer_membership.membership.states import MemberState
 from tests.integration.assignors import Blocking
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.victim import Victim
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy

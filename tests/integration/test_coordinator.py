@@ -9,8 +9,8 @@ import pytest
 
 from consumer_membership.devbroker import Broker
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.versions import NEWEST
 

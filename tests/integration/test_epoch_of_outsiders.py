@@ -15,8 +15,8 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
 from tests.integration.polls import AnyConsumer, by_poll
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST

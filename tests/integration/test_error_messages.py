@@ -20,9 +20,9 @@ from consumer_membership import Consumer, FatalGroupError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from tests.integration.polls import AnyConsumer, by_consume, by_poll
-from tests.integration.worker import Worker
 from tests.support.acls import forbid
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import COOPERATIVE, EAGER
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST, OLDEST

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from consumer_membership import Assignor, MemberState
 from tests.integration.assignors import Alphabetical, Incomplete, Raising
 from tests.integration.grounds import Ground, on
-from tests.integration.worker import Worker
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -22,8 +22,8 @@ from consumer_membership.types import GroupProtocol
 from tests.integration.grounds import COOPERATIVE, EAGER
 from tests.integration.offsets import committed
 from tests.integration.polls import poll_until
-from tests.integration.worker import Worker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY, SHORT_SESSIONS
 from tests.support.versions import NEWEST, OLDEST

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
-from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY
 from tests.support.versions import NEWEST, OLDEST

@@ -29,9 +29,9 @@ from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
-from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.proxy import HEARTBEAT, Proxy

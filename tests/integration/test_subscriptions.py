@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import Ground
-from tests.integration.worker import Worker
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

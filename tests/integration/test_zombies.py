@@ -19,9 +19,9 @@ from confluent_kafka import KafkaError
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.states import MemberState
 from tests.integration.victim import Victim
-from tests.integration.worker import Worker
 from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
 from tests.support.versions import NEWEST, OLDEST

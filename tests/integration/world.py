@@ -14,7 +14,7 @@ from consumer_membership.devbroker import Broker
 from tests.integration.grounds import CONSUMER
 from tests.integration.offsets import committed
 from tests.integration.victim import Victim
-from tests.integration.worker import Worker
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.victim import Point
 

@@ -27,9 +27,9 @@ from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Sev
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.doctor import check
 from consumer_membership.spark.sinks import KafkaSink, ParquetSink
-from tests.integration.worker import Worker
 from tests.spark.diagnosis.builders import one, subjects
 from tests.support.acls import AUTHORIZER, allow, forbid
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import CLASSIC_ONLY
 from tests.support.versions import NEWEST, OLDEST
