@@ -42,11 +42,12 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.group_client import Cluster
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.integration.partners import Partner
-from tests.observe.incidents import Application, Stage
+from tests.observe.incidents import Stage, application
 from tests.recorder.members import Recorded
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.compaction import EAGER_CLEANER
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import BIDIRECTIONAL
 from tests.support.partners.life import Client, Lifetime
@@ -117,12 +118,12 @@ def shown(page: Path) -> dict[str, Any]:
 def lives(kind: Any, servers: str, group: str, topic: str, protocol: str) -> list[Any]:
     """Two members, the second of which joins, and stays when the first one leaves; both, closed."""
     config = {"group_protocol": protocol, "auto_commit_interval_ms": 100}
-    with Application(kind, servers, group, topic, client_id="one", **config) as one:
+    with application(kind, servers, group, topic, client_id="one", **config) as one:
         one.has(2)
-        with Application(kind, servers, group, topic, client_id="two", **config) as two:
+        with application(kind, servers, group, topic, client_id="two", **config) as two:
             one.has(1)
             two.has(1)
-            one.__exit__()
+            one.stop()
             two.has(2)
     return [one.consumer, two.consumer]
 
@@ -186,25 +187,25 @@ def test_past_of_a_group_that_is_converted_is_what_was_described(broker_pool: Ru
     topic = stage.topic(4, 10)
     described: list[tuple[float, GroupDescription]] = []
 
-    def settled(*members: Application) -> None:
+    def settled(*members: ConsumerThread[Any]) -> None:
         for one in members:
             one.has(4 // len(members))
         stage.settled(group, len(members))
         described.append((time.time(), stage.admin.describe(group).group))
 
-    def member(name: str, protocol: str) -> Application:
-        return Application(RawConsumer, servers, group, topic, client_id=name, group_protocol=protocol)
+    def member(name: str, protocol: str) -> ConsumerThread[Any]:
+        return application(RawConsumer, servers, group, topic, client_id=name, group_protocol=protocol)
 
     with member("old", "classic") as old, member("late", "classic") as late:
         settled(old, late)
         with member("new", "consumer") as new:
-            late.__exit__()
+            late.stop()
             settled(old, new)
-            old.__exit__()
+            old.stop()
             settled(new)
             with member("back", "classic") as back:
                 settled(new, back)
-                new.__exit__()
+                new.stop()
                 settled(back)
     kinds = [(one.protocol.value, sorted(member.protocol.value for member in one.members)) for _, one in described]
     assert kinds == [
@@ -236,7 +237,7 @@ def test_log_is_read_back_only_to_what_changed(broker_pool: RunBrokers) -> None:
         servers, group = broker.bootstrap_servers, unique("group")
         stage = Stage(servers)
         topic, wide = stage.topic(2, 10), stage.topic(500)
-        with Application(RawConsumer, servers, group, topic, client_id="one", group_protocol="consumer") as one:
+        with application(RawConsumer, servers, group, topic, client_id="one", group_protocol="consumer") as one:
             one.has(2)
             stage.caught_up(group)
             commit_often(servers, unique("other"), wide, 500, 240)

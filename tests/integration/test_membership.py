@@ -98,7 +98,7 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Groun
         with ground.member(group, [topic]) as second:
             second.settled(6)
             first.settled(6)
-            assert [str(error) for error in first.notes.raised] == ["first", "second"]
+            assert [str(error) for error in first.take_raised()] == ["first", "second"]
             revoked = first.notes.named("revoke")
             assert len(revoked) == 3
             assert len(set(revoked)) == 1

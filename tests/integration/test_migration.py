@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,9 @@ from consumer_membership.types import GroupProtocol
 from tests.integration.partners import Company, Partner
 from tests.integration.writer import PARTITIONS, Writer
 from tests.observe.conversion_incidents import converted, grown
-from tests.observe.incidents import RAW, Application, Stage, app
+from tests.observe.incidents import RAW, Stage, app
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import BIDIRECTIONAL, SHORT_SESSIONS
 from tests.support.partners.books import Account, uncommitted
@@ -396,7 +398,7 @@ def test_static_member_that_converts_a_rebalance_leaves_no_partition_behind(
     """KAFKA-21582: where librdkafka's replacement leaves the partitions of one who left to nobody."""
     stage = Stage(broker_pool.shared(version, properties=BIDIRECTIONAL).bootstrap_servers)
     with ExitStack() as stack:
-        members = converted(stage, unique("group"), stack, stage.topic(6), Application.end, kind=Consumer)
+        members = converted(stage, unique("group"), stack, stage.topic(6), ConsumerThread.stop, kind=Consumer)
         for member in members:
             member.has(3)
 
@@ -416,7 +418,7 @@ def test_static_member_that_converts_a_rebalance_leaves_no_member_behind(convert
     topic = stage.topic(6)
     with ExitStack() as stack:
 
-        def happens(_: Application) -> None:
+        def happens(_: ConsumerThread[Any]) -> None:
             app(stage, stack, RAW, group, topic)
 
         converted(stage, group, stack, topic, happens, kind=Consumer)

@@ -6,11 +6,11 @@ by differ, as they often do: what is known of the one says nothing of the other.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import confluent_kafka
 import pytest
@@ -18,11 +18,11 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
-from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -33,48 +33,32 @@ BEATS = {"consumer": HEARTBEAT, "classic": CLASSIC_HEARTBEAT}
 AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
 
 
+@dataclass(frozen=True, slots=True)
 class Member:
-    """One member of its own group that polls on a thread; a context manager that closes it."""
+    """One member of its own group, and the proxy that it is behind."""
 
-    def __init__(
-        self, make: Callable[[dict[str, object]], AnyConsumer], proxy: Proxy, topic: str, protocol: str
-    ) -> None:
-        self.proxy = proxy
-        self.calls: list[str] = []
-        self.records = 0
-        config: dict[str, object] = {
-            "bootstrap.servers": proxy.address.replace("127.0.0.1", "localhost"),
-            "broker.address.family": "v4",
-            "group.id": unique("group"),
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-        if protocol == "classic":
-            config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
-        self._consumer = make(config)
-        self._is_over = False
-        self._thread = threading.Thread(target=self._run, args=[topic])
+    proxy: Proxy
+    thread: ConsumerThread[Any]
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    @property
+    def records(self) -> int:
+        """How many it has read."""
+        return len(self.thread.notes.records)
 
-    def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        self._thread.join(PATIENCE_S)
 
-    def _run(self, topic: str) -> None:
-        self._consumer.subscribe(
-            [topic],
-            on_assign=lambda *_: self.calls.append("assign"),
-            on_revoke=lambda *_: self.calls.append("revoke"),
-            on_lost=lambda *_: self.calls.append("lost"),
-        )
-        while not self._is_over:
-            message = self._consumer.poll(0.05)
-            self.records += message is not None and message.error() is None
-        self._consumer.close()
+def behind(proxy: Proxy, make: Callable[[dict[str, object]], Any], topic: str, protocol: str) -> Member:
+    """A member that polls as soon as the context of its thread is entered."""
+    config: dict[str, object] = {
+        "bootstrap.servers": proxy.address.replace("127.0.0.1", "localhost"),
+        "broker.address.family": "v4",
+        "group.id": unique("group"),
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+    if protocol == "classic":
+        config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+    return Member(proxy, ConsumerThread(make(config), [topic]))
 
 
 @pytest.fixture
@@ -91,9 +75,10 @@ def members(quick: Broker, protocol: str) -> Iterator[tuple[Member, ...]]:
     with ExitStack() as stack:
         clients: tuple[Callable[[dict[str, object]], AnyConsumer], ...] = (confluent_kafka.Consumer, Consumer)
         made = tuple(
-            stack.enter_context(Member(make, stack.enter_context(Proxy(quick.bootstrap_servers)), topic, protocol))
-            for make in clients
+            behind(stack.enter_context(Proxy(quick.bootstrap_servers)), make, topic, protocol) for make in clients
         )
+        for member in made:
+            stack.enter_context(member.thread)
         for member in made:
             member.proxy.wait(lambda member=member: member.records == 10, "the first records")  # type: ignore[misc]
         yield made
@@ -119,5 +104,5 @@ def test_member_that_is_back_within_its_session_keeps_its_place(members: tuple[M
             "heartbeats",
         )
     theirs, ours = members
-    print(f"confluent-kafka called {theirs.calls}")
-    assert ours.calls == ["assign"]
+    print(f"confluent-kafka called {theirs.thread.notes.calls}")
+    assert [call for call, _ in ours.thread.notes.calls] == ["assign"]

@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from consumer_membership.observe.findings import Cause
-from tests.observe.incidents import RAW, Application, Between, Incident, Stage, app, incident, nothing
+from tests.observe.incidents import RAW, Between, Incident, Stage, app, application, incident, nothing
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import unique
 
 CONVERSIONS: list[Incident] = []
@@ -27,11 +28,11 @@ def converted(
     group: str,
     stack: ExitStack,
     topic: str,
-    happens: Callable[[Application], None],
+    happens: Callable[[ConsumerThread[Any]], None],
     *,
     state: str = "PreparingRebalance",
     kind: Any = RAW,
-) -> tuple[Application, Application]:
+) -> tuple[ConsumerThread[Any], ConsumerThread[Any]]:
     """Have something happen, wait for the group's state, and have its static member replaced, which is of this kind.
 
     `happens` is given the member that may leave; the two others do not poll meanwhile, so that no rebalance ends.
@@ -48,14 +49,14 @@ def converted(
     happens(leaves)
     stage.until(group, lambda one: one.state == state)
     replacement = app(stage, stack, kind, group, topic, group_instance_id=STATIC, group_protocol="consumer")
-    stays.go_on()
+    stays.thaw()
     return replacement, stays
 
 
 @incident(Cause.STALE_TARGET, registry=CONVERSIONS)
 def group_is_converted_while_one_leaves(stage: Stage, group: str, stack: ExitStack) -> Between:
     """Its two partitions are nobody's for ever."""
-    converted(stage, group, stack, stage.topic(6), Application.end)
+    converted(stage, group, stack, stage.topic(6), ConsumerThread.stop)
     stage.settled(group, 2)
     return nothing
 
@@ -65,7 +66,7 @@ def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStac
     """It never has a partition."""
     topic = stage.topic(6)
 
-    def happens(_: Application) -> None:
+    def happens(_: ConsumerThread[Any]) -> None:
         app(stage, stack, RAW, group, topic)
 
     converted(stage, group, stack, topic, happens)
@@ -73,12 +74,12 @@ def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStac
     return nothing
 
 
-def grown(stage: Stage, topic: str, _: Application) -> None:
+def grown(stage: Stage, topic: str, _: ConsumerThread[Any]) -> None:
     """The topic has nine partitions, which no member has seen yet."""
     admin = AdminClient({"bootstrap.servers": stage.servers})
     admin.create_partitions([NewPartitions(topic, 9)])[topic].result()
     # The coordinators hear of it later than brokers answer for it: another group of theirs has all nine by then.
-    with Application(RAW, stage.servers, unique("another"), topic, group_protocol="consumer") as another:
+    with application(RAW, stage.servers, unique("another"), topic, group_protocol="consumer") as another:
         another.has(9)
 
 

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Producer
@@ -18,8 +17,9 @@ from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.observe.findings import Cause
 from tests.support.acls import forbid
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, delete_topic, produce, unique
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import wait_until
 
 RAW, OURS = RawConsumer, Consumer
 #: What is done between two looks at the group: by then something has happened.
@@ -30,88 +30,16 @@ def nothing() -> None:
     """Nothing happens."""
 
 
-class Application:
-    """A consumer in a thread that polls; `freeze` has it stop doing so."""
-
-    def __init__(self, kind: Any, servers: str, group: str, *topics: str, **config: object) -> None:
-        settings: dict[str, object] = {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 50,
-        }
-        self.consumer = kind(settings | {key.replace("_", "."): value for key, value in config.items()})
-        self.assigned: set[tuple[str, int]] = set()
-        self._topics = topics
-        self._orders: list[Callable[[], object]] = []
-        self._changed = threading.Condition()
-        self._polls, self._ends, self._is_frozen = threading.Event(), threading.Event(), threading.Event()
-        self._polls.set()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """It closes; at the return it has left."""
-        self._ends.set()
-        self._polls.set()
-        self._thread.join(PATIENCE_S)
-
-    def _note(self, adds: bool) -> Callable[[object, list[Partition]], None]:  # noqa: FBT001
-        def note(_: object, partitions: list[Partition]) -> None:
-            named = {(one.topic, one.partition) for one in partitions}
-            with self._changed:
-                self.assigned = self.assigned | named if adds else self.assigned - named
-                self._changed.notify_all()
-
-        return note
-
-    def _run(self) -> None:
-        self.consumer.subscribe(list(self._topics), on_assign=self._note(True), on_revoke=self._note(False))
-        while not self._ends.is_set():
-            if not self._polls.is_set():
-                self._is_frozen.set()
-                self._polls.wait(PATIENCE_S)
-                continue
-            if self._orders:
-                self._orders.pop(0)()
-            self.consumer.poll(0.05)
-        self.consumer.close()
-
-    def do(self, act: Callable[[], object]) -> None:
-        """Have this done by its own thread, between two polls; done when it returns."""
-        is_done = threading.Event()
-
-        def order() -> None:
-            act()
-            is_done.set()
-
-        self._orders.append(order)
-        assert is_done.wait(PATIENCE_S)
-
-    def has(self, count: int) -> Self:
-        """As soon as it has so many partitions."""
-        wait_until(
-            lambda: len(self.assigned) == count,
-            f"{count} partitions",
-            changed=self._changed,
-            seen=lambda: self.assigned,
-        )
-        return self
-
-    def freeze(self) -> None:
-        """It polls no more; at the return the last poll is over."""
-        self._polls.clear()
-        assert self._is_frozen.wait(PATIENCE_S)
-
-    def go_on(self) -> None:
-        """It polls again."""
-        self._polls.set()
+def application(kind: Any, servers: str, group: str, *topics: str, **config: object) -> ConsumerThread[Any]:
+    """A consumer of this kind in a thread that polls, as soon as its context is entered."""
+    settings: dict[str, object] = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 50,
+    }
+    consumer = kind(settings | {key.replace("_", "."): value for key, value in config.items()})
+    return ConsumerThread(consumer, topics)
 
 
 @dataclass(slots=True)
@@ -203,9 +131,9 @@ BOTH = (("raw-classic", {"kind": RAW, "protocol": "classic"}), ("ours", {"kind":
 ALL = (*BOTH, ("raw-consumer", {"kind": RAW, "protocol": "consumer"}))
 
 
-def app(stage: Stage, stack: ExitStack, kind: Any, group: str, *topics: str, **config: object) -> Application:
+def app(stage: Stage, stack: ExitStack, kind: Any, group: str, *topics: str, **config: object) -> ConsumerThread[Any]:
     """A running one."""
-    return stack.enter_context(Application(kind, stage.servers, group, *topics, **config))
+    return stack.enter_context(application(kind, stage.servers, group, *topics, **config))
 
 
 @incident(Cause.NO_SUCH_GROUP)
@@ -303,7 +231,7 @@ def transaction_is_left_open(stage: Stage, group: str, stack: ExitStack, kind: A
     producer.produce(topic, b"held", partition=0)
     producer.flush(20)
     stack.callback(producer.abort_transaction, 20)
-    assert reader.assigned
+    assert reader.notes.assigned
     return lambda: stage.write(topic)
 
 
@@ -343,7 +271,7 @@ def member_does_not_give_up(stage: Stage, group: str, stack: ExitStack, kind: An
 def static_member_is_away(stage: Stage, group: str, _: ExitStack, kind: Any, records: int) -> Between:
     """It closed, and its partitions wait for it."""
     topic = stage.topic()
-    with Application(kind, stage.servers, group, topic, group_protocol="consumer", group_instance_id="one") as member:
+    with application(kind, stage.servers, group, topic, group_protocol="consumer", group_instance_id="one") as member:
         member.has(2)
         stage.settled(group, 1)
     stage.until(group, lambda one: one.members[0].is_away)
@@ -354,7 +282,7 @@ def static_member_is_away(stage: Stage, group: str, _: ExitStack, kind: Any, rec
 def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: str) -> Between:
     """And others still write."""
     topic = stage.topic(1, 10)
-    with Application(kind, stage.servers, group, topic, group_protocol=protocol) as member:
+    with application(kind, stage.servers, group, topic, group_protocol=protocol) as member:
         member.has(1)
         stage.caught_up(group)
     stage.write(topic)
@@ -439,7 +367,7 @@ def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, p
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.settled(group, 1)
     stage.caught_up(group)
-    member.do(lambda: member.consumer.pause([Partition(topic, 0)]))
+    member.do(lambda consumer: consumer.pause([Partition(topic, 0)]))
     stage.write(topic)
 
     def go_on() -> None:
@@ -449,13 +377,13 @@ def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, p
     return go_on
 
 
-def advancing(stage: Stage, topic: str, group: str, member: Application, step: int, written: int) -> Between:
+def advancing(stage: Stage, topic: str, group: str, member: ConsumerThread[Any], step: int, written: int) -> Between:
     """It commits so many more each time, by hand, and more are written."""
     at = [0]
 
     def go_on() -> None:
         at[0] += step
-        member.do(lambda: member.consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
+        member.do(lambda consumer: consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
         produce(stage.servers, topic, written)
 
     go_on()
@@ -485,7 +413,7 @@ def one_key_has_all(stage: Stage, group: str, stack: ExitStack) -> Between:
 
     def go_on() -> None:
         at[0] += 10
-        member.do(lambda: member.consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
+        member.do(lambda consumer: consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
 
     go_on()
     return go_on

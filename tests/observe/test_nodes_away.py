@@ -9,7 +9,7 @@ from consumer_membership.admin.group_log import TOPIC, partition_of
 from consumer_membership.observe.doctor import diagnosed
 from consumer_membership.observe.findings import Cause, GroupFinding
 from consumer_membership.observe.observation import observe
-from tests.observe.incidents import RAW, Application, Stage
+from tests.observe.incidents import RAW, Stage, application
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
 from tests.support.waiting import wait_until
@@ -66,7 +66,7 @@ def test_partition_and_coordinator_on_a_node_that_is_away(broker_pool: RunBroker
         read, unreachable = coordinated_by(servers, others[0]), coordinated_by(servers, away)
         topic = on_nodes(servers, others[0], away)
         stage.commit(unreachable, (topic, 0, 0))
-        with Application(RAW, servers, read, topic) as member:
+        with application(RAW, servers, read, topic) as member:
             member.has(2)
             broker.stop_node(away)
             wait_until(lambda: -1 in leaders(servers, topic).values(), "a partition without a leader")

@@ -47,7 +47,7 @@ def retention_overtook_a_paused_member(stage: Stage, group: str, stack: ExitStac
     topic = stage.topic(1, 10)
     member = app(stage, stack, RAW, group, topic).has(1)
     stage.caught_up(group)
-    member.do(lambda: member.consumer.pause([Partition(topic, 0)]))
+    member.do(lambda consumer: consumer.pause([Partition(topic, 0)]))
     stage.write(topic, 20)
     admin = AdminClient({"bootstrap.servers": stage.servers})
     for future in admin.delete_records([Partition(topic, 0, 25)]).values():
@@ -94,7 +94,7 @@ def everything_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, 
     topic = stage.topic(2, 10)
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.caught_up(group)
-    member.do(lambda: member.consumer.pause([Partition(topic, 0), Partition(topic, 1)]))
+    member.do(lambda consumer: consumer.pause([Partition(topic, 0), Partition(topic, 1)]))
     stage.write(topic)
     return lambda: stage.write(topic)
 
@@ -142,7 +142,7 @@ def one_partition_is_never_committed(stage: Stage, group: str, stack: ExitStack)
         stage.write(topic)
         reached[0] += 1
         at = [Partition(topic, 1, reached[0])]
-        member.do(lambda: member.consumer.commit(offsets=at, asynchronous=False))
+        member.do(lambda consumer: consumer.commit(offsets=at, asynchronous=False))
 
     return go_on
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +31,7 @@ from tests.support.compaction import (
     offsets_left,
     produce_segments,
 )
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.waiting import wait_until
 
@@ -91,21 +92,8 @@ def config(kafka: Broker, **keys: object) -> dict[str, object]:
 def polling(kafka: Broker, group: str, topic: str) -> Iterator[Consumer]:
     """Another member of the group, which polls and commits nothing."""
     consumer = Consumer(config(kafka, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"))
-    consumer.subscribe([topic])
-    is_over = Event()
-
-    def poll() -> None:
-        while not is_over.is_set():
-            consumer.poll(0.05)
-
-    thread = Thread(target=poll)
-    thread.start()
-    try:
+    with ConsumerThread(consumer, [topic]):
         yield consumer
-    finally:
-        is_over.set()
-        thread.join()
-        consumer.close()
 
 
 # ---- which rows ----

@@ -1,12 +1,14 @@
-"""An application for the tests: a thread that subscribes, polls, notes everything, and closes."""
+"""An application for the tests: a thread that subscribes a consumer, polls it, notes everything, and closes it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Self
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
+import confluent_kafka
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as Partition
 
@@ -16,45 +18,48 @@ from consumer_membership.membership.states import MemberState
 from tests.support.recordings import assert_consumer_replays
 from tests.support.waiting import PATIENCE_S, wait_until
 
+ConsumerT = TypeVar("ConsumerT", bound="confluent_kafka.Consumer | Consumer")
+
 
 @dataclass(slots=True)
 class Notes:
-    """What one application saw; read it under the worker's condition or after its end."""
+    """What one application saw; read it under the thread's condition or after its end."""
 
     records: list[tuple[str, int, int, bytes]] = field(default_factory=list)
     calls: list[tuple[str, tuple[tuple[str, int], ...]]] = field(default_factory=list)
     errors: list[KafkaError] = field(default_factory=list)
-    raised: list[BaseException] = field(default_factory=list)
+    raised: list[Exception] = field(default_factory=list)
 
     def named(self, call: str) -> list[tuple[tuple[str, int], ...]]:
         """The partitions of each call of this callback."""
         return [partitions for name, partitions in self.calls if name == call]
 
+    @property
+    def assigned(self) -> frozenset[tuple[str, int]]:
+        """The partitions that the callbacks have given and not taken."""
+        assigned: set[tuple[str, int]] = set()
+        for call, partitions in self.calls:
+            assigned = assigned | set(partitions) if call == "assign" else assigned - set(partitions)
+        return frozenset(assigned)
 
-class Worker:
-    """One consumer in one thread. `on_call` runs inside each rebalance callback and may raise."""
+
+class ConsumerThread(Generic[ConsumerT]):
+    """A consumer of either client that a thread of its own polls: a context manager, which closes it.
+
+    `on_call` runs inside each rebalance callback and may raise; `handle` gets each record. What a callback, a poll or
+    the close raises is noted, and raised again at the end of the context if the test has not taken it.
+    """
 
     def __init__(
         self,
-        bootstrap: str,
-        group: str,
+        consumer: ConsumerT,
         topics: Iterable[str],
-        on_call: Callable[[str, Consumer, list[Partition]], None] | None = None,
-        handle: Callable[[Consumer, Message], None] | None = None,
-        **config: object,
+        on_call: Callable[[str, ConsumerT, list[Partition]], None] | None = None,
+        handle: Callable[[ConsumerT, Message], None] | None = None,
     ) -> None:
-        settings: dict[str, object] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "heartbeat.interval.ms": 200,
-            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
-            "rebalance.callbacks": "incremental",
-        }
-        settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
+        self.consumer = consumer
         self.notes = Notes()
         self.changed = threading.Condition()
-        self.consumer = Consumer(settings)
         self._topics = list(topics)
         self._on_call = on_call
         self._handle = handle
@@ -62,34 +67,44 @@ class Worker:
         self._polls = threading.Event()
         self._polls.set()
         self._is_frozen = threading.Event()
-        #: Whether what it recorded was run again, which must lead to the same.
-        self._is_replayed = False
+        self._orders: list[Callable[[ConsumerT], object]] = []
+        self._close: Callable[[ConsumerT], object] = lambda consumer: consumer.close()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._membership: Membership = "default"
-        self._orders: list[Callable[[Consumer], object]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
+        if error is None and (raised := self.take_raised()):
+            raise raised[0]
 
-    def stop(self, membership: Membership = "default") -> None:
+    def stop(self) -> None:
         """Close the consumer and wait for the thread's end; a second time only wait."""
-        if not self._stopping.is_set():
-            self._membership = membership
         self._polls.set()
         self._stopping.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the consumer did not close in time"
-        if not self._is_replayed:
-            self._is_replayed = True
-            assert_consumer_replays(self.consumer)
 
-    def order(self, action: Callable[[Consumer], object]) -> None:
+    def take_raised(self) -> list[Exception]:
+        """What the thread has raised until now, which is not raised again then."""
+        with self.changed:
+            raised, self.notes.raised = self.notes.raised, []
+        return raised
+
+    def order(self, action: Callable[[ConsumerT], object]) -> None:
         """Have this done on the application's thread, between two polls."""
         self._orders.append(action)
+
+    def do(self, action: Callable[[ConsumerT], object]) -> None:
+        """Have this done on the application's thread; at the return it is done."""
+        is_done = threading.Event()
+        self.order(action)
+        self.order(lambda _: is_done.set())
+        assert is_done.wait(PATIENCE_S), "the application did not come back from its poll"
 
     def freeze(self) -> None:
         """Stop polling; at the return the last poll is over."""
@@ -101,41 +116,31 @@ class Worker:
         """Poll again."""
         self._polls.set()
 
-    def wait(self, condition: Callable[[Worker], bool], what: str) -> None:
+    def wait(self, condition: Callable[[Self], object], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
-        wait_until(
-            lambda: condition(self),
-            what,
-            changed=self.changed,
-            seen=lambda: (len(self.notes.records), self.consumer.membership(), self.notes.calls[-5:]),
-        )
+        wait_until(lambda: condition(self), what, changed=self.changed, seen=self._seen)
 
-    def settled(self, count: int) -> None:
-        """Wait until it is STABLE and owns this many partitions."""
-        self.wait(lambda w: w.state is MemberState.STABLE and len(w.owned) == count, f"STABLE with {count} partitions")
+    def has(self, count: int) -> Self:
+        """Wait until the callbacks have given this many partitions."""
+        self.wait(lambda thread: len(thread.notes.assigned) == count, f"{count} partitions")
+        return self
 
-    @property
-    def state(self) -> MemberState:
-        """The member's state."""
-        return self.consumer.membership().state
+    def _seen(self) -> object:
+        return len(self.notes.records), self.notes.calls[-5:], self.notes.errors[-5:], self.notes.raised
 
-    @property
-    def owned(self) -> frozenset[tuple[str, int]]:
-        """The owned partitions."""
-        return frozenset(self.consumer.membership().owned)
-
-    def _note(self, call: str) -> Callable[[Consumer, list[Partition]], None]:
-        def callback(consumer: Consumer, partitions: list[Partition]) -> None:
+    def _note(self, call: str) -> Callable[[Any, list[Partition]], None]:
+        def callback(_: object, partitions: list[Partition]) -> None:
             with self.changed:
                 self.notes.calls.append((call, tuple(sorted((p.topic, p.partition) for p in partitions))))
                 self.changed.notify_all()
             if self._on_call is not None:
-                self._on_call(call, consumer, partitions)
+                self._on_call(call, self.consumer, partitions)
 
         return callback
 
     def _run(self) -> None:
-        self.consumer.subscribe(
+        consumer: Any = self.consumer
+        consumer.subscribe(
             self._topics, on_assign=self._note("assign"), on_revoke=self._note("revoke"), on_lost=self._note("lost")
         )
         while not self._stopping.is_set():
@@ -146,7 +151,7 @@ class Worker:
                 self._orders.pop(0)(self.consumer)
             self._poll()
         try:
-            self.consumer.close(membership=self._membership)
+            self._close(self.consumer)
         except Exception as error:  # noqa: BLE001 - whatever an application sees is what the test looks at
             self.notes.raised.append(error)
 
@@ -167,3 +172,55 @@ class Worker:
             self.changed.notify_all()
         if message is not None and message.error() is None and self._handle is not None:
             self._handle(self.consumer, message)
+
+
+class Worker(ConsumerThread[Consumer]):
+    """One member of ours: its recording must replay."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: Iterable[str],
+        on_call: Callable[[str, Consumer, list[Partition]], None] | None = None,
+        handle: Callable[[Consumer, Message], None] | None = None,
+        **config: object,
+    ) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
+            "rebalance.callbacks": "incremental",
+        }
+        settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
+        super().__init__(Consumer(settings), topics, on_call, handle)
+        #: Whether what it recorded was run again, which must lead to the same.
+        self._is_replayed = False
+
+    def stop(self, membership: Membership = "default") -> None:
+        """Close the consumer and wait for the thread's end; a second time only wait."""
+        if not self._stopping.is_set():
+            self._close = lambda consumer: consumer.close(membership=membership)
+        super().stop()
+        if not self._is_replayed:
+            self._is_replayed = True
+            assert_consumer_replays(self.consumer)
+
+    def settled(self, count: int) -> None:
+        """Wait until it is STABLE and owns this many partitions."""
+        self.wait(lambda w: w.state is MemberState.STABLE and len(w.owned) == count, f"STABLE with {count} partitions")
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state."""
+        return self.consumer.membership().state
+
+    @property
+    def owned(self) -> frozenset[tuple[str, int]]:
+        """The owned partitions."""
+        return frozenset(self.consumer.membership().owned)
+
+    def _seen(self) -> object:
+        return super()._seen(), self.consumer.membership()

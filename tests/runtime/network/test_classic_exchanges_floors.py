@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Confluent
 
 from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
@@ -20,6 +18,7 @@ from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 from tests.runtime.clients import settings, with_client
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, unique
 from tests.support.mock_cluster import MockCluster
 from tests.support.waiting import PATIENCE_S, async_wait_until
@@ -139,45 +138,24 @@ def test_static_member_is_fenced_by_who_comes_with_its_instance_id(kafka_cluster
     with_members(kafka_cluster, 2, act, instance_id="i")
 
 
-class Librdkafka:
+def librdkafkas(cluster: Cluster, group: str) -> ConsumerThread[Consumer]:
     """A consumer of librdkafka in the same group, polled by a thread of its own."""
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": int(cluster.session_s * 1000),
+        "heartbeat.interval.ms": 200,
+        "log_level": 0,
+    }
+    return ConsumerThread(Consumer(config), [cluster.topic])
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self.assigned: frozenset[TopicPartition] = frozenset()
-        self._done = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": cluster.bootstrap_servers,
-                "group.id": group,
-                "partition.assignment.strategy": "range",
-                "session.timeout.ms": int(cluster.session_s * 1000),
-                "heartbeat.interval.ms": 200,
-                "log_level": 0,
-            }
-        )
-        self._consumer.subscribe([cluster.topic], on_assign=self._take)
-        self._thread = threading.Thread(target=self._poll, name="librdkafka")
-        self._thread.start()
 
-    def _take(self, consumer: Consumer, partitions: list[Confluent]) -> None:
-        self.assigned = frozenset(TopicPartition(one.topic, one.partition) for one in partitions)
-        consumer.assign(partitions)
-
-    def _poll(self) -> None:
-        while not self._done.is_set():
-            self._consumer.poll(0.1)
-        self._consumer.close()
-
-    async def wait_for(self, partitions: frozenset[TopicPartition]) -> None:
-        """Until it was assigned exactly these."""
-        await async_wait_until(
-            lambda: self.assigned == partitions, f"assignment of {partitions}", seen=lambda: self.assigned
-        )
-
-    def close(self) -> None:
-        """End it; it leaves the group."""
-        self._done.set()
-        self._thread.join()
+async def wait_for(theirs: ConsumerThread[Consumer], partitions: frozenset[TopicPartition]) -> None:
+    """Return when it was assigned exactly these."""
+    await async_wait_until(
+        lambda: theirs.notes.assigned == partitions, f"assignment of {partitions}", seen=lambda: theirs.notes.calls
+    )
 
 
 # With the mock cluster, librdkafka's members go from one rebalance to the next for longer than a test has patience.
@@ -191,7 +169,7 @@ def test_librdkafkas_member_takes_what_our_leader_assigns(kafka_cluster: Cluster
     async def act(ours: Member) -> None:
         await ours.join()
         await ours.sync({ours.member_id: cluster.partitions(0, 1, 2, 3)})
-        theirs = await asyncio.to_thread(Librdkafka, cluster, group)
+        theirs = librdkafkas(cluster, group).__enter__()
         try:
             await ours.beat_until(ClassicVerdict.REJOIN_NOW)
             joined = await ours.join()
@@ -199,10 +177,10 @@ def test_librdkafkas_member_takes_what_our_leader_assigns(kafka_cluster: Cluster
             (stranger,) = set(joined.members) - {ours.member_id}
             assert joined.members[stranger].topics == {cluster.topic}
             await ours.sync({ours.member_id: cluster.partitions(0), stranger: cluster.partitions(1, 2, 3)})
-            await theirs.wait_for(cluster.partitions(1, 2, 3))
+            await wait_for(theirs, cluster.partitions(1, 2, 3))
             await ours.leave()
         finally:
-            await asyncio.to_thread(theirs.close)
+            await asyncio.to_thread(theirs.stop)
 
     with_members(cluster, 1, act, group)
 
@@ -213,14 +191,14 @@ def test_our_member_takes_what_librdkafkas_leader_assigns(kafka_cluster: Cluster
     cluster, group = kafka_cluster, unique("group")
 
     async def act(ours: Member) -> None:
-        theirs = await asyncio.to_thread(Librdkafka, cluster, group)
+        theirs = librdkafkas(cluster, group).__enter__()
         try:
-            await theirs.wait_for(cluster.partitions(0, 1, 2, 3))
+            await wait_for(theirs, cluster.partitions(0, 1, 2, 3))
             await ours.follow()
             assert len(ours.owned) == 2
-            await theirs.wait_for(cluster.partitions(0, 1, 2, 3) - ours.owned)
+            await wait_for(theirs, cluster.partitions(0, 1, 2, 3) - ours.owned)
             await ours.leave()
         finally:
-            await asyncio.to_thread(theirs.close)
+            await asyncio.to_thread(theirs.stop)
 
     with_members(cluster, 1, act, group)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +17,7 @@ from consumer_membership.spark.source.offsets import JsonObject
 from consumer_membership.spark.source.options import read_options
 from consumer_membership.spark.source.stream import GroupStream
 from consumer_membership.types import OffsetAndMetadata
+from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.waiting import wait_until
 
@@ -288,24 +288,11 @@ def test_stranger_in_the_group_ends_the_query(kafka: Broker) -> None:
     )
     with streaming(kafka, topic, group) as stream:
         start = stream.initial()
-        is_over = Event()
-
-        def poll() -> None:
-            while not is_over.is_set():
-                stranger.poll(0.05)
-
-        stranger.subscribe([topic])
-        thread = Thread(target=poll)
-        thread.start()
-        try:
+        with ConsumerThread(stranger, [topic]):
             with pytest.raises(FencedError, match="client 'stranger'"):
                 wait_until(lambda: stream.latest(start) is None, "an end that waits")
             with pytest.raises(FencedError, match="a query holds its group alone"), streaming(kafka, topic, group):
                 pass
-        finally:
-            is_over.set()
-            thread.join()
-            stranger.close()
 
 
 def test_unknown_topic_and_partition_are_named(kafka: Broker) -> None:
