@@ -185,6 +185,9 @@ _NO_TOPIC = Said(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
 _NO_TOPIC_848 = Said(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
 _MISSING = Said(code=E.UNKNOWN_TOPIC_OR_PART, names_topic=True)
 
+#: Of a group's members, in the classic protocol and in the consumer protocol.
+_LIMITS = ("group.max.size", "group.consumer.max.size")
+
 #: What happens, under which protocol; what confluent-kafka's first message says, and what ours does.
 MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
     "end of partition, classic": (ends, "classic", _EOF, _EOF),
@@ -228,7 +231,10 @@ def scene(broker: Broker, kind: str, protocol: str, records: int = 0) -> Iterato
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", MESSAGES)
 def test_message_says_what_the_table_says(table_broker: Broker, what: str, kind: str) -> None:
-    """Fields of the first message with an error; `code() == _FATAL` is librdkafka's, `fatal()` is ours."""
+    """The first message with an error has the fields of the table: `code() == _FATAL` is librdkafka's way, not ours.
+
+    C19: that of a full group names the one limit of its protocol, and the advice once.
+    """
     provoke, protocol, theirs, ours = MESSAGES[what]
     with scene(table_broker, kind, protocol) as at:
         message = by_poll(provoke(at))
@@ -238,6 +244,10 @@ def test_message_says_what_the_table_says(table_broker: Broker, what: str, kind:
             # Told by librdkafka's handle, and by the member, for which it is the end: whoever is the first.
             said = replace(said, fatal=False)
         assert said == (ours if at.kind is OURS else theirs)
+        if at.kind is OURS and provoke is full:
+            text = str(message.error())
+            limit, other = _LIMITS if protocol == "classic" else _LIMITS[::-1]
+            assert (text.count(limit), text.count("raise"), other in text) == (1, 1, False)
 
 
 @pytest.mark.parametrize("kind", KINDS)

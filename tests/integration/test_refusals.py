@@ -58,21 +58,6 @@ def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
         assert told.count("Apache Kafka 4.0") == 1
 
 
-@pytest.mark.parametrize("mode", [CONSUMER, EAGER], ids=["consumer", "classic"])
-def test_full_group_names_the_limit_of_its_protocol(broker_pool: RunBrokers, mode: Mapping[str, object]) -> None:
-    """C19: the one limit, and the advice once."""
-    limits = {"group.consumer.max.size": "1", "group.max.size": "1"}
-    ground = Ground(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
-    topic, group = ground.topic(2), unique("group")
-    with ground.member(group, [topic]) as first:
-        first.settled(2)
-        with ground.member(group, [topic]) as second:
-            second.wait(lambda w: bool(w.notes.errors), "the fatal error")
-            told = second.notes.errors[0].str()
-    limit, other = ("group.max.size", "group.consumer") if ground.is_classic else ("group.consumer.max.size", "group.m")
-    assert (told.count(limit), told.count("raise"), other in told) == (1, 1, False)
-
-
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
 def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
     broker_pool: RunBrokers, mode: Mapping[str, object]

@@ -18,15 +18,14 @@ from pathlib import Path
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import wait_until_served
 
 VERSION = "v1.8.0"
 BUCKET = "records"
-_BUILD_S, _POLL_S = 900.0, 0.05
+_BUILD_S = 900.0
 _NEEDS = "an object store is needed: install Go, which fetches and builds Versity's S3 gateway once"
 _KEY, _SECRET = "tests", "never-to-be-printed"
 
@@ -76,26 +75,11 @@ def object_store() -> Iterator[ObjectStore]:
             )
             try:
                 store = ObjectStore(f"http://{LOOPBACK}:{port}")
-                _wait_for(store, process, log)
+                wait_until_served("the object store", process, log, lambda: list(obstore.list(store.at(""))), BaseError)
                 yield store
             finally:
                 process.kill()
                 process.wait()
-
-
-def _wait_for(store: ObjectStore, process: subprocess.Popen[bytes], log: Path) -> None:
-    def ask() -> None:
-        if process.poll() is not None:
-            raise RuntimeError(f"the object store ended: {log.read_text()}")
-        list(obstore.list(store.at("")))
-
-    retrying = Retrying(
-        stop=stop_after_delay(PATIENCE_S),
-        wait=wait_fixed(_POLL_S),
-        retry=retry_if_exception_type(BaseError),
-        reraise=True,
-    )
-    retrying(ask)
 
 
 def _program() -> Path:

@@ -23,11 +23,10 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until_served
 
 PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that lives as long as the tests
 _NEEDS = (
@@ -35,7 +34,6 @@ _NEEDS = (
     " in /usr/lib/postgresql/*/bin), or have mvn fetch its binaries"
 )
 _FETCH_S = 300.0
-_POLL_S = 0.02
 _ARTIFACT_VERSION = "17.5.0"
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -124,26 +122,14 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
         )
     try:
         conninfo = make_conninfo(host=host, port=port, user="tester", password=PASSWORD, dbname="postgres")
-        _await(conninfo, server, log)
+        wait_until_served(
+            "the server", server, log, lambda: psycopg.connect(conninfo).close(), psycopg.OperationalError
+        )
         yield conninfo
     finally:
         # A fast shutdown: sessions are ended, not waited for.
         server.send_signal(signal.SIGINT)
         server.wait(PATIENCE_S)
-
-
-def _await(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    def connect() -> None:
-        if server.poll() is not None:
-            raise RuntimeError(f"the server ended with {server.returncode}:\n{log.read_text(errors='replace')}")
-        psycopg.connect(conninfo).close()
-
-    Retrying(
-        retry=retry_if_exception_type(psycopg.OperationalError),
-        wait=wait_fixed(_POLL_S),
-        stop=stop_after_delay(PATIENCE_S),
-        reraise=True,
-    )(connect)
 
 
 def _installed() -> Path | None:

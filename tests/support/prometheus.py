@@ -15,13 +15,12 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import wait_until_served
 
 _FETCH_S, _ANSWER_S = 300.0, 10.0
 _NEEDS = "Prometheus is needed: put its program on the path (Debian's package `prometheus` has it)"
@@ -70,22 +69,13 @@ def prometheus(target: str) -> Iterator[Prometheus]:
             )
             try:
                 server = Prometheus(f"http://{LOOPBACK}:{port}")
-                _wait_for(server, process, log)
+                # Until it has read what it keeps it refuses, which is a ValueError here.
+                ask = partial(server.numbers, "vector(1)")
+                wait_until_served("Prometheus", process, log, ask, (OSError, ValueError))
                 yield server
             finally:
                 process.kill()
                 process.wait()
-
-
-def _wait_for(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
-    def ask() -> None:
-        if process.poll() is not None:
-            raise RuntimeError(f"Prometheus ended: {log.read_text()}")
-        server.numbers("vector(1)")
-
-    # Until it has read what it keeps it refuses, which is a ValueError here.
-    retry = retry_if_exception_type((OSError, ValueError))
-    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.1), retry=retry, reraise=True)(ask)
 
 
 def _program() -> Path:

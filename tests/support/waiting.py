@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from time import monotonic
 from typing import TypeVar, overload
 
@@ -57,6 +59,32 @@ def wait_until(
             raise _failure(what, patience_s, seen)
         between()
     return found
+
+
+def wait_until_served(
+    what: str,
+    process: subprocess.Popen[bytes],
+    log: Path,
+    ask: Callable[[], object],
+    refusals: type[Exception] | tuple[type[Exception], ...],
+) -> None:
+    """Return when the server in this process answers `ask` without one of these refusals.
+
+    Raises:
+        RuntimeError: The process has ended; its log is in the text.
+        AssertionError: There was no answer in time.
+    """
+
+    def look() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with {process.returncode}:\n{log.read_text(errors='replace')}")
+        try:
+            ask()
+        except refusals:
+            return False
+        return True
+
+    wait_until(look, f"an answer of {what}", seen=lambda: log.read_text(errors="replace")[-3000:])
 
 
 @overload

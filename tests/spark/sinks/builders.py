@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +15,7 @@ from pyspark import cloudpickle
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.context import SinkUse, TaskOwnership
+from tests.support.waiting import PATIENCE_S
 
 GROUP, TOPIC = "orders-group", "orders"
 SinkT = TypeVar("SinkT")
@@ -103,3 +106,20 @@ def sent(sink: SinkT) -> SinkT:
     """The sink as it arrives in a task."""
     arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - ours
     return arrived
+
+
+def rivals(attempt: Callable[[int, Iterable[range]], None]) -> list[tuple[int, str]]:
+    """Let four attempts write records 0 to 59 at the same time, each in batches of its own size; how each ended."""
+    gate = threading.Barrier(4)
+
+    def run(number: int) -> tuple[int, str]:
+        size = number + 2
+        gate.wait(PATIENCE_S)
+        try:
+            attempt(number, (range(first, min(60, first + size)) for first in range(0, 60, size)))
+        except FencedError:
+            return number, "fenced"
+        return number, "done"
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(run, range(4)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any
@@ -20,7 +20,7 @@ from consumer_membership.errors import ConfigurationError, FencedError, SinkErro
 from consumer_membership.spark import drain
 from consumer_membership.spark.sinks import ParquetSink
 from tests.spark.clusters import Ground
-from tests.spark.sinks.builders import GROUP, batch, context, sent
+from tests.spark.sinks.builders import GROUP, batch, context, rivals, sent
 from tests.spark.sinks.zombie import zombie
 from tests.support.kafka import unique
 from tests.support.object_store import BUCKET, ObjectStore, object_store
@@ -141,26 +141,13 @@ def test_replaced_writer_publishes_nothing(place: Place) -> None:
 
 def test_many_attempts_at_once_write_each_record_once(place: Place) -> None:
     """Whoever wins which place: the higher ranks get everything through."""
-    gate, ends = threading.Barrier(4), []
 
-    def attempt(number: int) -> None:
+    def attempt(number: int, batches: Iterable[range]) -> None:
         sink = place.sink()
-        gate.wait(60)
-        try:
-            for first in range(0, 60, number + 2):
-                give(sink, {0: range(first, min(60, first + number + 2))}, attempt=number)
-        except FencedError:
-            ends.append((number, "fenced"))
-        else:
-            ends.append((number, "done"))
+        for numbers in batches:
+            give(sink, {0: numbers}, attempt=number)
 
-    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert (3, "done") in ends
-    assert len(ends) == 4
+    assert (3, "done") in rivals(attempt)
     assert place.offsets() == of(0, *range(60))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from consumer_membership.spark.batches import formed, record_batch, schema
 from consumer_membership.spark.sinks import ParquetSink
 from consumer_membership.spark.sinks import parquet as parquet_sink
 from consumer_membership.spark.sinks.files import FolderDraft
-from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent, use
+from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, rivals, sent, use
 from tests.spark.sinks.zombie import zombie
 
 
@@ -153,26 +152,13 @@ def test_owner_goes_on_behind_what_a_slow_predecessor_published_last(tmp_path: P
 
 def test_many_attempts_at_once_write_each_record_once(tmp_path: Path) -> None:
     """Whoever wins which place: the higher ranks get everything through, the lower ones stop or find it done."""
-    gate, ends = threading.Barrier(4), []
 
-    def attempt(number: int) -> None:
+    def attempt(number: int, batches: Iterable[range]) -> None:
         sink = ParquetSink(tmp_path)
-        gate.wait(60)
-        try:
-            for first in range(0, 60, number + 2):
-                give(sink, {0: range(first, min(60, first + number + 2))}, attempt=number)
-        except FencedError:
-            ends.append((number, "fenced"))
-        else:
-            ends.append((number, "done"))
+        for numbers in batches:
+            give(sink, {0: numbers}, attempt=number)
 
-    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert (3, "done") in ends
-    assert len(ends) == 4
+    assert (3, "done") in rivals(attempt)
     assert offsets(tmp_path) == of(0, *range(60))
     assert names(tmp_path, are_hidden=True) == []
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -19,11 +20,11 @@ from consumer_membership.errors import ConfigurationError, FencedError, SinkErro
 from consumer_membership.spark import BatchFormat, SinkContext
 from consumer_membership.spark.batches import record_batch
 from consumer_membership.spark.sinks import PostgresSink
-from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, sent, use
+from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, rivals, sent, use
 from tests.spark.sinks.zombie import COLUMNS, insert, row, zombie
 from tests.support.kafka import unique
 from tests.support.postgres import PASSWORD
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -239,28 +240,13 @@ def test_blocked_writer_that_is_not_confirmed_ends_nobody(
 
 def test_many_attempts_at_once_write_each_record_once(conninfo: str, table: str) -> None:
     """Whoever is first with which batch: the highest rank gets everything through, the others stop or find it done."""
-    gate, ends = threading.Barrier(4), []
 
-    def attempt(number: int) -> None:
-        sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s")
-        gate.wait(60)
-        try:
-            for first in range(0, 60, number + 2):
-                give(sink, table, {p: range(first, min(60, first + number + 2)) for p in (0, 1)}, attempt=number)
-        except FencedError:
-            ends.append((number, "fenced"))
-        else:
-            ends.append((number, "done"))
-        finally:
-            sink.close()
+    def attempt(number: int, batches: Iterable[range]) -> None:
+        with closing(PostgresSink(conninfo, functools.partial(insert, table=table), name="s")) as sink:
+            for numbers in batches:
+                give(sink, table, dict.fromkeys((0, 1), numbers), attempt=number)
 
-    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert (3, "done") in ends
-    assert len(ends) == 4
+    assert (3, "done") in rivals(attempt)
     assert offsets(conninfo, table) == of(0, *range(60)) + of(1, *range(60))
 
 
@@ -284,23 +270,16 @@ def test_fences_that_stay_held_are_a_clear_error(conninfo: str, table: str) -> N
 def test_many_make_the_table_of_fences_at_once(conninfo: str, table: str) -> None:
     """Tasks start together, and PostgreSQL's own IF NOT EXISTS may refuse one of two."""
     fences = f"{table}_fences"
-    gate, failed = threading.Barrier(8), []
+    gate = threading.Barrier(8)
 
     def one(partition: int) -> None:
         sink = PostgresSink(conninfo, functools.partial(insert, table=table), fence_table=f"public.{fences}")
-        gate.wait(60)
-        try:
+        with closing(sink):
+            gate.wait(PATIENCE_S)
             give(sink, table, {partition: range(2)})
-        except Exception as error:  # noqa: BLE001 - told below
-            failed.append(error)
-        sink.close()
 
-    threads = [threading.Thread(target=one, args=(partition,)) for partition in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failed == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(8)))
     assert offsets(conninfo, table) == [(partition, offset) for partition in range(8) for offset in range(2)]
 
 
