@@ -1,13 +1,13 @@
-"""Which group protocol a member speaks: the consumer protocol (KIP-848), the classic one, or the first that is taken.
+"""Which group protocol a member uses: the consumer protocol (KIP-848), the classic one, or the first that is accepted.
 
 Where the coordinator does not take a protocol's join, and the settings allow another one, the member goes on with that
 one. This happens before it holds anything of its group, so nothing is given up.
 
-| said to a join | of | because |
+| error of a join | protocol | reason |
 |---|---|---|
 | UNSUPPORTED_VERSION, or the API is not offered | consumer | the broker is too old, or has it switched off |
 | GROUP_ID_NOT_FOUND | consumer | a classic group cannot be converted (group.consumer.migration.policy) |
-| nothing: it is not sent (`CONFLICT_CODE`) | consumer | a classic group has members, and nobody asked to convert it |
+| none: the join is not sent (`CONFLICT_CODE`) | consumer | a classic group has members; no conversion was requested |
 | INCONSISTENT_GROUP_PROTOCOL | classic | a consumer group takes no classic members, or no assignor is common |
 
 Each protocol is tried once until a join succeeds; the refusal of the last one is the end.
@@ -44,7 +44,7 @@ REFUSALS: Mapping[GroupProtocol, frozenset[int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolSettings:
-    """Which protocols a member may speak, the preferred one first, and what it needs to know for the classic one.
+    """Which protocols a member may use, the preferred one first, and the settings of the classic one.
 
     `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain under
     it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
@@ -60,7 +60,7 @@ class ProtocolSettings:
 
 
 class ProtocolChoice:
-    """The protocol that one member speaks, why, and which ones were refused since the last join that succeeded."""
+    """The protocol that one member uses, why, and which ones were refused since the last join that succeeded."""
 
     def __init__(self, settings: ProtocolSettings) -> None:
         self.settings = settings

@@ -42,7 +42,7 @@ class Coordinator:
         self._history = history
         self.address: BrokerAddress | None = None
         self.searching_since: Instant | None = None
-        #: Why the search under way has not found it yet; None: it does not search, or nobody knows why.
+        #: The last error of the search under way; None: no search, or no error yet.
         self.last_error: BrokerError | None = None
 
     @property
@@ -61,7 +61,7 @@ class Coordinator:
             self.last_error = error
 
     def forget(self) -> None:
-        """The connection broke while nobody needs the coordinator: look it up when somebody does."""
+        """The connection broke while nothing is to be sent: look the coordinator up when something is."""
         self.address = None
 
     def search(self, reason: str) -> None:
@@ -75,7 +75,7 @@ class Coordinator:
     def miss_answer(self, reason: str) -> None:
         """A member of the group got no answer: search, and have the view show the cause.
 
-        During a search its own failures say more than requests that were under way when it began.
+        During a search, its own failures explain more than requests that were under way when it began.
         """
         if self.searching_since is None:
             self._history.note_error(BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason))

@@ -90,7 +90,7 @@ class SendHeartbeat:
     `refuse_conversion`: it is a join, which would convert a classic group; where one has members it is not sent, and
     rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
     instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does where
-    the holder speaks the consumer protocol.
+    the holder uses the consumer protocol.
     """
 
     request_id: int
@@ -214,7 +214,7 @@ class CommitCompleted:
 
 
 class Problem(Enum):
-    """What kind of thing the application is told."""
+    """The kind of an error that the application receives."""
 
     #: The broker's refusal, final: the member is FATAL.
     FATAL = "fatal"
@@ -226,7 +226,7 @@ class Problem(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseToApplication:
-    """Tell the application. `error` is the broker's, or one of the library's own with a negative code.
+    """Report an error to the application. `error` is the broker's, or one of the library's own with a negative code.
 
     `topic` is the topic that it is about, where it is about one. `ends_with_subscription` is true of a fatal error
     whose cause is the subscription: another one leads out of it.
@@ -265,14 +265,14 @@ class InstanceReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsAppeared:
-    """Subscribed topics of which the application was told that they are not available are there now."""
+    """Subscribed topics that were reported as not available exist now."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolChosen:
-    """The member speaks this protocol from now on, or the coordinator has just let it in by it."""
+    """The member uses this protocol from now on, or the coordinator has just accepted its join with it."""
 
     protocol: GroupProtocol
     reason: str

@@ -34,9 +34,9 @@ class Verdict(Enum):
     RETRY = "retry"
     #: The coordinator is elsewhere: look it up, then try again.
     REDISCOVER = "rediscover"
-    #: The coordinator does not know this epoch or member id: declare everything lost and join anew.
+    #: The coordinator does not know this epoch or member id: declare everything lost and join again.
     REJOIN = "rejoin"
-    #: Tell the application, stay, and try again after a backoff.
+    #: Report the error to the application, stay, and try again after a backoff.
     REPORT = "report"
     #: The instance id is held by a member that has not left (KIP-345 on KIP-848 brokers).
     UNRELEASED = "unreleased"
@@ -50,7 +50,7 @@ class CommitVerdict(Enum):
     """What an error code in an OffsetCommit answer means (rules 3.6)."""
 
     RETRY = "retry"
-    #: The coordinator may not have heard of it yet, or it does not exist: a few attempts tell the one from the other.
+    #: The partition is new to the coordinator, or does not exist: a few attempts distinguish the two.
     RETRY_BRIEFLY = "retry briefly"
     REDISCOVER = "rediscover"
     #: The commit carried another epoch than the coordinator's: wait for the next epoch.
@@ -75,8 +75,8 @@ class Step(Enum):
 class Subscribed:
     """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll).
 
-    `is_eager`: its callbacks are told as under the eager protocol: everything is revoked, and the whole is assigned.
-    `asked_at`: when the application asked; None: now. The member may hear of it much later: its thread starts at the
+    `is_eager`: callbacks follow the eager protocol: everything is revoked, and the whole assignment is passed.
+    `asked_at`: when the application asked; None: now. The member may receive it much later: its thread starts at the
     first poll, and its process may be stopped in between.
     """
 
@@ -87,7 +87,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedIncrementally:
-    """A rebalance callback assigned, or gave up, by differences: that is what it is told from now on."""
+    """A callback called `incremental_assign` or `incremental_unassign`: callbacks get differences from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class StepFinished:
     """The application's thread performed a step.
 
     `offsets` are the consumed positions that are not committed yet: of the paused partitions after PAUSE, what the
-    callback still stored after REVOKE. `failed` says that the application's callback raised.
+    callback still stored after REVOKE. `failed`: the application's callback raised.
     """
 
     attempt: int
@@ -184,9 +184,9 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRejected:
-    """A heartbeat's error answer, with what the verdict table says of it; or why a join was not sent (CONFLICT_CODE).
+    """A heartbeat's error answer, with its verdict; or why a join was not sent (CONFLICT_CODE).
 
-    `holder` is the member id that owns the instance id, where the broker's words name it (UNRELEASED).
+    `holder` is the member id that owns the instance id, where the broker's message names it (UNRELEASED).
     """
 
     request_id: int
@@ -197,7 +197,7 @@ class HeartbeatRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatFailed:
-    """A heartbeat got no answer: disconnected or timed out (`retriable`), or refused by the transport for good.
+    """A heartbeat got no answer: disconnected or timed out (`retriable`), or refused by the transport permanently.
 
     `is_sent`: it may have reached the coordinator. A join that was withdrawn because the member leaves did not.
     """
@@ -218,7 +218,7 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribeFailed:
-    """ConsumerGroupDescribe was refused (not authorised, say) or got no answer."""
+    """ConsumerGroupDescribe was refused (for example, not authorized) or got no answer."""
 
     request_id: int
     error: BrokerError
@@ -226,7 +226,7 @@ class GroupDescribeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTimeoutLearned:
-    """The group's session timeout (consumer.session.timeout.ms) in seconds; None: the broker does not tell it."""
+    """The group's session timeout (consumer.session.timeout.ms) in seconds; None: the broker does not report it."""
 
     session_timeout_s: float | None
 
@@ -240,7 +240,7 @@ class TopicIdsResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsLookedUp:
-    """Metadata answered: of these topics there are partitions, and of those nothing may be told."""
+    """Metadata answered: `names` exist, and `refused` may not be described."""
 
     request_id: int
     names: frozenset[str]
@@ -257,7 +257,7 @@ class TopicsNotLookedUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOffsetsFetched:
-    """Where to start each partition: its committed offset, or what `auto.offset.reset` says where there is none."""
+    """The start of each partition: its committed offset, or that of `auto.offset.reset` if nothing is committed."""
 
     attempt: int
     offsets: Mapping[TopicPartition, int]
@@ -267,7 +267,7 @@ class StartOffsetsFetched:
 class StartOffsetsFailed:
     """The start offsets could not be had; never to be read as "no offset was committed".
 
-    `rediscover` says that the coordinator moved or broke; `retriable` False that the broker refuses for good.
+    `rediscover`: the coordinator moved or its connection broke. `retriable` False: the broker refuses permanently.
     """
 
     attempt: int

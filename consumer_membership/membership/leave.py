@@ -1,4 +1,4 @@
-"""The leave of one member: how it leaves, until when it waits, and the request that says so."""
+"""The leave of one member: its option, its deadlines, and its request."""
 
 from __future__ import annotations
 

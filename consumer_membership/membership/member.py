@@ -227,7 +227,7 @@ class GroupMember:
     def _handle(self, event: GroupEvent) -> None:  # noqa: C901, PLR0912 - a case for each event
         """Handle what both protocols share; the rest is the protocol's.
 
-        Of the events that concern both, the protocol hears after the shared parts.
+        An event that concerns both reaches the shared parts first, then the protocol.
         """
         match event:
             case ev.Subscribed():
@@ -271,7 +271,7 @@ class GroupMember:
                 self._act_on(self._protocol.handle(event))
 
     def _act_on(self, end: MembershipEnd | None) -> None:
-        """Act on what the protocol says of the membership."""
+        """Act on the end of the membership that the protocol returned."""
         match end:
             case None:
                 pass
@@ -480,7 +480,7 @@ class GroupMember:
             self._coordinator.forget()
 
     def _lose_coordinator(self, reason: str) -> None:
-        """Search for the coordinator; outside the group, the last error may say why the member is out, and stays."""
+        """Search for the coordinator; outside the group, the last error may be the reason why it is out, and stays."""
         if self._is_in_group:
             self._coordinator.miss_answer(reason)
         else:
@@ -538,7 +538,7 @@ class GroupMember:
         if self._is_in_group:
             moments += [self._poll_deadline, self._reconciler.next_deadline(), self._watch.due_at]
         if self._state is _S.UNSUBSCRIBING and self._reconciler.is_idle:
-            # What waits for commits hears of their end, which is sooner than its own.
+            # A leave that waits for commits goes on when they end, before its own deadline.
             moments.append(leave.by if len(self._commits) else self._gives_up_leaving_at)
             moments.append(leave.repeat_at if self._coordinator.is_known else None)
         moments.append(self._protocol.next_deadline())
@@ -589,7 +589,7 @@ class GroupMember:
         return ownership.named(revoking & ownership.owned.keys() - ownership.withheld) if revoking else frozenset()
 
     def _waits(self, extra: ProtocolView) -> tuple[str | None, Instant | None]:
-        """What the member waits for, in words, and since when."""
+        """A description of what the member waits for, and since when."""
         reconciler = self._reconciler
         if self._needs_coordinator and not self._coordinator.is_known:
             return "the group's coordinator to be found", self._coordinator.searching_since

@@ -256,7 +256,7 @@ class PendingCommits:
     def _finish(self, commit: _Pending, error: BrokerError) -> None:
         del self._pending[commit.commit_id]
         known = commit.errors.get
-        # What is still in `offsets` was not committed: its own error says why, or else the common one.
+        # What is still in `offsets` was not committed: its own error is the reason, or else the common one.
         errors = {p: known(p) or error if p in commit.offsets else known(p) for p in commit.requested}
         if commit.was_sent:
             for partition, outcome in errors.items():

@@ -1,4 +1,4 @@
-"""What a member owns and what the coordinator wants it to own, by topic id; and what it has said of that."""
+"""The partitions that a member owns and those that the coordinator assigned to it, by topic id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Ownership:
 
     `target` is None until the coordinator has assigned something, if only an empty set. `target_number` counts the
     changes of the target and `reached` is the count that the last finished reconciliation began with. `version`
-    counts finished reconciliations: what the member says that it owns changes with it, also when the partitions are
+    counts finished reconciliations: the acknowledged version changes with it, even if the partitions are
     equal, so that an acknowledgement is never skipped (Java's local epoch).
     """
 
@@ -35,14 +35,14 @@ class Ownership:
         self.names: dict[UUID, str] = {}
         #: Each owned partition with the member epoch at which it was taken.
         self.owned: dict[TopicIdPartition, int] = {}
-        #: What the application does not have although it is owned, because its callbacks are told as under the eager
+        #: Owned partitions that the application does not have, because its callbacks follow the eager
         #: protocol: the next assignment gives it back.
         self.withheld: Assignment = frozenset()
         self.target: Assignment | None = None
         self.target_number = 0
         self.reached = 0
         self.version = 0
-        #: Whether the next reconciliation is told to the application even if it brings nothing: a membership's first.
+        #: Whether the next reconciliation calls on_assign even if it assigns nothing: a membership's first.
         self.is_first = True
         self._changed()
 
@@ -154,7 +154,7 @@ class Ownership:
         self._changed()
 
     def tell_next(self, *, is_first: bool) -> None:
-        """Have the next reconciliation told to the application even if it brings nothing, or not."""
+        """Whether the next reconciliation calls on_assign even if it assigns nothing."""
         self.is_first = is_first
 
     def forget(self) -> None:

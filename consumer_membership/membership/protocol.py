@@ -1,7 +1,7 @@
 """The interface between a member and its protocol: `MemberProtocol`, with its contract.
 
 `member.GroupMember` handles the events that both protocols share, and knows when a member joins, is refused, is fenced
-and leaves. Its protocol sends the requests that say so and interprets the answers: `consumer.protocol.ConsumerProtocol`
+and leaves. Its protocol sends the requests for that and interprets the answers: `consumer.protocol.ConsumerProtocol`
 (KIP-848) and `classic.protocol.ClassicProtocol`. **The contract:**
 
 1. The member calls, the protocol answers: it never calls the member. What ends or interrupts the membership it returns
@@ -38,7 +38,7 @@ GroupEffect: TypeAlias = Effect | ClassicEffect | LeaderEffect | ProtocolChosen
 #: What the protocols handle themselves, each its own.
 ProtocolEvent: TypeAlias = ConsumerEvent | ClassicAnswer | LeaderEvent
 
-#: How long a session lasts where the broker did not tell: the default of both protocols, in Kafka and librdkafka.
+#: How long a session lasts if the broker did not report it: the default of both protocols, in Kafka and librdkafka.
 DEFAULT_SESSION_S = 45.0
 #: Beyond the session: the coordinator removes a member at the end of its timer, not before.
 GRACE_S = 5.0

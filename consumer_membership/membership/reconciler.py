@@ -38,7 +38,7 @@ REBALANCE_COMMIT_S = 30.0
 
 
 class Phase(Enum):
-    """Where the running attempt stands; the value is how the view names what it waits for."""
+    """The phase of the running attempt; the value is what the view shows in `waits_for`."""
 
     IDLE = "nothing"
     PAUSE = "the application's next poll, to pause what is revoked"
@@ -72,7 +72,7 @@ _PHASE_OF_STEP: Mapping[Step, Phase] = {
 
 
 class Reconciler:
-    """The attempts of one member; `is_idle` says that none runs."""
+    """The attempts of one member; `is_idle`: none runs."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Reconciler:
 
         With eager callbacks, an attempt that changes anything has the application give up everything and assigns the
         whole, from the offsets that are committed by then. The member owns what stays all the while, so that no other
-        member notices. `gives_up_all`: the protocol itself is eager, and its target says so already.
+        member notices. `gives_up_all`: the protocol itself is eager, and its target reflects that already.
         """
         ownership = self._ownership
         self.attempt += 1
@@ -251,7 +251,7 @@ class Reconciler:
             case Phase.FETCH:
                 return Phase.ASSIGN
             case Phase.IDLE | Phase.PAUSE | Phase.COMMIT_STORED if self._ownership.is_first:
-                # The first assignment of a membership is told to the application even if it is empty, as in Java.
+                # The first assignment of a membership calls on_assign even if it is empty, as in Java.
                 return Phase.ASSIGN
             case _:
                 return Phase.IDLE

@@ -3,7 +3,7 @@
 A member of the consumer protocol knows two things: its *epoch*, which the coordinator raises with each change of
 its assignment, and the partitions it *owns*. The coordinator sends a *target*; the member gives up what is not in it,
 takes what is new, and acknowledges by naming what it owns in the next heartbeat. Only then does the coordinator give
-the freed partitions to somebody else. So a partition has at most one owner as long as members neither acknowledge too
+the freed partitions to another member. So a partition has at most one owner as long as members neither acknowledge too
 early nor go on fetching after they were fenced; the table below is what keeps a member from doing either.
 
 Two rules:
@@ -19,12 +19,12 @@ Two rules:
 | UNSUBSCRIBED | none | UNSUBSCRIBED | never joined, or left completely |
 | JOINING | at once, full, epoch 0 | JOINING | wants in; no epoch above 0 came back yet |
 | RECONCILE | on the interval | RECONCILING | the target differs from what is owned; steps are running or waiting |
-| ACK | at once | ACKNOWLEDGING | steps finished; the next heartbeat says so |
+| ACK | at once | ACKNOWLEDGING | steps finished; the next heartbeat acknowledges them |
 | STABLE | on the interval | STABLE | owns its target |
 | FENCED | none | FENCED | the coordinator does not know this epoch any more; partitions are being declared lost |
 | STALE | none | STALE | left because the application did not poll; waits for its next poll |
 | UNSUBSCRIBING | on the interval, then one leave | PREPARE_LEAVING + LEAVING | gives up everything, then leaves |
-| FATAL | none | FATAL | refused for good; only a new subscription helps, where the old one was the cause |
+| FATAL | none | FATAL | refused permanently; only a new subscription helps, if the old one was the cause |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ StateT = TypeVar("StateT", bound=Enum)
 
 
 class MemberState(Enum):
-    """The state of one member; the module's table says what each means."""
+    """The state of one member; the module's table has their meanings."""
 
     UNSUBSCRIBED = "UNSUBSCRIBED"
     JOINING = "JOINING"

@@ -1,4 +1,4 @@
-"""Which of the subscribed topics are not there: what the application is told of them, and when to look again.
+"""Which subscribed topics do not exist: the errors that the application receives, and when to check again.
 
 librdkafka's classic consumer reports each subscribed name that no topic has, and each pattern that matches none, once,
 and again when that changes; without it a wrong name is silence for ever. `TopicWatch` does so under both protocols. It
@@ -39,9 +39,9 @@ class Unavailable:
 class TopicChanges:
     """What a look changed."""
 
-    #: What the application is to be told.
+    #: The errors that the application receives.
     unavailable: tuple[Unavailable, ...] = ()
-    #: What it was told of, and is there now.
+    #: Topics that were reported, and exist now.
     appeared: tuple[str, ...] = ()
 
 
@@ -53,7 +53,7 @@ def compiled(patterns: Iterable[TopicPattern]) -> Mapping[str, re.Pattern[str]]:
 class TopicWatch:
     """The subscription of one member, and what of it is not there.
 
-    `refresh_s` None: it never asks by itself.
+    `refresh_s` None: it never checks on its own.
     """
 
     def __init__(self, event: EventContext, history: History, refresh_s: float | None, jitter: Jitter) -> None:
@@ -70,7 +70,7 @@ class TopicWatch:
         self._held: frozenset[str] = frozenset()
         #: What is not available, by name or pattern, since the last look.
         self.unavailable: Mapping[str, BrokerError] = {}
-        #: The code by which the application was told of a topic; it is not told twice of the same.
+        #: The code with which each topic was reported; equal codes are not reported twice.
         self._told: dict[str, int] = {}
         #: The topics that the patterns matched at the last look; None: there was no look since they were subscribed.
         self.matched: frozenset[str] | None = None
@@ -102,7 +102,7 @@ class TopicWatch:
         return "; ".join(found) if found else None
 
     def describe_refused(self) -> str | None:
-        """What may not be described, for people: the coordinator lets nobody in who subscribes to it by name."""
+        """The topics that may not be described, for people: the coordinator refuses a join that names one."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
         return "; ".join(self._describe_one(name, self.unavailable[name]) for name in sorted(refused)) or None
 
@@ -147,7 +147,7 @@ class TopicWatch:
             self.report_topics(self._now_without(unavailable))
 
     def looks_for_refused(self) -> bool:
-        """The coordinator says that a topic may not be described, but not which: whether a look tells that.
+        """The coordinator refuses some topic without naming it: whether a look at the topics can name it.
 
         With patterns it does not: the list of all topics leaves such a one out.
         """
@@ -217,7 +217,7 @@ class TopicWatch:
 
 
 def _not_available(name: str, refusal: BrokerError | None) -> BrokerError:
-    """In librdkafka's words."""
+    """The error as librdkafka reports it."""
     code, short, words = UNKNOWN_TOPIC_CODE, _UNKNOWN_NAME, _UNKNOWN_WORDS
     if refusal is not None:
         code, short, words = refusal.code, refusal.name, refusal.message

@@ -37,7 +37,7 @@ class MembershipView:
     """One member at one moment.
 
     `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator last
-    assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` says in words what the
+    assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` describes what the
     member, or the reading of its partitions, waits for, None when it waits for nothing, `waits_since` since when, and
     `waits_until` until when at most where that is known. Times are of the monotonic clock (`time.monotonic`).
     `member_epoch` (in a classic group the generation) is 0 and nothing is owned while the member is not in its group:
@@ -70,13 +70,13 @@ class MembershipView:
     transitions: tuple[Transition, ...]
     #: The subscribed names that no topic has, and the patterns that match none, when that was last looked for.
     missing_topics: frozenset[str] = frozenset()
-    #: Why the member speaks `protocol`: what was asked for, and what the coordinator said to it.
+    #: Why the member uses `protocol`: the configuration, and the coordinator's response to it.
     protocol_reason: str = ""
-    #: What the group is, as the coordinator said when it let this member in; None while it is no member. A group of the
-    #: consumer protocol may hold classic members, too: `protocol` is what this one speaks.
+    #: The type of the group, as the coordinator reported it at the join; None while it is not a member. A group of the
+    #: consumer protocol may hold classic members, too: `protocol` is what this one uses.
     group_protocol: GroupProtocol | None = None
-    #: Until when what the member owns is surely its own, by what it heard of the coordinator; afterwards nothing of it
-    #: is handed out before the coordinator has answered anew. None: it owns nothing that a session keeps.
+    #: Until when the owned partitions are certainly owned, by the coordinator's last answer; afterwards their records
+    #: are withheld until the coordinator has answered again. None: it owns nothing that a session keeps.
     lease_until: Instant | None = None
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None

@@ -3,35 +3,35 @@
 A KIP-848 coordinator refuses the second holder of an instance id (UNRELEASED_INSTANCE_ID), the replacement of a crashed
 member too. `group.instance.id.conflict.policy` decides:
 
-- takeover: the newest wins. The holder is released on its behalf (a heartbeat with the holder's member id, our instance
-  id and epoch -2), then the member joins and has the holder's partitions at once. Only a member that the application
-  just made join takes over, and from one holder in each such join: one that was fenced, or comes back after a missed
+- takeover: the newest member wins. It releases the holder (a heartbeat with the holder's member id, this instance id
+  and epoch -2), then joins and has the holder's partitions at once. Only a member that the application just made join
+  takes over, and from one holder in each such join: one that was fenced, or comes back after a missed
   poll, may be the older of two and ends instead. Hence two processes never take an id from each other in turns. A
   holder whose heartbeat comes between release and join is back as it was, and is released again.
   A member that hears of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
-  cannot help: it does not tell when a member joined.
+  cannot help: it does not report when a member joined.
 - wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
 - fail: the member ends.
 
 A group that is full refuses a returning instance, too, on brokers before KAFKA-20601, because its member id is new.
-Then the place that the instance has already is given up for good (epoch -1 on behalf of its holder) and taken anew.
+Then the member gives up the place that the instance has already (epoch -1 on behalf of its holder) and takes it again.
 
-A member with a pool (`group.instance.id.pool`) takes nothing from anybody: it asks who holds what
-(ConsumerGroupDescribe) and claims a free id. One that was released with -2 comes first, because its partitions wait for
-whoever takes it; else one that nobody holds; at random among equals, so that many who claim at the same moment try
-different ones. The coordinator decides: it gives each id to one member. The description shows what is committed to its
-log, which is a little behind: where its words in a refusal name another holder, those count.
+A member with a pool (`group.instance.id.pool`) takes no id from a live holder: it requests the holders
+(ConsumerGroupDescribe) and claims a free id. An id that was released with -2 comes first, because its partitions wait
+for its next holder; else an id without a holder; at random among equals, so that members that claim at the same moment
+try different ones. The coordinator decides: it gives each id to one member. The description shows what is committed to
+the coordinator's log, which is a little behind: if a refusal's message names another holder, the message counts.
 
 | state | the join | meaning |
 |---|---|---|
 | UNCLAIMED | - | no join has begun |
-| READY | goes out | it is known as which instance to join; with `waits_since` another member has to go first |
-| LOOKING | waits | who holds the id, or which one is free, is to be asked |
-| ASKED | waits | DescribeGroup is out |
+| READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
+| LOOKING | waits | the holder of the id, or a free id, is to be requested |
+| ASKED | waits | DescribeGroup is sent |
 | RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
-| HELD | - | the coordinator let the member in |
-| REFUSED | - | there is no id, or no place, for this member: it ends |
+| HELD | - | the coordinator accepted the join |
+| REFUSED | - | no id, or no place, is left for this member: it ends |
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from consumer_membership.types import (
     Instant,
 )
 
-#: How soon after the application subscribed a holder must be heard of to be surely the older one. A join takes some ten
-#: milliseconds, over slow networks with TLS and SASL a second; to replace a process that was stopped takes longer.
+#: A holder that is reported within this time after the application subscribed is certainly the older one. A join takes
+#: some ten milliseconds, or a second over slow networks with TLS and SASL; to replace a stopped process takes longer.
 NEWEST_FOR_S = 2.0
 #: How often one holder is released in one join: its heartbeat has to come between two requests each time.
 MOST_TAKEOVERS = 5
@@ -70,7 +70,7 @@ CLAIM_SPACING_S = 0.1
 
 
 class ClaimState(Enum):
-    """How far a member's claim to its instance id is; the module's table says what each means."""
+    """The state of a member's claim to its instance id; the module's table has their meanings."""
 
     UNCLAIMED = "UNCLAIMED"
     READY = "READY"
@@ -131,9 +131,9 @@ class Age(Enum):
 class _Attempt:
     """What one join has met so far."""
 
-    #: The holder's member id, where the coordinator's words in a refusal have it.
+    #: The holder's member id, if the coordinator's refusal names it.
     named: str | None = None
-    #: Who is waited for; a pool's member waits for whoever leaves first.
+    #: The holder that is waited for; a pool's member waits for the first one that leaves.
     waits_for: Holder | None = None
     waits_since: Instant | None = None
     #: Whom this join released to take the id over, and how often.
@@ -218,7 +218,7 @@ class InstanceClaim:
 
     @property
     def release(self) -> Heartbeat | None:
-        """The heartbeat that releases the stale member, for a while, or for good where its place is needed."""
+        """The heartbeat that releases the holder: for a while, or permanently if its place is needed."""
         if self.stale_holder is None:
             return None
         epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH
@@ -314,7 +314,7 @@ class InstanceClaim:
         return policy is ConflictPolicy.WAIT or (policy is ConflictPolicy.TAKEOVER and self.age is Age.UNKNOWN)
 
     def _judge_age(self) -> None:
-        """A holder is heard of now: unless this join heard of it before, it may be the newer one by now."""
+        """A holder is reported now: unless this join knew it before, it may be the newer one."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
         if self.age is Age.NEWEST and not knows_holder and self._event.now > self._asked_at + NEWEST_FOR_S:
@@ -359,7 +359,7 @@ class InstanceClaim:
     def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
         """What a member ends with that may not take over, or not any more.
 
-        Who was replaced while it was out of the group is told the same as one that is replaced in it.
+        A member that was replaced while it was out of its group gets the same error as one that is replaced in it.
         """
         held = f"group.instance.id '{self.id}' is held by {_called(Holder(member_id=holder) if holder else None)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:

@@ -26,7 +26,7 @@ DEFAULT_INTERVAL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What the coordinator was last told. A `ownership_version` of None, like each other None, means "nothing yet"."""
+    """What was last sent to the coordinator; None means "not yet"."""
 
     subscription: Subscription | None = None
     ownership_version: int | None = None
@@ -53,7 +53,7 @@ class Heartbeats:
         self.broker_interval_s: float | None = None
         self.joined_at: Instant | None = None
         self._is_active = False
-        #: Whether the coordinator was told what is owned, and its answer has not come yet.
+        #: Whether the owned partitions were sent, and the answer has not come yet.
         self.has_unanswered_ownership = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
         self.has_spoken = False
@@ -151,7 +151,7 @@ class Heartbeats:
         self._sent = _Sent()
 
     def forget(self) -> None:
-        """The membership ended: drop what is in flight, and say everything when a new one begins."""
+        """The membership ended: drop the heartbeat in flight, and send every field when a new one begins."""
         self.in_flight = None
         self._sent = _Sent()
         self._backoff.reset()
@@ -168,7 +168,7 @@ class Heartbeats:
     # ---- what ----
 
     def has_sent_ownership(self, ownership_version: int) -> bool:
-        """Whether the coordinator was told this statement of ownership, as far as the member knows."""
+        """Whether this version of the owned partitions was sent, as far as the member knows."""
         return self._sent.ownership_version == ownership_version
 
     def compose(
@@ -183,7 +183,7 @@ class Heartbeats:
     ) -> Heartbeat:
         """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built).
 
-        `claims` gives what the member says that it owns; it is asked only where that is to be said.
+        `claims` gives the owned partitions; it is called only if they are to be sent.
         """
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
@@ -196,7 +196,7 @@ class Heartbeats:
             instance_id=instance_id,
             rack_id=settings.rack_id if joining else None,
             rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
-            # Both or neither: "" removes a pattern that an earlier heartbeat told, which may have been the lost one.
+            # Both or neither: "" removes a pattern of an earlier heartbeat, which may have been the lost one.
             topics=None if is_told else tuple(sorted(subscription.topics)),
             pattern=None if is_told else subscription.pattern or "",
             assignor=settings.assignor if joining or not sent.once else None,

@@ -40,14 +40,14 @@ class Pool:
         return candidates[int(self._jitter() * len(candidates))] if candidates else None
 
     def describe_holders(self, holders: Mapping[str, Holder]) -> str:
-        """Who holds the ids, in words."""
+        """A description of who holds the ids."""
         known = [f"{i} is held by {holders[i]}" for i in self._ids if i in holders]
         shown = "; ".join(known[:NAMED_HOLDERS]) or "all of them were refused"
         return shown + (f"; and {len(known) - NAMED_HOLDERS} more" if len(known) > NAMED_HOLDERS else "")
 
     @property
     def exhaustion(self) -> str:
-        """What to do where no id is free, in words."""
+        """The remedy if no id is free."""
         return (
             f"every one of the {len(self._ids)} ids of group.instance.id.pool is held ({self._ids[0]} ... "
             f"{self._ids[-1]}); make the pool larger, close a member, or set group.instance.id.conflict.policy to wait"

@@ -152,7 +152,7 @@ class ConsumerProtocol:
 
     @property
     def session_s(self) -> float:
-        """The group's session timeout, where the broker told it."""
+        """The group's session timeout, if the broker reported it."""
         return self.claim.session.timeout_s or DEFAULT_SESSION_S
 
     def ignores(self, event: GroupEvent) -> bool:
@@ -170,13 +170,13 @@ class ConsumerProtocol:
     def _lease_until(self) -> Instant | None:
         """Until when what the member owns is surely its own; None: it owns nothing, or the coordinator does not count.
 
-        The session goes on from when that was sent which was answered last. The answer's own moment says nothing: a
-        process that was stopped reads an old one when it goes on.
+        The session lasts from the sending of the heartbeat that was answered last. The moment of the answer proves
+        nothing: a process that was stopped reads an old answer when it goes on.
         """
         confirmed_at, interval_s = self.heartbeats.confirmed_at, self.heartbeats.broker_interval_s
         if self.state not in _OWNS or not self._ownership.owned or confirmed_at is None:
             return None
-        # Nobody tells a dynamic member its session: Kafka's default is nine intervals, which the broker does tell.
+        # Brokers do not report the session timeout to dynamic members; Kafka's default is nine heartbeat intervals.
         usual_s = DEFAULT_SESSION_S if interval_s is None else min(DEFAULT_SESSION_S, BEATS_OF_SESSION * interval_s)
         return confirmed_at + (self.claim.session.timeout_s or usual_s)
 
@@ -191,12 +191,12 @@ class ConsumerProtocol:
 
     @property
     def _is_known_to_group(self) -> bool:
-        """Whether the coordinator may know of this member: it was told, and not as an instance that it let go."""
+        """Whether the coordinator may know this member: a heartbeat was sent, and its instance id was not given up."""
         return self.heartbeats.has_spoken and not (self._settings.is_static and self.claim.id is None)
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether there is something to say that should not wait for the interval."""
+        """Whether the next heartbeat should not wait for the interval."""
         if self.state in (_S.JOINING, _S.ACK):
             return True
         return self._has_news or not self.heartbeats.has_sent_ownership(self._ownership.version)
@@ -241,7 +241,7 @@ class ConsumerProtocol:
         is_static = self._settings.is_static
         if self._fences.failures >= FENCES_BEFORE_NEW_ID and not is_static:
             self._take_new_id()
-        # A static member gives whoever may be taking over from it the time to join first.
+        # A static member leaves time for a member that may be taking over from it to join first.
         is_patient = self._fences.failures > 0 or is_static
         delay = self._fences.next_delay()
         return self._event.now + delay if is_patient else None
@@ -261,7 +261,7 @@ class ConsumerProtocol:
             self.claim.session.leave()
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was given up: say so, once."""
+        """Everything was given up: send the leave, once."""
         option, is_static = self._leave.option, self._settings.is_static
         if not self._is_known_to_group:
             return Left("the coordinator has never heard of this member")
@@ -488,7 +488,7 @@ class ConsumerProtocol:
         if not event.retriable:
             return Fatal(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
         if self._leave.is_sent and not event.is_sent:
-            # The join was withdrawn for the leave behind it, whose answer says more.
+            # The join was withdrawn for the leave behind it, whose answer counts.
             return None
         self._coordinator.miss_answer(event.reason)
         return None
@@ -500,7 +500,7 @@ class ConsumerProtocol:
                 # A join without an answer may arrive after this leave, on a connection that was given up.
                 self._leave.repeat(self._event.now + self._leave_backoff.next_delay())
                 return None
-            # The leave is idempotent: whatever the coordinator says of it, this member is gone or will be.
+            # The leave is idempotent: whatever the error, this member is gone or will be.
             return Left(f"the coordinator answered the leave with {event.error.name}")
         if event.request_id != self.heartbeats.in_flight:
             return None
@@ -513,7 +513,7 @@ class ConsumerProtocol:
         return self._on_error(event)
 
     def _on_release_refused(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
-        """The release of another member, or of this one's own stale member, was refused for good."""
+        """The release of the holder was refused, and no retry changes that."""
         if event.verdict in (Verdict.REJOIN, Verdict.GROUP_GONE):
             # The coordinator does not know the stale member (any more): nothing keeps this member from joining.
             self.claim.released()
@@ -536,7 +536,7 @@ class ConsumerProtocol:
             case Verdict.REJOIN:
                 return self._on_unknown(event.error)
             case Verdict.GROUP_GONE if self.member_epoch > JOIN_EPOCH:
-                # The emptied group was deleted, or turned classic: the join at epoch 0 will tell.
+                # The emptied group was deleted, or turned classic: the join at epoch 0 will show which.
                 return Fenced(event.error)
             case Verdict.UNRELEASED | Verdict.GROUP_GONE | Verdict.FATAL:
                 return self._on_refused(event.error)
@@ -545,7 +545,7 @@ class ConsumerProtocol:
         return None
 
     def _report(self, error: BrokerError) -> None:
-        """A topic may not be described: where a look at the topics says which, the application hears it from there."""
+        """A topic may not be described: if a look at the topics can name it, the application gets that error."""
         if self._watch.looks_for_refused():
             self._history.note_error(error)
         else:
@@ -564,10 +564,10 @@ class ConsumerProtocol:
         return Fatal(error)
 
     def _on_instance_held(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
-        """UNRELEASED_INSTANCE_ID: what the policy says."""
+        """UNRELEASED_INSTANCE_ID: act by `group.instance.id.conflict.policy`."""
         now = self._event.now
         if self.member_epoch > JOIN_EPOCH or not self._settings.is_static:
-            # No coordinator says so to a member, or to one without an instance id.
+            # Coordinators do not send this to a member that has joined, or that has no instance id.
             self.heartbeats.retry(now, after_backoff=True)
             return Fatal(event.error)
         self._history.note_error(event.error)
@@ -590,7 +590,7 @@ class ConsumerProtocol:
         return is_join and error.code == GROUP_FULL_CODE and self.claim.look_for_place(error)
 
     def _on_unknown(self, error: BrokerError) -> MembershipEnd:
-        """The coordinator does not know the member, or its epoch: it joins anew, unless it was removed on purpose.
+        """The coordinator does not know the member, or its epoch: it joins again, unless it was removed on purpose.
 
         That is so for a static member (KIP-345's removal) whose session cannot have ended: who sent the heartbeat that
         was answered last within a session cannot have lost it. The answer itself may be old: a process that was stopped

@@ -24,7 +24,7 @@ class SessionTimeout:
     def __init__(self, event: EventContext, settings: MemberSettings) -> None:
         self._event = event
         self._max_poll_interval_s = settings.max_poll_interval_s
-        #: None: the broker has not told it.
+        #: None: the broker has not reported it.
         self.timeout_s: float | None = None
         self._is_wanted = False
         self._asked_at: Instant | None = None
