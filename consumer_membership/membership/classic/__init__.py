@@ -1,1 +1,1 @@
-"""The classic protocol's pure core: its state machine, what members tell each other, and who gets what."""
+"""The classic protocol's pure core: its state machine, its requests and answers, and the leader's assignment."""

@@ -16,7 +16,7 @@ answer whose number is not the one it waits for, so that Java's "if the generati
 
 SendJoin is a long poll: it stays unanswered until the group has gathered, for a rebalance timeout at most. Between
 JoinGroup and SyncGroup a leader looks at the topics and has the assignor compute; a member with a pattern, leader or
-not, asks for topics, too. Whose assignor wants to hear of its assignment has it told before that is taken over.
+not, asks for topics, too. An assignor that observes its assignment is notified before the member takes it over.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClassicVerdict(Enum):
     RETRY = "retry"
     #: The coordinator is elsewhere: look it up, then send a heartbeat again, or join again where it was a join or sync.
     REDISCOVER = "rediscover"
-    #: The coordinator does not know the member id: reset it and the generation, declare everything lost, join anew.
+    #: The coordinator does not know the member id: reset it and the generation, declare everything lost, join again.
     REJOIN = "rejoin"
     #: The generation is not the group's: reset it, declare everything lost, keep the member id, join at once.
     REJOIN_KEEP_ID = "rejoin with the member id"
@@ -107,7 +107,7 @@ class SendClassicHeartbeat:
 class SendClassicLeave:
     """Send a LeaveGroup for this member alone, on the connection of its heartbeats and commits.
 
-    Without a `member_id` it means whoever has the instance id.
+    Without a `member_id` it means the member that holds the instance id.
     """
 
     request_id: int
@@ -139,7 +139,7 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyAssignor:
-    """Tell the assignor of this name, which is an `AssignmentObserver`, what its member got."""
+    """Notify the assignor of this name, which is an `AssignmentObserver`, of the member's assignment."""
 
     request_id: int
     generation: int
@@ -160,7 +160,7 @@ class JoinAnswered:
 
     `members` (the leader's only, else empty) are the subscriptions with their instance ids; `unreadable` are members
     whose subscription cannot be read, each with what is wrong with it: they get an empty assignment, and the others
-    go on. `skip_assignment` tells a returning static leader that the assignment stands (KIP-814): it syncs as a
+    go on. `skip_assignment`: the assignment of a returning static leader stays (KIP-814); it syncs as a
     follower does, but watches the topics as the leader.
     """
 
@@ -196,9 +196,9 @@ class JoinRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncAnswered:
-    """A SyncGroup's success. `protocol_name` is None where the broker does not tell it (below version 5).
+    """A SyncGroup's success. `protocol_name` is None if the broker does not report it (below version 5).
 
-    `note` says why an assignment is empty that was left out by the leader, or that cannot be read; else it is "".
+    `note` is the reason for an empty assignment that the leader left out or that cannot be read; else "".
     """
 
     request_id: int
@@ -256,7 +256,7 @@ class ClassicLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicCommitAnswered:
-    """An OffsetCommit's answer, and what it says of the membership (None: nothing).
+    """An OffsetCommit's answer, and what it means for the membership (None: nothing).
 
     `answer` is what the commit itself came to, as for the consumer protocol (FINAL where the membership is in doubt).
     """
@@ -267,7 +267,7 @@ class ClassicCommitAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsDescribed:
-    """Metadata answered; topics that do not exist are absent, and those of which nothing may be told, by `refused`."""
+    """Metadata answered; topics that do not exist are absent, and those that may not be described are in `refused`."""
 
     request_id: int
     topics: Topics
@@ -301,7 +301,7 @@ class AssignmentFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorNotified:
-    """The assignor has heard of the assignment."""
+    """The assignor was notified of the assignment."""
 
     request_id: int
 

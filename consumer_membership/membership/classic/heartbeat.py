@@ -15,7 +15,7 @@ from consumer_membership.membership.pace import Pace
 from consumer_membership.types import Instant
 
 #: The first heartbeats after a change: members that start together are seldom together in the first generation, and
-#: whoever has it alone could hear of the others some 40 ms later; until it asks, all of them wait.
+#: the member that has it alone could learn of the others some 40 ms later; until it asks, all of them wait.
 FIRST_S = (0.02, 0.02, 0.02, 0.02, 0.05, 0.1)
 
 
@@ -40,7 +40,7 @@ class ClassicHeartbeats:
         self._session_since: Instant = 0.0
         #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
         self.confirmed_at: Instant | None = None
-        #: The same of any request that was answered, and of the last one whose answer told of no rebalance.
+        #: The same of a request of any kind, and of the last one that was answered without a rebalance.
         self._counted_at: Instant | None = None
         self._undisturbed_at: Instant | None = None
         #: When a heartbeat beside a pending JoinGroup was refused, until the coordinator confirms the membership again.
@@ -49,7 +49,7 @@ class ClassicHeartbeats:
     # ---- when ----
 
     def spacing_s(self, *, is_attentive: bool) -> float:
-        """Seconds from one heartbeat's sending to the next one's; an attentive member wants to hear of a rebalance."""
+        """Seconds from one heartbeat's sending to the next one's; an attentive member wants to learn of a rebalance."""
         if not is_attentive:
             return self._interval_s
         most_s = self._active_interval_s if self._is_active and self._active_interval_s > 0 else inf
@@ -72,8 +72,8 @@ class ClassicHeartbeats:
         A session lasts from the moment when the coordinator received the last request that it answered, and that was
         not before the member sent it. The moment of the answer proves nothing: a process that was stopped reads an old
         answer when it goes on. A member whose JoinGroup does not arrive is removed at the end of the rebalance, which
-        began after the last request whose answer told of none. No rebalance timeout below the session is counted here:
-        it would end leases between the heartbeats of a quiet group.
+        began after the last request that was answered without one. No rebalance timeout below the session is counted
+        here: it would end leases between the heartbeats of a quiet group.
         """
         if self._counted_at is None or self._undisturbed_at is None:
             return None
@@ -83,7 +83,7 @@ class ClassicHeartbeats:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether only the answer to the pending JoinGroup can say if the member is still in its group."""
+        """Whether only the answer to the pending JoinGroup can show if the member is still in its group."""
         return self._doubted_at is not None
 
     # ---- what happens ----
@@ -132,7 +132,7 @@ class ClassicHeartbeats:
         self._recover()
 
     def doubt(self, now: Instant) -> None:
-        """The heartbeat in flight was refused while a JoinGroup is pending, whose answer says what became of it."""
+        """The heartbeat in flight was refused while a JoinGroup is pending, whose answer shows what became of it."""
         self.in_flight = None
         self._doubted_at = now
 
@@ -142,7 +142,7 @@ class ClassicHeartbeats:
         self._not_before = now + self._backoff.next_delay()
 
     def send_now(self) -> None:
-        """Ask at once, for there is something to hear; a backoff counts all the same."""
+        """Send the next heartbeat at once, because its answer has news; a backoff still counts."""
         self._is_urgent = True
 
     def search_anew(self, now: Instant) -> None:

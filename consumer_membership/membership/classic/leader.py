@@ -1,7 +1,7 @@
-"""What a member does for its whole group while it leads it: everybody's words become everybody's share.
+"""What the leader of a group does: it computes the assignment of all members from their subscriptions.
 
 It looks at the topics, has the assignor compute, hands the result in with its SyncGroup, and keeps an eye on the topics
-and on partitions that nobody has. A follower has the part too, and leads nothing with it.
+and on unassigned partitions. A follower has this object also, and does not use it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Leader:
         self._look_after_s = settings.refresh_interval_s
         #: How often to look for a topic that is not there.
         self._absences = Backoff(SOON_S, LATE_S, jitter)
-        #: When the group should have gathered anew, since partitions were held back for a later generation.
+        #: When the group should have rebalanced again, since partitions were held back for a later generation.
         self._repair_at: Instant | None = None
 
     # ---- questions ----
@@ -95,7 +95,7 @@ class Leader:
         if self._watched(own) <= event.topics.partitions.keys() | event.refused.keys():
             self._absences.reset()
         else:
-            # A topic that somebody subscribes and that does not exist yet is looked for sooner.
+            # A subscribed topic that does not exist yet is looked for sooner.
             self._look_after_s = min(self._absences.next_delay(), self._look_after_s)
         self._look_at = self._event.now + self._look_after_s
         return before
@@ -116,14 +116,14 @@ class Leader:
     def shares(
         self, event: AssignmentComputed, own: frozenset[str]
     ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
-        """Everybody's share and user data, for the SyncGroup; a cooperative leader looks later after what it lacks."""
-        everybody = self._members.keys() | self._unreadable.keys()
+        """Each member's share and user data, for the SyncGroup; a cooperative leader later checks held-back ones."""
+        all_members = self._members.keys() | self._unreadable.keys()
         if self._topics is not None and not self._settings.is_eager:
             given = sum(map(len, event.assignments.values()))
             if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched(own)):
                 self._repair_at = self._event.now + self._settings.session_timeout_s
-        shares = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in everybody}
-        return shares, {member_id: event.user_data[member_id] for member_id in everybody & event.user_data.keys()}
+        shares = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in all_members}
+        return shares, {member_id: event.user_data[member_id] for member_id in all_members & event.user_data.keys()}
 
     def synced(self) -> None:
         """The group is assigned: the topics are looked at again after a while."""
@@ -132,7 +132,7 @@ class Leader:
     # ---- an eye on the group ----
 
     def reason_to_rebalance(self, before: Topics | None, own: frozenset[str], share: frozenset[TopicPartition]) -> str:
-        """Why the group has to gather anew, after a look; "": it has not. `share` is this member's own."""
+        """Why the group has to rebalance, after a look; "": it has not. `share` is this member's own."""
         if self._topics is None:
             return ""
         if before is None:
@@ -140,11 +140,11 @@ class Leader:
         return "the leader's topics have changed" if before != self._topics else ""
 
     def _is_covered(self, topics: Topics, own: frozenset[str], share: frozenset[TopicPartition]) -> bool:
-        """Whether each partition is with somebody, as far as a leader that did not assign them can see.
+        """Whether each partition has an owner, as far as a leader that did not assign them can see.
 
-        It cannot where members are eager, who say of nothing that it is theirs. Among cooperative ones a static member
-        that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends it; the coordinator
-        has its replacement skip the assignment, and what moves would be with nobody for good.
+        It cannot see that of eager members, which claim no partitions when they join. Among cooperative ones, a static
+        member that gave up partitions and is replaced before its next JoinGroup never sends it. The coordinator has its
+        replacement skip the assignment, so that those partitions would stay unassigned.
         """
         if self._settings.is_eager:
             return True

@@ -1,7 +1,7 @@
 """The topics that match subscribed patterns: a classic member finds them itself (scenario C13).
 
 The classic protocol carries names only, so that the member asks for the list of all topics before it joins, and again
-on the refresh interval, and joins with those that match. What patterns mean stands in `config.patterns`.
+on the refresh interval, and joins with those that match. `config.patterns` defines the pattern languages.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ newest process with an instance id has it in a classic group anyway, so it has t
 the instance id alone, KIP-345) and joins again. The group rebalances for that, as it would at the end of the stale
 member's session.
 
-| the coordinator says to the removal | then |
+| answer to the removal | then |
 |---|---|
 | done | join at once; a stranger that was quicker is the end |
-| UNKNOWN_MEMBER_ID | nobody has this instance id: the group is full of others, which is the end |
+| UNKNOWN_MEMBER_ID | no member has this instance id: the group is full of others, and the member ends |
 | that it cannot now, or nothing | join again after a pause, and ask again where the group is still full |
 | another refusal | join again and again, until the stale member's session is over |
 

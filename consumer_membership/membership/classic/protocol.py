@@ -1,4 +1,4 @@
-"""The classic protocol as a member speaks it (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
+"""The classic protocol of a member (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
 
 Partitions are given up and taken over by the reconciler that both protocols share: before a join the target is what may
 be kept, after a sync it is the share that the leader gave. What a leader does besides is in `leader`.
@@ -81,7 +81,7 @@ def key_of(partition: TopicPartition) -> TopicIdPartition:
 
 
 def topic_key(topic: str) -> UUID:
-    """What stands for the id of the topic with this name."""
+    """The replacement for the id of the topic with this name."""
     return uuid5(NAMESPACE_OID, topic)
 
 
@@ -123,10 +123,10 @@ class ClassicProtocol:
             context.new_backoff(),
         )
         self.leader = Leader(context.event, classic, context.new_backoff(), context.jitter)
-        #: What the group is, and the assignor that it chose, as the last JoinGroup said.
+        #: The type of the group, and the assignor that it chose, from the last JoinGroup answer.
         self._group_protocol = GroupProtocol.CLASSIC
         self._assignor = ""
-        #: What the last JoinGroup said: the subscription, and the topics that it came to.
+        #: What the last JoinGroup sent: the subscription, and the topics that it resolved to.
         self._told = Subscription()
         self._told_topics: frozenset[str] = frozenset()
         self._join_not_before: Instant = 0.0
@@ -134,7 +134,7 @@ class ClassicProtocol:
         self._exchange: int | None = None
         #: When it was sent.
         self._asked_at: Instant = 0.0
-        #: This generation's share, while its assignor hears of it, and the number of that.
+        #: This generation's share while its assignor is notified of it, and the number of that notification.
         self._untold: frozenset[TopicPartition] | None = None
         self._notice: int | None = None
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
@@ -174,7 +174,7 @@ class ClassicProtocol:
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
-        """What the group is, as the coordinator said when it let this member in; None: it is no member."""
+        """The type of the group, as the coordinator answered the join; None: it is not a member."""
         return self._group_protocol if self.generation != NO_GENERATION else None
 
     @property
@@ -198,7 +198,7 @@ class ClassicProtocol:
 
     @property
     def _change(self) -> str | None:
-        """Why what the last JoinGroup said holds no more; None: it holds, or the list of topics is not there yet."""
+        """Why the last JoinGroup is outdated; None: it is not, or the list of topics is not there yet."""
         if not self.patterns.is_resolved or self.topics == self._told_topics:
             return None
         is_same = self._watch.subscription == self._told
@@ -319,13 +319,13 @@ class ClassicProtocol:
             self._leave_without_waiting(reason)
 
     def _leave_without_waiting(self, reason: str) -> None:
-        """Leave for good without waiting for an answer, a static member too."""
+        """Leave permanently without waiting for an answer, also as a static member."""
         if self._coordinator.is_known and self.member_id != NO_MEMBER_ID:
             self._send_leave(self._event.next_request_id(), self.member_id, reason)
         self.member_id = NO_MEMBER_ID
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was given up: say so, once (rules 4.8)."""
+        """Everything was given up: send the leave, once (rules 4.8)."""
         option = self._leave.option
         stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
         is_unknown = self.member_id == NO_MEMBER_ID
@@ -412,13 +412,13 @@ class ClassicProtocol:
             self._make_room()
         if self.place.request is not None or not self.patterns.is_resolved:
             return None
-        words = []
+        subscriptions = []
         for assignor in self.classic.assignors:
-            said = self._subscription_for(assignor)
-            if isinstance(said, BrokerError):
+            subscription = self._subscription_for(assignor)
+            if isinstance(subscription, BrokerError):
                 self._leave_without_waiting("the assignor failed")
-                return Fatal(said)
-            words.append((assignor.name, said))
+                return Fatal(subscription)
+            subscriptions.append((assignor.name, subscription))
         self._told, self._told_topics = self._watch.subscription, self.topics
         self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
         self.heartbeats.forget()
@@ -428,14 +428,14 @@ class ClassicProtocol:
             instance_id=self._settings.instance_id,
             session_timeout_s=self.classic.session_timeout_s,
             rebalance_timeout_s=self._settings.max_poll_interval_s,
-            protocols=tuple(words),
+            protocols=tuple(subscriptions),
             reason=self.rejoins_because or INITIAL,
         )
         self._event.emit(join)
         return None
 
     def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
-        """What this member tells the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
+        """The subscription for the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
         try:
             user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
         except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
@@ -484,7 +484,7 @@ class ClassicProtocol:
         if not self._may_heartbeat:
             return
         if self._event.now >= self.heartbeats.session_ends_at:
-            # Nobody answered for a session: the coordinator is looked up anew; it will say whether the member is out.
+            # No answer for a session: the coordinator is looked up again; its answer shows whether the member is out.
             self.heartbeats.search_anew(self._event.now)
             self._coordinator.search("no heartbeat was answered for a session")
             return
@@ -589,7 +589,7 @@ class ClassicProtocol:
         if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
             return Fatal(errors[0])
         if event.membership is not None:
-            # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
+            # The next heartbeat has the same news of the membership: the member acts on that.
             self.heartbeats.send_now()
         return None
 
@@ -678,7 +678,7 @@ class ClassicProtocol:
         return None
 
     def _on_room_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
-        """The removal of this instance's stale member was answered: join anew, or end."""
+        """The removal of this instance's stale member was answered: join again, or end."""
         end = self.place.answered(event.verdict, event.error)
         if end is not None:
             return end
@@ -690,9 +690,9 @@ class ClassicProtocol:
     def _was_left_out_before(self, event: ex.JoinAnswered) -> bool:
         """Whether what the member still owns may have been another one's since (rules 4.4).
 
-        A dynamic member that does not come to a rebalance is removed. A static one stays, with what it said when it
+        A dynamic member that does not come to a rebalance is removed. A static one stays, with what it sent when it
         last came: others may have been given what it owns, have read on and have committed. It may also have come, and
-        not have heard the answer: that cannot be told.
+        not have received the answer: the two cannot be distinguished.
         """
         is_gap = NO_GENERATION != self.generation < event.generation - 1
         is_classic = event.group_protocol is GroupProtocol.CLASSIC
@@ -743,7 +743,7 @@ class ClassicProtocol:
         self.last_share, self.share_generation = share, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in share})
         ownership.take_target(frozenset(map(key_of, share)))
-        # The application is told what each share brings, nothing too, as Java's and confluent-kafka's are.
+        # Each share calls on_assign, an empty one also, as with Java's client and confluent-kafka.
         ownership.tell_next(is_first=True)
         self._gives_up = bool(ownership.surplus())
         self.heartbeats.speed_up()
@@ -772,7 +772,7 @@ class ClassicProtocol:
             self.rejoins_because = reason or self.rejoins_because
 
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
-        """What of the member's own subscription is not there, or may not be described: the application is told once."""
+        """Report subscribed topics that do not exist or may not be described, once each."""
         names = self.patterns.without_blacklisted(event.topics.partitions)
         self._watch.on_metadata(names, event.refused)
 
@@ -790,7 +790,7 @@ class ClassicProtocol:
             self.leader.synced()
 
     def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:
-        """A member whose assignor fails leaves, so that another one leads or has its share; its application is told."""
+        """A member whose assignor fails leaves, so that another one leads or has its share; the error is raised."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return None
         self._leave_without_waiting("the assignor failed")
@@ -838,7 +838,7 @@ class ClassicProtocol:
             case _V.RETRY | _V.REJOIN_LATER:
                 self._history.note_error(error)
             case _V.REJOIN | _V.REJOIN_KEEP_ID | _V.MEMBER_ID_REQUIRED | _V.FATAL if self.state is _S.JOINING:
-                # The group may have gathered, with this member or without it: the JoinGroup's answer says which.
+                # The group may have gathered, with this member or without it: the JoinGroup's answer shows which.
                 self.heartbeats.doubt(self._event.now)
             case _V.REDISCOVER:
                 self._history.note_error(error)
@@ -847,7 +847,7 @@ class ClassicProtocol:
                 self._history.note_error(error)
                 self.rejoins_because = self.rejoins_because or "the group rebalances"
             case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
-                # A rebalance is being prepared for already, or the SyncGroup that is out will say so.
+                # A rebalance is being prepared for already, or the answer to the SyncGroup will show it.
                 self._history.note_error(error)
             case _:
                 return self._on_error(event.verdict, error)
@@ -880,7 +880,7 @@ class ClassicProtocol:
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
 
-        The session that it asked for began anew when the heartbeat that was answered last arrived. A member that has
+        The session that it requested began again when the heartbeat that was answered last arrived. A member that has
         its share was written down, where a coordinator that moved may have forgotten it before, or have removed it for
         a SyncGroup that it was late with. In a group of the consumer protocol one that joins too late is removed.
         """
@@ -937,5 +937,5 @@ def _failure(assignor: Assignor, words: str) -> BrokerError:
 
 
 def _is_bytes_or_none(given: object) -> bool:
-    # A user's own code may give anything, whatever its type says.
+    # A user's own code may return anything, whatever its annotation.
     return given is None or isinstance(given, bytes)

@@ -1,23 +1,23 @@
 """The states of a member of the classic protocol, and the only ways from one to the other.
 
 A classic group moves in *generations*. In each rebalance every member sends a JoinGroup with what it wants and owns.
-The coordinator waits for all, makes one of them the leader and gives it everybody's words; the leader's assignor
-computes who gets what, and everybody receives its share with the answer to SyncGroup. With an EAGER assignor a member
-gives up everything before it joins; with a COOPERATIVE one it keeps what it has, gives up what its share lacks, and
-joins again, so that the freed partitions find their new owners one generation later (KIP-429).
+The coordinator waits for all, makes one of them the leader and sends it all subscriptions; the leader's assignor
+computes the assignment, and each member receives its share with the answer to SyncGroup. With an EAGER assignor a
+member gives up everything before it joins; with a COOPERATIVE one it keeps what it has, gives up what its share lacks,
+and joins again, so that the freed partitions find their new owners one generation later (KIP-429).
 
 | state | heartbeats | Kafka's Java name | `MemberState` in the view | meaning |
 |---|---|---|---|---|
 | UNSUBSCRIBED | none | UNJOINED | UNSUBSCRIBED | never joined, or left |
 | PREPARING | on the interval | STABLE, rejoinNeeded | RECONCILE | gives up what must be given up before the join |
-| JOINING | none, the JoinGroup stands for them | PREPARING_REBALANCE | JOINING | JoinGroup is out, or about to be |
+| JOINING | none, the JoinGroup replaces them | PREPARING_REBALANCE | JOINING | JoinGroup is out, or about to be |
 | SYNCING | on the interval | COMPLETING_REBALANCE | JOINING | the leader computes, SyncGroup is out |
 | RECONCILE | on the interval | STABLE (join complete) | RECONCILE | takes over its share |
 | STABLE | on the interval | STABLE | STABLE | has its share of this generation |
 | FENCED | none | UNJOINED | FENCED | the coordinator does not know it any more; partitions are being declared lost |
 | STALE | none | UNJOINED | STALE | left because the application did not poll; waits for its next poll |
 | UNSUBSCRIBING | on the interval, then one LeaveGroup | leaving | UNSUBSCRIBING | gives up everything, then leaves |
-| FATAL | none | - | FATAL | refused for good |
+| FATAL | none | - | FATAL | refused permanently |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from consumer_membership.membership.states import MemberState, TransitionRule, T
 
 
 class ClassicState(Enum):
-    """The state of one member of a classic group; the module's table says what each means."""
+    """The state of one member of a classic group; the module's table has their meanings."""
 
     UNSUBSCRIBED = "UNSUBSCRIBED"
     PREPARING = "PREPARING"
