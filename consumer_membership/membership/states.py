@@ -90,6 +90,19 @@ class TransitionRule(NamedTuple, Generic[StateT]):
     rule: str
 
 
+def followers(table: Iterable[TransitionRule[StateT]]) -> Mapping[StateT, frozenset[StateT]]:
+    """The states that may follow each state."""
+    found: dict[StateT, frozenset[StateT]] = {}
+    for row in table:
+        found |= {state: found.get(state, frozenset()) | {row.to} for state in row.states}
+    return MappingProxyType(found)
+
+
+def transitions_by_trigger(table: Iterable[TransitionRule[StateT]]) -> Mapping[tuple[StateT, Enum], StateT]:
+    """The table by state and trigger."""
+    return MappingProxyType({(state, row.trigger): row.to for row in table for state in row.states})
+
+
 _S, _T, _C = MemberState, Trigger, ConsumerTrigger
 _IN_GROUP = (_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE)
 
@@ -124,6 +137,9 @@ TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
     TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "KIP-848; section 1.10: best effort"),
 )
 
+#: The same, by state and trigger.
+TARGETS = transitions_by_trigger(TRANSITIONS)
+
 #: The events that cause each trigger in a member of the consumer protocol; () where circumstances do, with any event.
 CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
@@ -156,28 +172,18 @@ IN_GROUP: frozenset[MemberState] = frozenset(_IN_GROUP)
 SILENT: frozenset[MemberState] = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL})
 
 
-def followers(table: Iterable[TransitionRule[StateT]]) -> Mapping[StateT, frozenset[StateT]]:
-    """The states that may follow each state."""
-    found: dict[StateT, frozenset[StateT]] = {}
-    for row in table:
-        found |= {state: found.get(state, frozenset()) | {row.to} for state in row.states}
-    return MappingProxyType(found)
-
-
-def transitions_by_trigger(table: Iterable[TransitionRule[StateT]]) -> Mapping[tuple[StateT, Enum], StateT]:
-    """The table by state and trigger."""
-    return MappingProxyType({(state, row.trigger): row.to for row in table for state in row.states})
-
-
 class StateMachine(Generic[StateT]):
-    """A state, and the only writer of it: a trigger that the table lacks for the state is a bug of this package."""
+    """A state, and the only writer of it: a trigger that the table lacks for the state is a bug of this package.
+
+    `targets`: a table by state and trigger; its first row begins in the initial state.
+    """
 
     __slots__ = ("_name", "_targets", "state")
 
-    def __init__(self, name: str, table: Sequence[TransitionRule[StateT]]) -> None:
+    def __init__(self, name: str, targets: Mapping[tuple[StateT, Enum], StateT]) -> None:
         self._name = name
-        self._targets = transitions_by_trigger(table)
-        self.state = table[0].states[0]
+        self._targets = targets
+        self.state = next(iter(targets))[0]
 
     def fire(self, trigger: Enum) -> StateT:
         """Go where the trigger leads from the present state; the state before.

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.consumer.protocol import IGNORED
-from consumer_membership.membership.states import CAUSES, TRANSITIONS, MemberState, transitions_by_trigger
+from consumer_membership.membership.states import CAUSES, TARGETS, MemberState
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription, TopicIdPartition
 from tests.membership.builders import (
     A0,
@@ -39,7 +39,6 @@ from tests.support.subscriptions import to_a_broker
 S = MemberState
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
 PAIRS = [(state, kind) for state in MemberState for kind in EVENTS]
-BY_TRIGGER = transitions_by_trigger(TRANSITIONS)
 
 #: The states in which the core drops an event unread; written out here, so that a change of `IGNORED` is seen.
 DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
@@ -80,7 +79,7 @@ def test_event_fires_the_triggers_that_the_table_gives_it(
     scene.feed(PLAUSIBLE[kind](scene))
     assert [one for one in fired if CAUSES[one] and kind not in CAUSES[one]] == []
     for trigger in fired:
-        state = BY_TRIGGER[state, trigger]
+        state = TARGETS[state, trigger]
     assert scene.state is state
 
 

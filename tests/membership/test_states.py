@@ -11,6 +11,7 @@ from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.states import (
     IN_GROUP,
     SILENT,
+    TARGETS,
     TRANSITIONS,
     ConsumerTrigger,
     MemberState,
@@ -18,7 +19,6 @@ from consumer_membership.membership.states import (
     Trigger,
     diagram,
     followers,
-    transitions_by_trigger,
 )
 from tests.membership.builders import (
     A0,
@@ -74,7 +74,6 @@ EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
 
 
 FOLLOWERS = followers(TRANSITIONS)
-BY_TRIGGER = transitions_by_trigger(TRANSITIONS)
 
 
 def test_table_names_every_state_and_every_trigger() -> None:
@@ -85,7 +84,7 @@ def test_table_names_every_state_and_every_trigger() -> None:
 
 def test_table_has_one_target_for_each_state_and_trigger() -> None:
     """Where a trigger leads is not a matter of the order of the rows."""
-    assert len(BY_TRIGGER) == sum(len(row.states) for row in TRANSITIONS)
+    assert len(TARGETS) == sum(len(row.states) for row in TRANSITIONS)
 
 
 def test_no_state_follows_itself() -> None:
@@ -114,10 +113,10 @@ def test_member_takes_the_edge(edge: tuple[MemberState, MemberState]) -> None:
 @pytest.mark.parametrize("trigger", [*Trigger, *ConsumerTrigger], ids=lambda one: one.name)
 def test_machine_refuses_a_trigger_that_the_table_lacks(state: MemberState, trigger: Trigger | ConsumerTrigger) -> None:
     """The one writer of the state raises InternalError for a trigger that the table lacks in this state."""
-    machine = StateMachine("a member", TRANSITIONS)
+    machine = StateMachine("a member", TARGETS)
     machine.state = state
-    if (state, trigger) in BY_TRIGGER:
-        assert (machine.fire(trigger), machine.state) == (state, BY_TRIGGER[state, trigger])
+    if (state, trigger) in TARGETS:
+        assert (machine.fire(trigger), machine.state) == (state, TARGETS[state, trigger])
     else:
         with pytest.raises(InternalError, match=f"in state {state} has no transition for {trigger.name}"):
             machine.fire(trigger)
@@ -127,5 +126,5 @@ def test_diagram_is_a_mermaid_state_diagram_of_the_table() -> None:
     """The generated diagram has one labeled arrow for each state and trigger, and begins where a member begins."""
     head, start, *arrows = diagram(TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
-    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in BY_TRIGGER.items()}
+    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in TARGETS.items()}
     assert (set(arrows), len(arrows)) == (labeled, len(labeled))

@@ -26,7 +26,7 @@ from consumer_membership.membership.classic.pattern import SubscribedPatterns
 from consumer_membership.membership.classic.place import MAKES_ROOM, Place
 from consumer_membership.membership.classic.states import (
     CLASSIC_IN_GROUP,
-    CLASSIC_TRANSITIONS,
+    CLASSIC_TARGETS,
     HEARTBEATS,
     PUBLIC_STATES,
     ClassicState,
@@ -101,7 +101,7 @@ class ClassicProtocol:
         self._reconciler = context.reconciler
         self._watch = context.watch
         self._leave = context.leave
-        self._machine = StateMachine("a classic member", CLASSIC_TRANSITIONS)
+        self._machine = StateMachine("a classic member", CLASSIC_TARGETS)
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.last_heartbeat_at: Instant | None = None

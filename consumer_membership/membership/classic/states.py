@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.states import MemberState, TransitionRule, Trigger
+from consumer_membership.membership.states import MemberState, TransitionRule, Trigger, transitions_by_trigger
 
 
 class ClassicState(Enum):
@@ -91,6 +91,9 @@ CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
     ),
     TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "section 4.8: best effort"),
 )
+
+#: The same, by state and trigger.
+CLASSIC_TARGETS = transitions_by_trigger(CLASSIC_TRANSITIONS)
 
 #: The events that cause each trigger in a classic member; () where circumstances do, with any event.
 CLASSIC_CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(

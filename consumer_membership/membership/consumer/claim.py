@@ -48,7 +48,7 @@ from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.membership.states import StateMachine, TransitionRule
+from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
     LEAVE_EPOCH,
@@ -115,6 +115,9 @@ CLAIM_TRANSITIONS: tuple[TransitionRule[ClaimState], ...] = (
     TransitionRule((_S.ASKED,), _T.NO_PLACE, _S.REFUSED, "group.instance.id.conflict.policy, KIP-389"),
 )
 
+#: The same, by state and trigger.
+CLAIM_TARGETS = transitions_by_trigger(CLAIM_TRANSITIONS)
+
 
 class Age(Enum):
     """How old a member's claim is beside another member's."""
@@ -162,7 +165,7 @@ class InstanceClaim:
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
         self.id = settings.instance_id
         self.session = SessionTimeout(event, settings)
-        self._machine = StateMachine("a claim", CLAIM_TRANSITIONS)
+        self._machine = StateMachine("a claim", CLAIM_TARGETS)
         self._pool = Pool(settings.instance_pool, jitter)
         self._attempt = _Attempt()
         #: The member that the next heartbeat is to release.

@@ -31,7 +31,7 @@ from consumer_membership.membership.protocol import (
 from consumer_membership.membership.states import (
     IN_GROUP,
     SILENT,
-    TRANSITIONS,
+    TARGETS,
     ConsumerTrigger,
     MemberState,
     StateMachine,
@@ -105,7 +105,7 @@ class ConsumerProtocol:
         self._context = context
         self._new_member_id = new_member_id
         self._refuse_conversion = refuse_conversion
-        self._machine = StateMachine("a member", TRANSITIONS)
+        self._machine = StateMachine("a member", TARGETS)
         self.member_id = new_member_id()
         self.member_epoch = JOIN_EPOCH
         self.heartbeats = Heartbeats(settings, context.jitter)

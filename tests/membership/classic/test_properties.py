@@ -10,18 +10,18 @@ from hypothesis import given, settings, strategies
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic.states import (
     CLASSIC_CAUSES,
+    CLASSIC_TARGETS,
     CLASSIC_TRANSITIONS,
     ClassicState,
     ClassicTrigger,
 )
 from consumer_membership.membership.effects import StateChanged
-from consumer_membership.membership.states import Trigger, diagram, transitions_by_trigger
+from consumer_membership.membership.states import Trigger, diagram
 from tests.membership.classic.pairs import EVENTS, check_laws, hostile, plausible, scene_in
 from tests.membership.classic.scene import EAGER, ClassicScene, Plan
 
 S = ClassicState
 PAIRS = [(state, kind) for state in ClassicState for kind in EVENTS]
-BY_TRIGGER = transitions_by_trigger(CLASSIC_TRANSITIONS)
 #: The consumer protocol's answers: nothing that a classic member orders is answered so.
 FOREIGN = (
     *(ev.HeartbeatAnswered, ev.HeartbeatRejected, ev.HeartbeatFailed, ev.GroupDescribed, ev.GroupDescribeFailed),
@@ -47,7 +47,7 @@ def test_event_fires_the_triggers_that_the_table_gives_it(state: ClassicState, k
     scene.feed(plausible(scene)[kind])  # type: ignore[arg-type]  # one of the events
     assert [one for one in fired if CLASSIC_CAUSES[one] and kind not in CLASSIC_CAUSES[one]] == []
     for trigger in fired:
-        state = BY_TRIGGER[state, trigger]
+        state = CLASSIC_TARGETS[state, trigger]
     assert scene.state is state
     check_laws(scene)
 
@@ -106,14 +106,14 @@ def test_anything_in_any_order_breaks_no_law(eager: bool, static: bool, choices:
 
 def test_table_names_every_state_and_every_trigger() -> None:
     """Every state has a row, so that no member is caught in one, and every trigger leads to one state."""
-    assert {state for state, _ in BY_TRIGGER} == set(ClassicState)
+    assert {state for state, _ in CLASSIC_TARGETS} == set(ClassicState)
     assert {row.trigger for row in CLASSIC_TRANSITIONS} == {*Trigger, *ClassicTrigger} == set(CLASSIC_CAUSES)
-    assert len(BY_TRIGGER) == sum(len(row.states) for row in CLASSIC_TRANSITIONS)
+    assert len(CLASSIC_TARGETS) == sum(len(row.states) for row in CLASSIC_TRANSITIONS)
 
 
 def test_diagram_has_one_labeled_arrow_for_each_state_and_trigger() -> None:
     """The generated diagram is the table."""
     head, start, *arrows = diagram(CLASSIC_TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
-    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in BY_TRIGGER.items()}
+    labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in CLASSIC_TARGETS.items()}
     assert (set(arrows), len(arrows)) == (labeled, len(labeled))
