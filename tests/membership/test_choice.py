@@ -1,4 +1,4 @@
-"""Which protocol a member speaks, what makes it speak the other one, and what of the application moves over."""
+"""The protocol that a member uses, the reasons to change it, and the application's state that is kept."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Stage:
         )
 
 
-def test_auto_member_that_is_let_in_speaks_the_consumer_protocol() -> None:
-    """B02: nothing else is asked first; the choice is told once, when the coordinator has taken it."""
+def test_auto_member_that_is_accepted_uses_the_consumer_protocol() -> None:
+    """B02: group.protocol=auto tries the consumer protocol first, and reports it once it is accepted."""
     stage = Stage().joining()
     assert stage.member.protocol is CONSUMER
     assert stage.all(ProtocolChosen) == []
@@ -100,8 +100,11 @@ def test_auto_member_that_is_let_in_speaks_the_consumer_protocol() -> None:
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(TOO_OLD, ev.Verdict.FATAL), (NOT_CONVERTED, ev.Verdict.GROUP_GONE)])
-def test_refused_auto_member_joins_by_the_classic_protocol(error: BrokerError, verdict: ev.Verdict) -> None:
-    """B01, B22: an old broker, or a group that cannot be converted; the broker's words are the reason."""
+def test_auto_member_that_is_refused_joins_with_the_classic_protocol(error: BrokerError, verdict: ev.Verdict) -> None:
+    """B01, B22: A broker that refuses the consumer protocol or the conversion makes the member classic.
+
+    The reason quotes its error.
+    """
     stage = Stage().joining().refuse(error, verdict)
     assert stage.new(ex.SendJoin)
     assert not stage.all(ef.RaiseToApplication)
@@ -113,10 +116,10 @@ def test_refused_auto_member_joins_by_the_classic_protocol(error: BrokerError, v
     assert stage.let_in_classic().member.view().member_epoch == 5
 
 
-def test_living_classic_group_is_spared() -> None:
-    """Its members live in it, and nobody asked to convert it: the join says so, and is not sent where they do.
+def test_auto_member_does_not_convert_a_classic_group_with_members() -> None:
+    """The join asks the coordinator not to convert a classic group that has members.
 
-    Each join does, since such a group may begin while this member is out of it.
+    Every join does so, because such a group may form while this member is outside it.
     """
     stage = Stage(replace(AUTO, refuse_conversion=True)).joining()
     assert [order.refuse_conversion for order in stage.all(ef.SendHeartbeat)] == [True]
@@ -127,16 +130,16 @@ def test_living_classic_group_is_spared() -> None:
     assert not stage.all(ef.RaiseToApplication)
 
 
-def test_member_of_a_consumer_group_asks_no_more() -> None:
-    """Heartbeats of a member convert nothing; who asked for the consumer protocol asks for the conversion."""
+def test_only_the_join_refuses_the_conversion() -> None:
+    """A member's later heartbeats convert nothing. With group.protocol=consumer the join allows the conversion."""
     stage = Stage(replace(AUTO, refuse_conversion=True)).joining().let_in()
     stage.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"others"}))))
     assert [order.refuse_conversion for order in stage.all(ef.SendHeartbeat)] == [True, False]
     assert [order.refuse_conversion for order in Stage(CONSUMER_ONLY).joining().all(ef.SendHeartbeat)] == [False]
 
 
-def test_member_without_another_protocol_ends_at_a_living_classic_group() -> None:
-    """As a pool's with `auto`: both ways to go on are told."""
+def test_consumer_only_member_fails_at_a_classic_group_with_members() -> None:
+    """A member that cannot fall back, such as a pool member with `auto`, fails with an error that names both fixes."""
     stage = Stage(replace(CONSUMER_ONLY, refuse_conversion=True, alternative="leave the pool out")).joining()
     stage.refuse(CONFLICT)
     (raised,) = stage.all(ef.RaiseToApplication)
@@ -144,8 +147,8 @@ def test_member_without_another_protocol_ends_at_a_living_classic_group() -> Non
 
 
 @pytest.mark.parametrize("remedy", ["", "upgrade"])
-def test_refusal_of_the_only_protocol_says_how_the_other_one_would_be_tried(remedy: str) -> None:
-    """A pool or a policy needs the consumer protocol; the end of its member names them."""
+def test_refusal_of_the_only_protocol_names_how_to_allow_the_other(remedy: str) -> None:
+    """If an option requires the protocol that was refused, the error names the option."""
     stage = Stage(replace(CONSUMER_ONLY, alternative="leave the pool out")).joining()
     stage.refuse(replace(TOO_OLD, remedy=remedy))
     (raised,) = stage.all(ef.RaiseToApplication)
@@ -155,29 +158,29 @@ def test_refusal_of_the_only_protocol_says_how_the_other_one_would_be_tried(reme
 
 
 @pytest.mark.parametrize("error", [TOO_OLD, NOT_CONVERTED])
-def test_named_protocol_is_never_left(error: BrokerError) -> None:
-    """H32: who asks for consumer gets it or the broker's refusal."""
+def test_configured_protocol_is_never_changed(error: BrokerError) -> None:
+    """H32: group.protocol=consumer gives the consumer protocol or the broker's error."""
     stage = Stage(CONSUMER_ONLY).joining().refuse(error)
     assert stage.member.view().state is MemberState.FATAL
     assert [raised.error for raised in stage.all(ef.RaiseToApplication)] == [error]
 
 
 def test_other_refusals_do_not_change_the_protocol() -> None:
-    """A full group is full for both."""
+    """A full group refuses the member under both protocols, so it keeps its protocol."""
     stage = Stage().joining().refuse(FULL)
     assert stage.member.protocol is CONSUMER
     assert stage.member.view().state is MemberState.FATAL
 
 
-def test_refusal_of_both_protocols_is_the_end() -> None:
-    """B23: after the consumer protocol the classic one is refused, too: the last words are the error."""
+def test_refusal_of_both_protocols_is_fatal() -> None:
+    """B23: If the classic protocol is refused after the consumer protocol, the last error is fatal."""
     stage = Stage().joining().refuse(NOT_CONVERTED, ev.Verdict.GROUP_GONE).refuse_classic(INCONSISTENT)
     assert stage.member.view().state is MemberState.FATAL
     assert [raised.error for raised in stage.all(ef.RaiseToApplication)] == [INCONSISTENT]
 
 
-def test_classic_member_of_a_group_that_became_a_consumer_group_changes_back() -> None:
-    """B23: once in, every protocol may be tried anew; the group was converted meanwhile and takes no classic member."""
+def test_classic_member_of_a_converted_group_changes_back_to_consumer() -> None:
+    """B23: After a successful join the member may try every protocol again. The group may have been converted since."""
     stage = Stage().joining().refuse(NOT_CONVERTED, ev.Verdict.GROUP_GONE).let_in_classic()
     rebalance = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
     sync = stage.all(ex.SendSync)[-1].request_id
@@ -190,14 +193,14 @@ def test_classic_member_of_a_group_that_became_a_consumer_group_changes_back() -
     assert stage.let_in().member.view().member_epoch == 3
 
 
-def test_named_classic_protocol_ends_with_the_brokers_words() -> None:
-    """Who asks for classic is not converted behind their back."""
+def test_configured_classic_protocol_fails_with_the_brokers_error() -> None:
+    """A member with group.protocol=classic does not change to the consumer protocol."""
     stage = Stage(CLASSIC_ONLY).joining().refuse_classic(INCONSISTENT)
     assert stage.member.view().state is MemberState.FATAL
 
 
-def test_what_the_application_asked_for_moves_over() -> None:
-    """Open commits with the rest of their time, partitions assigned by hand, and the subscription."""
+def test_change_of_the_protocol_keeps_commits_and_subscription() -> None:
+    """The new protocol keeps pending commits with their remaining time, manual assignments and the subscription."""
     stage = Stage().feed(ev.AssignedByHand(holds=True)).joining()
     stage.feed(ev.CommitRequested(commit_id=1, offsets=OFFSETS, timeout_s=30.0))
     stage.now += 10.0
@@ -209,8 +212,8 @@ def test_what_the_application_asked_for_moves_over() -> None:
     assert [(over.commit_id, set(over.errors)) for over in stage.new(ef.CommitCompleted)] == [(1, set(OFFSETS))]
 
 
-def test_commit_that_is_over_is_not_asked_for_again() -> None:
-    """What has ended before the change stays ended."""
+def test_change_of_the_protocol_does_not_repeat_completed_commits() -> None:
+    """A commit that ended before the change is not repeated."""
     stage = Stage().feed(
         ev.CoordinatorFound(coordinator=COORDINATOR),
         ev.CommitRequested(commit_id=1, offsets=OFFSETS, timeout_s=30.0),
@@ -228,7 +231,7 @@ def test_commit_that_is_over_is_not_asked_for_again() -> None:
 
 
 def test_answers_to_the_other_protocols_requests_are_dropped() -> None:
-    """What was asked before the change may be answered after it, by either side."""
+    """Responses to the former protocol's requests may arrive after the change; they are dropped."""
     stage = Stage().joining().refuse(TOO_OLD)
     late = ev.HeartbeatAnswered(request_id=1, member_epoch=9, heartbeat_interval_s=5.0, assignment=frozenset())
     stage.feed(late)
@@ -243,8 +246,8 @@ def test_answers_to_the_other_protocols_requests_are_dropped() -> None:
     assert other.member.view().state is MemberState.JOINING
 
 
-def test_attempts_go_on_counting_after_the_change() -> None:
-    """The application's thread drops the steps of attempts that are older than the newest it saw."""
+def test_attempt_numbers_keep_growing_after_the_change() -> None:
+    """The application's thread drops steps of older attempts, so the numbers must not restart."""
     stage = Stage().joining().let_in()
     attempt = stage.member.newest_attempt
     gone = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
@@ -258,15 +261,15 @@ def test_attempts_go_on_counting_after_the_change() -> None:
     assert stage.member.newest_attempt >= attempt
 
 
-def test_join_that_the_application_gave_up_is_not_refused() -> None:
-    """Unsubscribed while the join was out: its refusal is no reason to end FATAL."""
+def test_refusal_of_a_cancelled_join_is_ignored() -> None:
+    """If the application unsubscribes while the join is in flight, a refusal does not end FATAL."""
     stage = Stage().joining().feed(ev.LeaveRequested()).refuse(TOO_OLD)
     assert stage.member.view().state is not MemberState.FATAL
     assert not stage.all(ef.RaiseToApplication)
 
 
-def test_notes_come_with_the_protocol_under_which_they_are_true() -> None:
-    """What is in vain under one protocol is said once that one is taken, and not when it was only tried."""
+def test_notes_are_reported_with_the_protocol_to_which_they_apply() -> None:
+    """A note about options without effect is reported once its protocol is accepted, not when it is tried."""
     noted = ProtocolSettings(classic=RANGE, notes={CONSUMER: ("a",), CLASSIC: ("b",)})
     assert [chosen.notes for chosen in Stage(noted).joining().let_in().all(ProtocolChosen)] == [("a",)]
     fallen = Stage(noted).joining().refuse(TOO_OLD).let_in_classic()

@@ -1,4 +1,4 @@
-"""Where the coordinator is, and what its loss means (CoordinatorRequestManagerTest)."""
+"""Coordinator lookups, and the effect of a lost coordinator (CoordinatorRequestManagerTest)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def coordinator_at(now: float) -> tuple[EventContext, Coordinator]:
     return event, Coordinator(event, History(event))
 
 
-def test_search_that_succeeds_makes_it_known() -> None:
-    """FindCoordinator once, then the address."""
+def test_successful_lookup_makes_the_coordinator_known() -> None:
+    """One FindCoordinator request makes the coordinator's address known."""
     event, coordinator = coordinator_at(1.0)
     coordinator.search("first use")
     coordinator.found(COORDINATOR)
@@ -51,8 +51,8 @@ def test_search_that_succeeds_makes_it_known() -> None:
     )
 
 
-def test_one_search_runs_at_a_time() -> None:
-    """A second reason while a search runs orders nothing: the network searches until it finds."""
+def test_coordinator_has_one_lookup_at_a_time() -> None:
+    """A second reason during a lookup orders nothing, because the network searches until it succeeds."""
     event, coordinator = coordinator_at(1.0)
     coordinator.search("first")
     event.begin(2.0)
@@ -60,24 +60,24 @@ def test_one_search_runs_at_a_time() -> None:
     assert (event.effects(), coordinator.searching_since) == ((), 1.0)
 
 
-def test_lost_coordinator_is_searched_anew() -> None:
-    """A search that ended does not keep the next one from beginning."""
+def test_lost_coordinator_is_looked_up_again() -> None:
+    """A lookup that has ended does not prevent the next one."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed")).found().feed(CoordinatorLost(reason="closed"))
     assert [order.reason for order in scene.new(FindCoordinator)] == ["closed"]
 
 
-def test_nothing_is_looked_up_before_something_needs_it() -> None:
-    """A consumer that does nothing asks for no coordinator."""
+def test_coordinator_is_not_looked_up_before_it_is_needed() -> None:
+    """A consumer without work does not look the coordinator up."""
     assert Scene().poll().subscribe("orders").after(60.0).all(FindCoordinator) == []
 
 
 def test_commit_without_membership_looks_the_coordinator_up() -> None:
-    """Commits need the coordinator without any subscription."""
+    """A commit looks the coordinator up even without a subscription."""
     assert Scene().commit(3, A0).kinds == ["FindCoordinator"]
 
 
-def test_refused_lookup_is_told_and_changes_no_state() -> None:
-    """GROUP_AUTHORIZATION_FAILED of FindCoordinator: the application hears of it, the search goes on (not FATAL)."""
+def test_refused_lookup_is_raised_without_a_state_change() -> None:
+    """GROUP_AUTHORIZATION_FAILED of FindCoordinator reaches the application, and the lookup continues (not FATAL)."""
     scene = Scene().subscribe("orders").poll().feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
     assert scene.new(RaiseToApplication) == [RaiseToApplication(problem=Problem.REFUSED, error=NOT_ALLOWED)]
     assert scene.state is MemberState.JOINING
@@ -85,13 +85,13 @@ def test_refused_lookup_is_told_and_changes_no_state() -> None:
 
 
 def test_refused_lookup_fails_the_commits_that_wait_for_it() -> None:
-    """Pending commits end with the refusal instead of waiting for a coordinator that will not come (KAFKA-18034)."""
+    """Pending commits fail with the lookup's error instead of waiting for a coordinator (KAFKA-18034)."""
     scene = Scene().commit(3, A0).feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
     assert errors_of(scene) == {1: NOT_ALLOWED}
 
 
-def test_refused_lookup_lets_a_revocation_go_on() -> None:
-    """The commit before a revocation is among them: on_revoke follows."""
+def test_refused_lookup_continues_a_revocation() -> None:
+    """The commit before a revocation also fails with the lookup's error, and on_revoke follows."""
     scene = revoking().feed(CoordinatorLost(reason="closed")).finish(at(5, A1))
     assert scene.feed(CoordinatorLookupFailed(error=NOT_ALLOWED)).kinds == [
         "RaiseToApplication",
@@ -100,30 +100,30 @@ def test_refused_lookup_lets_a_revocation_go_on() -> None:
     ]
 
 
-def test_commit_that_meets_another_coordinator_searches_it_and_goes_on() -> None:
-    """NOT_COORDINATOR for a commit: search, then the same commit."""
+def test_commit_with_not_coordinator_is_retried_after_a_lookup() -> None:
+    """After NOT_COORDINATOR the member looks the coordinator up and repeats the commit."""
     scene = stable(A0).commit(3, A0).committed(CommitVerdict.REDISCOVER, MOVED)
     assert scene.kinds == ["FindCoordinator"]
     scene.found().until(lambda s: bool(s.new(CommitOffsets)))
     assert len(scene.all(CommitOffsets)) == 2
 
 
-def test_failure_of_a_commit_that_is_over_searches_nothing() -> None:
-    """A late failure says nothing of the coordinator that was found meanwhile."""
+def test_failure_of_a_completed_commit_starts_no_lookup() -> None:
+    """A late failure does not apply to the coordinator that has been found since."""
     scene = stable(A0).commit(3, A0).committed()
     assert scene.feed(CommitFailed(commit_id=1, reason="disconnected")).last == ()
 
 
-def test_coordinator_that_was_found_twice_is_the_latter() -> None:
-    """Found is found; nothing else happens in a calm member."""
+def test_coordinator_that_is_found_again_changes_nothing() -> None:
+    """A second lookup response has no effect on a STABLE member."""
     assert stable(A0).found().last == ()
 
 
 # ---- how often brokers are tried -------------------------------------------------------------------------------------
 
 
-def test_member_with_a_place_is_not_kept_from_its_coordinator() -> None:
-    """A fifth of what is left of the session, a second at most; afterwards nothing is at stake any more."""
+def test_longest_pause_is_a_fifth_of_the_remaining_session() -> None:
+    """Lookups pause for a fifth of the remaining session, one second at most. After the session there is no limit."""
     scene = stable(A0).feed(SessionTimeoutLearned(session_timeout_s=6.0))
     heard = scene.protocol.last_heartbeat_at
     assert heard is not None
@@ -131,15 +131,15 @@ def test_member_with_a_place_is_not_kept_from_its_coordinator() -> None:
     assert [None if pause is None else round(pause, 3) for pause in pauses] == [1.0, 0.6, 0.1, None]
 
 
-def test_member_of_an_unknown_session_takes_the_usual_one() -> None:
-    """Nobody tells a dynamic member of the consumer protocol."""
+def test_longest_pause_assumes_the_default_session_if_it_is_unknown() -> None:
+    """Brokers do not report the session timeout to dynamic members of the consumer protocol."""
     scene = stable(A0)
     heard = scene.protocol.last_heartbeat_at
     assert heard is not None
     assert [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 40.0, 45.0)] == [1.0, 1.0, None]
 
 
-def test_nothing_is_at_stake_without_a_place() -> None:
-    """Before the first answer, and out of the group; but a leave is not to be kept waiting."""
+def test_longest_pause_is_unlimited_outside_the_group() -> None:
+    """There is no limit before the first response and outside the group, but a leave limits the pause to one second."""
     assert [scene.member.longest_pause_s(scene.now) for scene in (Scene(), joining(), fatal(), stale())] == [None] * 4
     assert unsubscribing().member.longest_pause_s(0.0) == 1.0

@@ -1,4 +1,4 @@
-"""Callbacks that are told of a change as under the eager protocol, by a member that takes the difference only."""
+"""Eager callbacks: on_revoke and on_assign receive all partitions while the member itself rebalances incrementally."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def steps(scene: Scene, since: int = 0) -> list[tuple[str, frozenset[object]]]:
     return found
 
 
-def test_whole_is_revoked_and_assigned_when_a_partition_comes() -> None:
-    """A0 stays, A1 comes: on_revoke has A0, on_assign both, from what is committed by then."""
+def test_eager_callbacks_revoke_and_assign_all_partitions_when_one_is_added() -> None:
+    """A0 stays and A1 is added: on_revoke receives A0, and on_assign receives both with their committed offsets."""
     scene = eager(A0)
     since = len(scene.effects)
     scene.target(2, A0, A1).finish(at(5, A0))
@@ -55,8 +55,8 @@ def test_whole_is_revoked_and_assigned_when_a_partition_comes() -> None:
     assert (scene.state, scene.owned) == (S.STABLE, named(A0, A1))
 
 
-def test_whole_is_revoked_and_the_rest_assigned_when_a_partition_goes() -> None:
-    """The acknowledgement, which gives A1 to others, waits for both callbacks."""
+def test_eager_callbacks_assign_the_rest_when_a_partition_is_removed() -> None:
+    """The acknowledgement, which releases A1 to other members, waits for both callbacks."""
     scene = eager(A0, A1)
     since = len(scene.effects)
     scene.target(2, A0).finish().finish()
@@ -72,35 +72,35 @@ def test_whole_is_revoked_and_the_rest_assigned_when_a_partition_goes() -> None:
     ]
 
 
-def test_empty_assignment_is_told() -> None:
-    """Who is left with nothing hears so: its list is to be empty, too."""
+def test_eager_callbacks_receive_an_empty_assignment() -> None:
+    """A member without partitions calls on_assign with an empty list, so that the application clears its own."""
     scene = eager(A0)
     since = len(scene.effects)
     scene.target(2).settle()
     assert steps(scene, since)[1:] == [("RevokePartitions", named(A0)), ("AssignPartitions", frozenset())]
 
 
-def test_group_never_hears_that_what_stays_was_given_up() -> None:
-    """A complete heartbeat in the middle claims A0 all the while; the view shows it as owned."""
+def test_retained_partitions_stay_claimed_between_eager_callbacks() -> None:
+    """A complete heartbeat between the callbacks claims A0, and the view shows it as owned."""
     scene = eager(A0, A1).target(2, A0).finish().finish()
     assert (scene.owned, scene.view.pending_revocation) == (named(A0), frozenset())
     assert scene.in_touch().drop().found().next_beat().owned == {A0}
 
 
-def test_what_will_be_taken_is_everything() -> None:
-    """Until on_revoke has returned."""
+def test_pending_revocation_is_everything_until_eager_on_revoke_returns() -> None:
+    """The pending revocation contains all partitions until on_revoke has returned."""
     assert eager(A0, A1).target(2, A0).view.pending_revocation == named(A0, A1)
 
 
-def test_same_target_again_calls_nothing() -> None:
-    """A rebalance that changes nothing for this member is not told."""
+def test_same_target_calls_no_eager_callback() -> None:
+    """A rebalance that does not change this member's partitions calls no callback."""
     scene = eager(A0, A1)
     scene.in_touch().answer(2, [A1, A0])
     assert (scene.state, scene.new_steps) == (S.STABLE, [])
 
 
-def test_raising_on_assign_is_called_again_with_the_whole() -> None:
-    """What stayed with the member is not with the application: it comes again, and nothing is revoked twice."""
+def test_raising_eager_on_assign_is_called_again_with_all_partitions() -> None:
+    """The retained partitions were revoked from the application, so on_assign receives them again."""
     scene = eager(A0).target(2, A0, A1).finish().finish().offsets().finish(failed=True)
     assert (scene.owned, scene.view.pending_revocation) == (named(A0), frozenset())
     since = len(scene.effects)
@@ -109,24 +109,24 @@ def test_raising_on_assign_is_called_again_with_the_whole() -> None:
     assert scene.owned == named(A0, A1)
 
 
-def test_what_the_application_does_not_have_is_given_back_although_the_target_came_back() -> None:
-    """A1 was to come, on_assign raised, and A1 is not to come any more: A0 is assigned again."""
+def test_retained_partitions_are_assigned_again_if_the_target_changes_back() -> None:
+    """If on_assign raised and the target no longer contains A1, the next poll assigns A0 again."""
     scene = eager(A0).target(2, A0, A1).finish().finish().offsets().finish(failed=True).target(3, A0)
     since = len(scene.effects)
     scene.poll().settle()
     assert steps(scene, since) == [("AssignPartitions", named(A0))]
 
 
-def test_raising_on_revoke_is_called_again_with_the_whole() -> None:
-    """As without eager callbacks: the next poll begins anew, and nothing was given up."""
+def test_raising_eager_on_revoke_is_called_again_with_all_partitions() -> None:
+    """If on_revoke raises, nothing is released, and the next poll repeats it with all partitions."""
     scene = eager(A0, A1).target(2, A0).finish().finish(failed=True)
     since = len(scene.effects)
     scene.poll().settle()
     assert steps(scene, since)[1:] == [("RevokePartitions", named(A0, A1)), ("AssignPartitions", named(A0))]
 
 
-def test_newer_target_takes_what_the_application_does_not_have() -> None:
-    """The start offsets cannot be had, and A0 is to go: nothing is left to revoke, and the empty rest is told."""
+def test_newer_target_removes_revoked_partitions_without_on_revoke() -> None:
+    """If A0 is removed between the two callbacks, on_assign receives an empty list and on_revoke is not repeated."""
     scene = eager(A0, A1).target(2, A0).finish().finish()
     since = len(scene.effects)
     scene.in_touch().answer(3, [])
@@ -138,14 +138,14 @@ def test_newer_target_takes_what_the_application_does_not_have() -> None:
     assert (scene.owned, scene.state) == (frozenset(), S.STABLE)
 
 
-def test_leave_in_the_middle_gives_up_what_the_application_has() -> None:
-    """After on_revoke it has nothing: the leave revokes nothing of it (the order is there, and names nobody)."""
+def test_leave_between_eager_callbacks_completes() -> None:
+    """A leave after on_revoke completes; the application holds no partition that the leave could revoke."""
     scene = eager(A0, A1).target(2, A0).finish().finish().leave().settle()
     assert scene.state is S.UNSUBSCRIBED
 
 
-def test_fence_in_the_middle_loses_everything() -> None:
-    """And the next membership begins with nothing withheld."""
+def test_fence_between_eager_callbacks_loses_everything() -> None:
+    """A fence after on_revoke loses everything, and the next membership assigns all its partitions."""
     scene = eager(A0, A1).target(2, A0).finish().finish().fence()
     assert scene.new(LosePartitions)
     scene.settle(answers=False).answer(3, [A0, A2]).settle()
@@ -153,23 +153,23 @@ def test_fence_in_the_middle_loses_everything() -> None:
     assert scene.owned == named(A0, A2)
 
 
-def test_callback_that_assigned_by_differences_is_told_differences() -> None:
-    """It shows that it was not written for the whole."""
+def test_incremental_assign_in_a_callback_ends_eager_callbacks() -> None:
+    """A callback that calls incremental_assign() receives only the changed partitions from now on."""
     scene = eager(A0).feed(AssignedIncrementally()).target(2, A0, A1).settle()
     assert scene.all(AssignPartitions)[-1].offsets.keys() == named(A1)
     assert scene.all(RevokePartitions) == []
 
 
-def test_attempt_begun_with_the_whole_ends_with_it() -> None:
-    """The word comes out of on_revoke: what that took away is given back by the same attempt."""
+def test_attempt_that_began_with_eager_callbacks_ends_with_them() -> None:
+    """If on_revoke turns eager callbacks off, the same attempt still assigns the partitions that it revoked."""
     scene = eager(A0).target(2, A0, A1).finish().feed(AssignedIncrementally()).finish().settle()
     assert scene.all(AssignPartitions)[-1].offsets.keys() == named(A0, A1)
     scene.target(3, A0, A1, A2).settle()
     assert scene.all(AssignPartitions)[-1].offsets.keys() == named(A2)
 
 
-def test_one_attempt_tells_one_change() -> None:
-    """All steps of a change have one number."""
+def test_eager_callbacks_of_one_change_share_one_attempt_number() -> None:
+    """All steps of a change have the same attempt number."""
     scene = eager(A0)
     since = len(scene.effects)
     scene.target(2, A0, A1).settle()
@@ -177,8 +177,11 @@ def test_one_attempt_tells_one_change() -> None:
     assert len(numbers) == 1
 
 
-def test_commit_of_before_is_not_repeated_after_the_start_offsets_were_asked_for() -> None:
-    """What stays is read from there: an older commit that succeeded later would be taken back by the next one."""
+def test_older_commit_is_not_retried_after_the_start_offsets_were_fetched() -> None:
+    """Retained partitions start at the fetched offsets.
+
+    An older commit that succeeded later would be overwritten with an older offset by the next commit.
+    """
     scene = eager(A0).commit(44, A0, commit_id=8).target(2, A0, A1).finish().finish()
     sent = len(scene.all(CommitOffsets))
     scene.committed(CommitVerdict.STALE_EPOCH, STALE)

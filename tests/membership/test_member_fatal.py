@@ -1,4 +1,4 @@
-"""Refused for good (M90 to M96)."""
+"""FATAL: the coordinator refuses the member permanently (M90 to M96)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.membership.outcomes import raised
 S = MemberState
 
 
-def test_fatal_member_loses_everything_and_is_silent() -> None:
-    """M90: everything owned is lost, and no heartbeat is sent ever after, whatever the callback does."""
+def test_fatal_member_loses_everything_and_sends_no_heartbeat() -> None:
+    """M90: A FATAL member loses all its partitions and never sends a heartbeat again, even if on_lost raises."""
     scene = fatal().finish(failed=True)
     before = len(scene.beats)
     for _ in range(5):
@@ -37,25 +37,25 @@ def test_fatal_member_loses_everything_and_is_silent() -> None:
     assert scene.member.next_deadline() is None
 
 
-def test_join_that_is_refused_loses_nothing() -> None:
-    """M91: a member that holds nothing is told of no loss."""
+def test_refused_join_loses_nothing() -> None:
+    """M91: A member without partitions receives no loss when its join is refused."""
     assert joining().fail().all(LosePartitions) == []
 
 
-def test_error_comes_before_the_state_and_the_loss() -> None:
-    """M92, H25: the application's error is ordered first, then the state, then on_lost."""
+def test_fatal_error_is_raised_before_the_state_change_and_the_loss() -> None:
+    """M92, H25: A fatal error orders the application's error first, then the state change, then on_lost."""
     scene = stable(A0).fail()
     assert (scene.kinds, raised(scene)) == (["RaiseToApplication", "StateChanged", "LosePartitions"], [GROUP_FULL])
 
 
-def test_fatal_error_while_giving_up_completes_the_leave() -> None:
-    """M93: the leave is over; what on_revoke did not give up yet is lost."""
+def test_fatal_error_during_revocation_completes_the_leave() -> None:
+    """M93: A fatal error during a leave completes it; partitions that on_revoke has not released are lost."""
     scene = unsubscribing().finish().fail()
     assert (scene.state, scene.new(LeaveCompleted)) == (S.FATAL, [LeaveCompleted()])
 
 
-def test_fatal_error_after_everything_was_given_up_loses_nothing() -> None:
-    """M94: with the leave in flight nothing is held: no on_lost, and the leave is over."""
+def test_fatal_error_after_the_leave_was_sent_loses_nothing() -> None:
+    """M94: A fatal error while the leave is in flight completes it without on_lost, because no partition is held."""
     scene = unsubscribing().in_touch()
     ordinary = scene.request_id
     scene.finish().finish()
@@ -64,7 +64,7 @@ def test_fatal_error_after_everything_was_given_up_loses_nothing() -> None:
 
 
 def test_error_for_a_member_that_left_is_ignored() -> None:
-    """M95: whatever comes after the leave is over calls nothing and raises nothing."""
+    """M95: An error that arrives after the leave has completed calls no callback and raises nothing."""
     scene = leaving()
     request = scene.request_id
     scene.answer(-1)
@@ -73,13 +73,13 @@ def test_error_for_a_member_that_left_is_ignored() -> None:
 
 
 def test_fatal_orders_the_loss_of_everything_in_any_phase() -> None:
-    """M96: also in the middle of a reconciliation the order to stop delivering goes out at once."""
+    """M96: A fatal error stops delivery immediately, also in the middle of a reconciliation."""
     assert adding().fail().kinds == ["RaiseToApplication", "StateChanged", "LosePartitions"]
 
 
 @pytest.mark.parametrize("topics", [("orders", "payments"), ("invoices",)])
-def test_fatal_error_that_is_not_the_subscriptions_fault_stays(topics: tuple[str, ...]) -> None:
-    """A new subscription does not mend a full group."""
+def test_fatal_error_unrelated_to_the_subscription_stays_after_subscribe(topics: tuple[str, ...]) -> None:
+    """A new subscription does not end a fatal error that the old one did not cause, such as a full group."""
     assert fatal().finish().subscribe(*topics).poll().state is S.FATAL
 
 
@@ -89,44 +89,44 @@ def refused_pattern() -> Scene:
 
 
 @pytest.mark.parametrize(("build", "ends"), [(refused_pattern, True), (fatal, False)])
-def test_application_is_told_whether_another_subscription_leads_out(build: Callable[[], Scene], *, ends: bool) -> None:
-    """The fatal error itself says whether it ends with the subscription."""
+def test_fatal_error_states_whether_another_subscription_ends_it(build: Callable[[], Scene], *, ends: bool) -> None:
+    """The fatal error itself states whether another subscription ends it."""
     assert [told.ends_with_subscription for told in build().all(RaiseToApplication)] == [ends]
 
 
-def test_another_subscription_leads_out_of_a_refused_pattern() -> None:
-    """A fatal error that the subscription caused ends with another subscription, at a poll."""
+def test_another_subscription_ends_the_fatal_error_of_a_refused_pattern() -> None:
+    """If the subscription caused the fatal error, another subscription ends the error at the next poll."""
     scene = refused_pattern().poll().subscribe(pattern="o.*")
     assert scene.state is S.FATAL
     scene.poll()
     assert (scene.state, scene.beats[-1].pattern, scene.beats[-1].member_epoch) == (S.JOINING, "o.*", 0)
 
 
-def test_another_subscription_said_twice_leads_out_too() -> None:
-    """To repeat the new subscription before the poll does not make it an old one."""
+def test_another_subscription_that_is_repeated_ends_the_fatal_error() -> None:
+    """Repeating the new subscription before the poll does not turn it into the refused one."""
     assert refused_pattern().subscribe("orders").subscribe("orders").poll().state is S.JOINING
 
 
-def test_the_same_pattern_again_stays_refused() -> None:
-    """What was refused is not tried again."""
+def test_same_pattern_stays_refused() -> None:
+    """The member does not try a refused pattern again."""
     assert refused_pattern().subscribe(pattern="(").poll().state is S.FATAL
 
 
-def test_leave_of_a_fatal_member_is_over_at_once() -> None:
-    """A refused member has nothing to leave; it stays FATAL, and no heartbeat is sent."""
+def test_leave_of_a_fatal_member_completes_at_once() -> None:
+    """A FATAL member completes a leave immediately, stays FATAL and sends no heartbeat."""
     scene = fatal().leave()
     assert (scene.state, scene.kinds) == (S.FATAL, ["LeaveCompleted"])
 
 
-def test_group_that_is_gone_is_joined_anew() -> None:
-    """H35, on purpose unlike Java: a member whose group is gone loses what it has, and joins at epoch 0."""
+def test_group_not_found_makes_the_member_rejoin() -> None:
+    """H35: A member whose group no longer exists loses its partitions and joins at epoch 0, unlike Java."""
     scene = stable(A0).in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, raised(scene)) == (S.FENCED, [])
     scene.finish()
     assert (scene.state, scene.in_touch().beats[-1].member_epoch) == (S.JOINING, 0)
 
 
-def test_group_that_is_gone_is_fatal_for_a_join() -> None:
-    """H35: nothing to join: the group is of another protocol, as the coordinator's words say."""
+def test_group_not_found_is_fatal_for_a_join() -> None:
+    """H35: GROUP_ID_NOT_FOUND for a join is fatal, because the group uses another protocol."""
     scene = joining().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, raised(scene)) == (S.FATAL, [GROUP_GONE])

@@ -1,4 +1,4 @@
-"""Fenced: everything is declared lost, then the member joins anew (M80 to M88)."""
+"""FENCED: the member declares every partition lost, then joins again (M80 to M88)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ S = MemberState
 
 @pytest.mark.parametrize("error", [FENCED_EPOCH, UNKNOWN_MEMBER], ids=lambda error: error.name)
 def test_fenced_member_loses_partitions_before_rejoining(error: BrokerError) -> None:
-    """M80: STABLE -> FENCED -> on_lost -> JOINING."""
+    """M80: A fenced member calls on_lost before it joins again (STABLE -> FENCED -> on_lost -> JOINING)."""
     scene = stable(A0).fence(error)
     assert (scene.kinds, scene.state, scene.owned) == (["StateChanged", "LosePartitions"], S.FENCED, frozenset())
     assert (scene.finish().state, scene.new_beats[0].member_epoch) == (S.JOINING, 0)
 
 
 def test_fence_drops_a_running_reconciliation() -> None:
-    """M81: fenced in the middle of a revocation: on_lost takes the place of what was left to do."""
+    """M81: A fence during a revocation replaces the remaining steps with on_lost."""
     scene = revoking().finish()
     attempt = scene.step.attempt
     scene.fence()
@@ -47,7 +47,10 @@ def test_fence_drops_a_running_reconciliation() -> None:
 
 
 def test_fence_while_giving_up_partitions_ends_the_membership() -> None:
-    """M82: fenced while on_revoke of a leave runs: no rejoin; what is still held is lost, not revoked."""
+    """M82: A fence while on_revoke of a leave runs ends the membership.
+
+    The member does not rejoin, and the partitions that it still holds are lost, not revoked.
+    """
     scene = unsubscribing().finish().fence()
     assert (scene.state, scene.kinds) == (
         S.UNSUBSCRIBED,
@@ -57,21 +60,24 @@ def test_fence_while_giving_up_partitions_ends_the_membership() -> None:
 
 
 def test_fence_while_giving_up_partitions_completes_the_leave() -> None:
-    """M83: the leave is over, and no leave heartbeat is sent."""
+    """M83: A fence before the leave is sent completes the leave without a leave heartbeat."""
     scene = unsubscribing().fence()
     assert scene.new(LeaveCompleted) == [LeaveCompleted()]
     assert [beat for beat in scene.beats if beat.is_leave] == []
 
 
 def test_subscription_after_a_fenced_leave_joins_again() -> None:
-    """M83: the on_lost that was still to come does not keep the member out of its next group membership."""
+    """M83: A member that was fenced during a leave joins again after the outstanding on_lost."""
     scene = unsubscribing().fence().subscribe("orders").poll()
     assert scene.state is S.UNSUBSCRIBED
     assert scene.finish().poll().state is S.JOINING
 
 
 def test_fence_while_the_leave_is_in_flight_ends_the_membership() -> None:
-    """M84: an older heartbeat's fence after the leave was sent: UNSUBSCRIBED, nothing lost, no second leave."""
+    """M84: If an older heartbeat is fenced after the leave was sent, the member becomes UNSUBSCRIBED.
+
+    No partition is lost, and no second leave is sent.
+    """
     scene = unsubscribing().in_touch()
     ordinary = scene.request_id
     scene.finish().finish()
@@ -80,71 +86,71 @@ def test_fence_while_the_leave_is_in_flight_ends_the_membership() -> None:
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
 
-def test_fence_without_partitions_calls_nothing() -> None:
-    """M85: a member that holds nothing rejoins at once, without on_lost."""
+def test_fence_without_partitions_rejoins_without_on_lost() -> None:
+    """M85: A fenced member without partitions rejoins immediately, without on_lost."""
     scene = stable().fence()
     assert (scene.all(LosePartitions), scene.state, scene.new_beats[0].member_epoch) == ([], S.JOINING, 0)
 
 
-def test_fence_in_the_middle_of_the_first_on_assign_loses_what_it_may_have_taken() -> None:
-    """M85: the application may hold what on_assign is being called for."""
+def test_fence_during_the_first_on_assign_loses_the_partitions_being_assigned() -> None:
+    """M85: A fence during on_assign loses the partitions being assigned. The application may hold them already."""
     scene = joining().answer(1, [A0]).resolve(A0.topic_id).offsets().fence()
     assert scene.kinds == ["StateChanged", "LosePartitions"]
 
 
-def test_rejoin_follows_on_lost() -> None:
-    """M86: nothing is sent before on_lost ended, and the join at once when it did."""
+def test_fenced_member_sends_its_join_only_after_on_lost() -> None:
+    """M86: A fenced member sends nothing before on_lost has returned, and joins as soon as it has."""
     scene = fenced().after(60.0).poll()
     assert (scene.state, scene.beats[-1].member_epoch) == (S.FENCED, 1)
     assert scene.finish().kinds == ["StateChanged", "SendHeartbeat"]
 
 
-def test_rejoin_follows_an_on_lost_that_raised() -> None:
-    """M87: an on_lost that raises does not keep the member out."""
+def test_fenced_member_rejoins_after_on_lost_raised() -> None:
+    """M87: A fenced member rejoins even if on_lost raises."""
     assert fenced().finish(failed=True).state is S.JOINING
 
 
-def test_fence_orders_the_loss_of_everything_before_anything_else() -> None:
-    """M88: the fence's first order is to stop delivering (`LosePartitions` does so before on_lost is called)."""
+def test_fence_orders_the_loss_before_anything_else() -> None:
+    """M88: The first order after a fence stops delivery (`LosePartitions` does so before on_lost is called)."""
     scene = adding().fence()
     assert scene.kinds == ["StateChanged", "LosePartitions"]
     assert scene.all(PausePartitions) == []
 
 
-def test_commit_that_waits_is_lost_with_the_partitions() -> None:
-    """A commit that was not sent yet ends with ASSIGNMENT_LOST at the fence."""
+def test_unsent_commit_fails_with_assignment_lost_at_a_fence() -> None:
+    """A fence ends an unsent commit with ASSIGNMENT_LOST."""
     scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed")).commit(5, A0).fence()
     assert errors_of(scene) == {1: ASSIGNMENT_LOST}
 
 
-def test_commit_that_was_refused_before_the_fence_keeps_that_error() -> None:
-    """A commit between two tries ends at the fence with what the coordinator said of it."""
+def test_refused_commit_keeps_its_error_at_a_fence() -> None:
+    """A commit that waits for its next attempt ends at the fence with the coordinator's error."""
     scene = stable(A0).in_touch().commit(5, A0).committed(CommitVerdict.RETRY, LOADING).fence()
     assert errors_of(scene) == {1: LOADING}
 
 
 def test_commit_in_flight_at_a_fence_is_not_sent_again() -> None:
-    """An old commit must not undo the commits of who owned the partition meanwhile."""
+    """A commit that was in flight at the fence is not retried, so that it cannot overwrite a later owner's commit."""
     scene = stable(A0).commit(5, A0).fence().finish().answer(5, [A0])
     scene.committed(CommitVerdict.STALE_EPOCH, LOADING)
     assert (errors_of(scene), len(scene.all(CommitOffsets))) == ({1: LOADING}, 1)
 
 
 def test_commit_without_answer_at_a_fence_is_not_sent_again() -> None:
-    """Likewise one whose connection breaks."""
+    """A commit that lost its connection at the fence is not retried."""
     scene = stable(A0).commit(5, A0).fence()
     scene.feed(CommitFailed(commit_id=1, reason="disconnected"))
     assert {number: error.name for number, error in errors_of(scene).items() if error} == {1: "_FAIL"}
 
 
-def test_leave_sent_after_a_fence_in_flight_is_none() -> None:
-    """Who was fenced while leaving has nothing to leave; a late answer to the leave changes nothing."""
+def test_leaving_member_that_is_fenced_ignores_the_leave_answer() -> None:
+    """A member that is fenced while it leaves has left; a late answer to its leave changes nothing."""
     scene = leaving()
     request = scene.request_id
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, scene.answer(-1, request_id=request).last) == (S.UNSUBSCRIBED, ())
 
 
-def test_owned_is_empty_from_the_fence_on() -> None:
-    """The view names nothing as owned that another member may own."""
+def test_owned_is_empty_after_a_fence() -> None:
+    """After a fence the view lists no partition as owned, because another member may own it."""
     assert (stable(A0, A1).owned, stable(A0, A1).fence().owned) == (named(A0, A1), frozenset())

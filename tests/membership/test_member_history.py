@@ -1,6 +1,6 @@
-"""What can be counted and timed of rebalances: the view's transitions (M130 to M133).
+"""The view's transitions count and time rebalances (M130 to M133).
 
-Java keeps meters of its own; here the view's dated transitions and the observer's effects carry the same facts.
+Java has separate metrics; here the view's dated transitions and the observer's effects carry the same facts.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ def rebalances(scene: Scene) -> list[tuple[MemberState, float]]:
 
 
 def test_failed_heartbeat_ends_a_rebalance_only_where_one_was_running() -> None:
-    """M130: a fence of a STABLE member is no failed rebalance, one in RECONCILE is."""
+    """M130: A fence of a RECONCILE member is a failed rebalance; a fence of a STABLE member is not."""
     assert rebalances(stable(A0).fence()) == [(S.ACK, 0.0)]
     assert [ended for ended, _ in rebalances(adding().fence())] == [S.ACK, S.FENCED]
 
 
 def test_retriable_refusal_ends_no_rebalance() -> None:
-    """M130: a coordinator that is loading fails no rebalance (where Java counts one)."""
+    """M130: A loading coordinator does not fail a rebalance, although Java counts one."""
     assert rebalances(adding().in_touch().reject(Verdict.RETRY, LOADING)) == [(S.ACK, 0.0)]
 
 
 def test_successful_rebalance_can_be_timed() -> None:
-    """M131: from RECONCILE to ACK, callbacks included."""
+    """M131: A rebalance lasts from RECONCILE to ACK, callbacks included."""
     assert rebalances(revoking().after(2.0).finish().after(1.5).finish())[-1] == (S.ACK, 3.5)
 
 
-def test_each_reconciliation_is_seen() -> None:
-    """M132: two targets are two rebalances, the first of a membership is one too."""
+def test_each_reconciliation_is_recorded() -> None:
+    """M132: Each target is one rebalance, including the first target of a membership."""
     scene = stable(A0).target(2, A0, A1).settle().target(3, A0).settle()
     assert [ended for ended, _ in rebalances(scene)] == [S.ACK, S.ACK, S.ACK]
 
 
-def test_failed_rebalance_is_seen_with_its_cause() -> None:
-    """M133: a rebalance that ends FENCED or FATAL names the coordinator's words."""
+def test_failed_rebalance_is_recorded_with_its_cause() -> None:
+    """M133: A rebalance that ends FENCED or FATAL records the coordinator's error."""
     last = adding().fail().view.transitions[-1]
     assert (last.old, last.new, last.reason) == (S.RECONCILE, S.FATAL, "GROUP_MAX_SIZE_REACHED: full")
 
 
-def test_view_remembers_the_latest_transitions_only() -> None:
-    """The picture stays small however long a member lives."""
+def test_view_keeps_only_the_latest_transitions() -> None:
+    """The view keeps a bounded number of transitions, however long a member lives."""
     scene = stable(A0)
     for epoch in range(2, 40):
         scene.target(epoch, *([A0] if epoch % 2 else [A0, A1])).settle()

@@ -1,4 +1,4 @@
-"""Leaving: give everything up, say so once, wait a bounded time (M100 to M110)."""
+"""Leaving: the member releases its partitions, sends one leave and waits a bounded time (M100 to M111)."""
 
 from __future__ import annotations
 
@@ -50,30 +50,30 @@ S = MemberState
 DONE = [LeaveCompleted()]
 
 
-def test_stable_member_gives_up_leaves_and_is_gone() -> None:
-    """M100: callbacks, then the leave with -1, then UNSUBSCRIBED when it is answered."""
+def test_stable_member_revokes_leaves_and_is_unsubscribed() -> None:
+    """M100: The callbacks run, then the leave with -1 is sent, and its response makes the member UNSUBSCRIBED."""
     scene = stable(A0).leave().finish(at(3, A0)).committed().finish()
     assert (scene.state, scene.new_beats[0].member_epoch, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBING, -1, [])
     scene.answer(-1)
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
 
-def test_leaving_goes_from_pause_over_commit_to_on_revoke() -> None:
-    """M101: everything that is held is paused, committed and revoked, in this order."""
+def test_leave_pauses_commits_and_revokes() -> None:
+    """M101: A leave pauses, commits and revokes all partitions, in this order."""
     scene = stable(A0, A1).leave()
     assert scene.new(PausePartitions)[0].partitions is None
     assert scene.finish(at(3, A0)).new(CommitOffsets)[0].offsets == at(3, A0)
     assert scene.committed().new(RevokePartitions)[0].partitions is None
 
 
-def test_leaving_survives_an_on_revoke_that_raises() -> None:
-    """M101: a raising callback does not keep the member in the group: it leaves all the same."""
+def test_leave_is_sent_after_on_revoke_raised() -> None:
+    """M101: A member whose on_revoke raises still leaves the group."""
     scene = unsubscribing().finish().finish(failed=True)
     assert (scene.new_beats[0].is_leave, scene.owned) == (True, frozenset())
 
 
 def test_second_leave_changes_nothing() -> None:
-    """M102: leaving is idempotent: callbacks once, one leave heartbeat, one completion."""
+    """M102: A repeated leave has one set of callbacks, one leave heartbeat and one completion."""
     scene = unsubscribing()
     assert scene.leave().last == ()
     scene.finish().finish().leave().answer(-1)
@@ -84,8 +84,8 @@ def test_second_leave_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("verdict", "error"), [(Verdict.REJOIN, UNKNOWN_MEMBER), (Verdict.GROUP_GONE, GROUP_GONE)], ids=["member", "group"]
 )
-def test_leave_is_repeated_while_a_join_has_no_answer(verdict: Verdict, error: BrokerError) -> None:
-    """M111: a join that was sent and not answered may arrive after the leave, so an unknown member leaves once more."""
+def test_leave_is_repeated_if_a_sent_join_has_no_answer(verdict: Verdict, error: BrokerError) -> None:
+    """M111: An unanswered join may arrive after the leave, so a member that is reported as unknown leaves once more."""
     scene = joining().drop().found().leave()
     assert scene.new_beats[0].is_leave
     assert scene.reject(verdict, error).new(LeaveCompleted) == []
@@ -93,8 +93,8 @@ def test_leave_is_repeated_while_a_join_has_no_answer(verdict: Verdict, error: B
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
-def test_leave_that_is_repeated_ends_in_time() -> None:
-    """M111: the repetitions of a leave take no longer than the answer to one."""
+def test_repeated_leave_completes_in_time() -> None:
+    """M111: Repeating a leave takes no longer than waiting for the response to one."""
     scene = joining().drop().found().leave()
     since = scene.now
     while not scene.new(LeaveCompleted):
@@ -107,8 +107,8 @@ def test_leave_that_is_repeated_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_leave_is_repeated_only_behind_a_join_that_was_sent(is_sent: bool) -> None:  # noqa: FBT001
-    """M111: a join that was withdrawn before it was written makes no member, so an unknown member has left."""
+def test_leave_is_repeated_only_after_a_join_that_was_sent(is_sent: bool) -> None:  # noqa: FBT001
+    """M111: A join that was withdrawn before it was written creates no member, so an unknown member has left."""
     scene = joining()
     join = scene.request_id
     scene.leave().feed(HeartbeatFailed(request_id=join, reason="withdrawn", is_sent=is_sent))
@@ -116,35 +116,38 @@ def test_leave_is_repeated_only_behind_a_join_that_was_sent(is_sent: bool) -> No
 
 
 @pytest.mark.parametrize("scene", [stable(A0), unsubscribing()], ids=["first", "during a leave"])
-def test_leave_at_once_waits_for_no_step_and_no_commit(scene: Scene) -> None:
-    """An application whose close was interrupted performs no step, so the leave is sent without one."""
+def test_leave_at_once_waits_for_no_callback_and_no_commit(scene: Scene) -> None:
+    """An application whose close() was interrupted runs no callbacks, so the leave is sent without them."""
     scene.commit(3, A0).feed(LeaveRequested(at_once=True))
     assert [beat.member_epoch for beat in scene.new_beats] == [-1]
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
 def test_leave_at_once_is_sent_once() -> None:
-    """A leave that is on its way is not repeated, and its answer is waited for."""
+    """A leave in flight is not repeated, and the member waits for its response."""
     scene = leaving().feed(LeaveRequested(at_once=True))
     assert (scene.new_beats, scene.new(LeaveCompleted)) == ([], [])
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
-def test_leave_of_an_answered_join_is_not_repeated() -> None:
-    """M111: the answer to the join says that no join is under way."""
+def test_leave_after_an_answered_join_is_not_repeated() -> None:
+    """M111: After the response to a join no join is in flight."""
     scene = joining().answer(1, []).leave().settle()
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, sum(beat.is_leave for beat in scene.beats)) == (S.UNSUBSCRIBED, 1)
 
 
-def test_leave_of_who_is_not_in_the_group_is_over_at_once() -> None:
-    """M103: nothing is sent, and the application is told that it is done."""
+def test_leave_outside_the_group_completes_at_once() -> None:
+    """M103: Nothing is sent, and the leave completes immediately."""
     assert Scene().leave().last == (LeaveCompleted(),)
     assert leaving().answer(-1).leave().last == (LeaveCompleted(),)
 
 
 def test_fenced_member_that_leaves_does_not_rejoin() -> None:
-    """M104: UNSUBSCRIBED at once; the on_lost that is still running leads nowhere, and no heartbeat is sent."""
+    """M104: A FENCED member becomes UNSUBSCRIBED immediately.
+
+    The end of on_lost changes nothing, and no heartbeat is sent.
+    """
     scene = fenced().leave()
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
     scene.finish()
@@ -153,14 +156,14 @@ def test_fenced_member_that_leaves_does_not_rejoin() -> None:
 
 
 def test_fenced_member_that_left_and_subscribed_joins_after_on_lost() -> None:
-    """M104: a new subscription joins at a poll, as soon as on_lost of the old membership ended."""
+    """M104: A new subscription joins at a poll as soon as on_lost of the old membership has ended."""
     scene = fenced().leave().subscribe("orders").poll()
     assert scene.state is S.UNSUBSCRIBED
     assert scene.finish().poll().state is S.JOINING
 
 
-def test_stale_member_leaves_without_heartbeat() -> None:
-    """M105: the leave was sent when the poll interval was over; unsubscribe is done at once, a poll joins nothing."""
+def test_stale_member_leaves_without_a_heartbeat() -> None:
+    """M105: A STALE member has already sent its leave, so unsubscribe() completes immediately."""
     scene = stale()
     before = len(scene.beats)
     assert (scene.leave().new(LeaveCompleted), scene.state) == (DONE, S.UNSUBSCRIBED)
@@ -168,27 +171,27 @@ def test_stale_member_leaves_without_heartbeat() -> None:
 
 
 def test_answered_leave_completes() -> None:
-    """M106: the coordinator's confirmation ends the leave."""
+    """M106: The coordinator's response completes the leave."""
     assert leaving().answer(-1).new(LeaveCompleted) == DONE
 
 
 @pytest.mark.parametrize("error", [UNKNOWN_MEMBER, GROUP_GONE, LOADING, MOVED, GROUP_FULL], ids=lambda e: e.name)
 @pytest.mark.parametrize("verdict", Verdict)
 def test_refused_leave_completes(verdict: Verdict, error: BrokerError) -> None:
-    """M107, H34: any error answers the leave, UNKNOWN_MEMBER_ID too: the member will be gone; nothing is raised."""
+    """M107, H34: Any error response completes the leave, also UNKNOWN_MEMBER_ID, and nothing is raised."""
     scene = leaving().reject(verdict, error)
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
 
 @pytest.mark.parametrize("retriable", [True, False])
-def test_unanswered_leave_completes(retriable: bool) -> None:  # noqa: FBT001
-    """M107: a leave whose connection breaks is not repeated."""
+def test_leave_with_a_broken_connection_completes(retriable: bool) -> None:  # noqa: FBT001
+    """M107: A leave whose connection breaks is not repeated."""
     scene = leaving().drop(retriable=retriable)
     assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
 
 
-def test_leave_without_any_answer_completes_in_time() -> None:
-    """M107: the answer is waited for during 5 s."""
+def test_leave_without_an_answer_completes_in_time() -> None:
+    """M107: The member waits 5 s for the response to a leave."""
     scene = leaving()
     sent_at = scene.now
     scene.until(lambda s: s.state is S.UNSUBSCRIBED)
@@ -198,16 +201,16 @@ def test_leave_without_any_answer_completes_in_time() -> None:
 @pytest.mark.parametrize(
     "build", [lambda: leaving().answer(-1), fenced, stale, fatal], ids=["left", "fenced", "stale", "fatal"]
 )
-def test_late_heartbeat_answer_out_of_the_group_is_ignored(build: object) -> None:
-    """M108: an answer that comes in UNSUBSCRIBED, FENCED, STALE or FATAL changes nothing."""
+def test_late_heartbeat_answer_outside_the_group_is_ignored(build: object) -> None:
+    """M108: A response in UNSUBSCRIBED, FENCED, STALE or FATAL changes nothing."""
     scene: Scene = build()  # type: ignore[operator]  # one of the four above
     before = scene.view
     scene.answer(9, [A1])
     assert (scene.last, scene.view) == ((), before)
 
 
-def test_late_leave_answer_does_not_touch_a_member_that_joined_again() -> None:
-    """M109: the old leave's -1 is no epoch of the new membership (KAFKA-19335)."""
+def test_late_leave_answer_does_not_affect_a_member_that_rejoined() -> None:
+    """M109: The old leave's -1 does not become the epoch of the new membership (KAFKA-19335)."""
     scene = leaving()
     leave = scene.request_id
     scene.drop().subscribe("orders").poll().answer(-1, request_id=leave)
@@ -215,15 +218,15 @@ def test_late_leave_answer_does_not_touch_a_member_that_joined_again() -> None:
 
 
 def test_new_target_is_ignored_while_leaving() -> None:
-    """M110: who leaves takes nothing any more; the epoch is still learnt, for the commits."""
+    """M110: A leaving member ignores new assignments, but adopts the epoch for its commits."""
     scene = stable(A0).in_touch().leave()
     scene.answer(6, [A0, A1])
     assert (scene.state, scene.view.target, scene.view.member_epoch) == (S.UNSUBSCRIBING, named(A0), 6)
     assert scene.finish(at(3, A0)).new(CommitOffsets)[0].member_epoch == 6
 
 
-def test_member_heartbeats_while_its_callbacks_run() -> None:
-    """A leaving member is a member until its leave: it heartbeats on the interval at its current epoch."""
+def test_leaving_member_heartbeats_while_its_callbacks_run() -> None:
+    """A leaving member heartbeats on the interval with its current epoch until its leave is sent."""
     scene = unsubscribing()
     epochs = []
     for _ in range(3):
@@ -232,8 +235,8 @@ def test_member_heartbeats_while_its_callbacks_run() -> None:
     assert epochs == [1, 1, 1]
 
 
-def test_member_that_never_spoke_leaves_without_a_word() -> None:
-    """A member without coordinator that never sent its join has nothing to leave."""
+def test_member_that_sent_no_join_leaves_without_a_request() -> None:
+    """A member that has not sent its join completes a leave without a request."""
     scene = Scene().subscribe("orders").poll().leave()
     assert (scene.state, scene.kinds, scene.beats) == (
         S.UNSUBSCRIBED,
@@ -242,14 +245,14 @@ def test_member_that_never_spoke_leaves_without_a_word() -> None:
     )
 
 
-def test_member_whose_join_is_in_flight_leaves_all_the_same() -> None:
-    """The client made the member id, so that a leave before the join's answer leaves no ghost (KIP-1082)."""
+def test_member_whose_join_is_in_flight_sends_a_leave() -> None:
+    """The client creates the member id, so a leave before the join's response leaves no stale member (KIP-1082)."""
     scene = joining().leave()
     assert (scene.state, scene.new_beats[0].member_epoch, scene.new_steps) == (S.UNSUBSCRIBING, -1, [])
 
 
-def test_leave_overlaps_an_ordinary_heartbeat_in_flight() -> None:
-    """H21: the leave goes out at once although another heartbeat is in flight, whose answer changes nothing then."""
+def test_leave_is_sent_while_another_heartbeat_is_in_flight() -> None:
+    """H21: The leave does not wait for a heartbeat in flight, whose response then changes nothing."""
     scene = stable(A0).in_touch()
     ordinary = scene.request_id
     scene.leave().finish().finish()
@@ -259,29 +262,32 @@ def test_leave_overlaps_an_ordinary_heartbeat_in_flight() -> None:
 
 
 def test_leave_waits_for_commits_of_the_membership() -> None:
-    """After the leave the coordinator takes no commit: what the application asked for before is waited for."""
+    """The coordinator accepts no commits after the leave, so the leave waits for commits requested before it."""
     scene = stable(A0).commit(7, A0).leave().finish().finish()
     assert scene.new_beats == []
     assert (scene.committed().new_beats[0].is_leave, errors_of(scene)) == (True, {1: None})
 
 
-def test_commit_that_is_tried_again_while_leaving_keeps_its_partitions() -> None:
-    """What was given up is nobody else's before the leave: a commit of it is still right."""
+def test_commit_that_is_retried_while_leaving_keeps_its_partitions() -> None:
+    """No other member owns the partitions before the leave, so a retried commit still contains them."""
     scene = stable(A0).commit(7, A0).leave().finish().finish().committed(CommitVerdict.RETRY, LOADING)
     scene.until(lambda s: bool(s.new(CommitOffsets)))
     assert scene.new(CommitOffsets)[0].offsets == at(7, A0)
 
 
-def test_commits_hold_the_leave_up_for_a_bounded_time() -> None:
-    """A commit that nobody answers costs `leave_timeout_s`, not more."""
+def test_leave_waits_a_bounded_time_for_commits() -> None:
+    """The leave waits for an unanswered commit for `leave_timeout_s` at most."""
     scene = stable(A0, leave_timeout_s=3.0).commit(7, A0).leave()
     asked_at = scene.now
     scene.finish().finish().until(lambda s: any(beat.is_leave for beat in s.new_beats))
     assert round(scene.now - asked_at, 3) == 3.0
 
 
-def test_leave_without_coordinator_is_given_up_in_time() -> None:
-    """H23: the coordinator is looked for during `leave_timeout_s`; the session's end removes who could not say it."""
+def test_leave_without_coordinator_completes_in_time() -> None:
+    """H23: The member searches for the coordinator during `leave_timeout_s`.
+
+    If it is not found, the group removes the member when its session ends.
+    """
     scene = stable(A0, leave_timeout_s=3.0)
     scene.feed(CoordinatorLost(reason="closed")).leave()
     asked_at = scene.now
@@ -290,13 +296,13 @@ def test_leave_without_coordinator_is_given_up_in_time() -> None:
 
 
 def test_leave_is_sent_as_soon_as_the_coordinator_is_found() -> None:
-    """H23: a coordinator that is found in time is told."""
+    """H23: If the coordinator is found in time, the leave is sent immediately."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
     assert scene.found().new_beats[0].is_leave
 
 
-def test_leave_does_not_wait_for_a_lookup_that_is_refused() -> None:
-    """Who may not look the coordinator up need not wait for it (KAFKA-19300)."""
+def test_leave_does_not_wait_after_a_refused_lookup() -> None:
+    """A member that may not look the coordinator up does not wait for it (KAFKA-19300)."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
     scene.feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
     assert (scene.state, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBED, DONE)
@@ -317,22 +323,25 @@ def gone_after(scene: Scene) -> float:
     return round(scene.now - begun, 3)
 
 
-def test_leave_hardly_waits_for_brokers_that_cannot_be_reached() -> None:
-    """A second, with nothing to commit: whoever closes a consumer whose broker is gone is not kept."""
+def test_leave_waits_one_second_for_unreachable_brokers() -> None:
+    """If no broker can be reached and nothing has to be committed, closing takes one second."""
     scene = unreachable(stable(A0)).leave().finish().finish()
     assert (gone_after(scene), scene.state, scene.all(CommitCompleted)) == (1.0, S.UNSUBSCRIBED, [])
 
 
-def test_leave_waits_for_a_broker_that_answers() -> None:
-    """It is there, and does not know the coordinator yet: the whole patience counts."""
+def test_leave_waits_its_full_timeout_for_a_broker_that_answers() -> None:
+    """If a broker responds but does not know the coordinator yet, the full timeout applies."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=LOADING, is_final=False)).leave().finish().finish()
     assert gone_after(scene) == 10.0
 
 
 @pytest.mark.parametrize(("since_s", "expected"), [(0.0, 10.0), (6.0, 4.0), (60.0, 1.0)])
-def test_commit_by_a_leave_counts_how_long_the_brokers_were_gone_before(since_s: float, expected: float) -> None:
-    """Ten seconds in all, one at least; it ends with the cause, and so does the leave."""
+def test_commit_in_a_leave_counts_how_long_the_brokers_were_unreachable_before(since_s: float, expected: float) -> None:
+    """The commit waits ten seconds from the loss of the brokers and one second at least.
+
+    Then it fails with the cause, and the leave ends.
+    """
     scene = unreachable(stable(A0)).after(since_s).leave().finish(at(3, A0))
     begun = scene.now
     scene.until(lambda s: bool(s.new(CommitCompleted)))
@@ -343,27 +352,27 @@ def test_commit_by_a_leave_counts_how_long_the_brokers_were_gone_before(since_s:
     assert gone_after(scene) == 0.0
 
 
-def test_heartbeat_refused_with_group_gone_while_leaving_ends_the_membership() -> None:
-    """H34: a group that is gone needs no leave; nothing is raised."""
+def test_group_not_found_while_leaving_ends_the_membership() -> None:
+    """H34: GROUP_ID_NOT_FOUND completes the leave, and nothing is raised."""
     scene = unsubscribing().in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, scene.new(LeaveCompleted), scene.new(RaiseToApplication)) == (S.UNSUBSCRIBED, DONE, [])
 
 
-def test_dynamic_member_that_remains_gives_up_its_partitions_and_sends_nothing() -> None:
-    """H24: REMAIN ends the membership on this side only."""
+def test_dynamic_member_that_remains_revokes_its_partitions_and_sends_nothing() -> None:
+    """H24: REMAIN ends the membership in the client only."""
     scene = stable(A0).leave(LeaveOption.REMAIN).finish().finish()
     assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
 
 
-def test_leave_with_a_subscription_that_follows_joins_after_it() -> None:
-    """subscribe() and poll() while leaving are not swallowed: the first poll after the leave joins."""
+def test_subscribe_during_a_leave_joins_after_it() -> None:
+    """subscribe() and poll() during a leave take effect: the first poll after the leave joins."""
     scene = unsubscribing().subscribe("orders").poll().finish().finish().answer(-1)
     assert scene.state is S.UNSUBSCRIBED
     assert scene.poll().state is S.JOINING
 
 
 def test_each_partition_ends_in_one_callback() -> None:
-    """What was revoked in order is not lost as well when the leave fails."""
+    """A partition that was revoked is not lost as well when the leave fails."""
     scene = leaving().drop()
     assert (len(scene.all(RevokePartitions)), scene.all(LosePartitions)) == (1, [])
     assert [done.errors for done in scene.all(CommitCompleted)] == []

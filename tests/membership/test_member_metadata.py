@@ -1,4 +1,4 @@
-"""Topic ids without a name: partial reconciliation, and when Metadata is asked (M50 to M60)."""
+"""Topic ids without a name: partial reconciliation and Metadata requests (M50 to M60)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def acknowledgements(scene: Scene) -> int:
     return sum(beat.owned is not None for beat in scene.beats)
 
 
-def test_resolved_part_is_taken_and_acknowledged_and_the_rest_when_its_name_comes() -> None:
-    """M50: A is taken and acknowledged while B has no name; B's name completes the same target."""
+def test_resolved_partitions_are_assigned_first_and_the_rest_when_the_name_arrives() -> None:
+    """M50: The member assigns and acknowledges A while B has no name; B's name completes the same target."""
     scene = partly()
     assert (scene.state, scene.beats[-1].owned, scene.view.unresolved) == (S.RECONCILE, {A0}, 1)
     scene.resolve(PAYMENTS).offsets().finish()
@@ -34,39 +34,39 @@ def test_resolved_part_is_taken_and_acknowledged_and_the_rest_when_its_name_come
 
 
 def test_late_metadata_completes_the_assignment() -> None:
-    """M51: names that come late lead to on_assign for what was missing alone."""
+    """M51: Names that arrive late call on_assign for the missing partitions only."""
     scene = partly().resolve(PAYMENTS).offsets()
     assert scene.new(AssignPartitions)[0].offsets == dict.fromkeys(named(B0), 0)
 
 
 def test_newer_target_replaces_one_that_waits_for_metadata() -> None:
-    """M52: a target that never began is dropped for a newer one."""
+    """M52: A newer target replaces a target that has not started."""
     scene = joining().answer(1, [B0]).target(2, A0).resolve(ORDERS).offsets()
     assert scene.new(AssignPartitions)[0].offsets == dict.fromkeys(named(A0), 0)
     assert scene.finish().state is S.STABLE
 
 
 def test_newer_empty_target_replaces_one_that_waits_for_metadata() -> None:
-    """M53: likewise an empty one, which ends the waiting."""
+    """M53: A newer empty target replaces a target that waits for metadata, and ends the wait."""
     scene = joining().answer(1, [B0]).target(2).finish()
     assert (scene.state, scene.owned, scene.view.unresolved) == (S.STABLE, frozenset(), 0)
 
 
 def test_newer_unresolved_target_replaces_one_that_waits_for_metadata() -> None:
-    """M54: likewise one whose ids have no name either."""
+    """M54: A newer target whose ids have no names replaces one that waits for metadata."""
     scene = joining().answer(1, [A0]).target(2, B0, B1)
     assert (scene.state, scene.view.unresolved, scene.all(FetchCommitted)) == (S.RECONCILE, 2, [])
 
 
-def test_wholly_unresolved_target_is_reconciled_when_its_names_come() -> None:
-    """M55: nothing happens before the first answer of Metadata; with it the target is taken."""
+def test_unresolved_target_is_reconciled_when_its_names_arrive() -> None:
+    """M55: A target without any name waits for the first Metadata response and is then reconciled."""
     scene = joining().answer(1, [A0, A1])
     assert (scene.kinds, scene.new_steps) == (["StateChanged", "ResolveTopicIds"], [])
     assert scene.resolve(ORDERS).new(FetchCommitted)[0].partitions == named(A0, A1)
 
 
 def test_unresolved_part_is_kept_until_resolved() -> None:
-    """M56: heartbeats without news and fruitless answers of Metadata do not make the member forget the rest."""
+    """M56: Heartbeats without changes and Metadata responses without names keep the unresolved rest."""
     scene = partly()
     for _ in range(5):
         scene.resolve().in_touch().answer(1, [A0, B0])
@@ -74,12 +74,12 @@ def test_unresolved_part_is_kept_until_resolved() -> None:
 
 
 def test_names_alone_start_the_reconciliation() -> None:
-    """M57: the answer of Metadata is the event that goes on; no heartbeat or poll is needed."""
+    """M57: The Metadata response itself continues the reconciliation, without a heartbeat or a poll."""
     assert partly().resolve(PAYMENTS).kinds == ["FetchCommitted"]
 
 
-def test_metadata_is_asked_again_while_ids_are_unresolved() -> None:
-    """M58: still unresolved ids are asked for again, after a growing backoff."""
+def test_metadata_is_requested_again_while_ids_are_unresolved() -> None:
+    """M58: The member requests unresolved ids again after a growing backoff."""
     scene = joining().answer(1, [B0])
     asked_at, waited = scene.now, []
     for _ in range(4):
@@ -90,27 +90,27 @@ def test_metadata_is_asked_again_while_ids_are_unresolved() -> None:
     assert {order.topic_ids for order in scene.all(ResolveTopicIds)} == {frozenset({PAYMENTS})}
 
 
-def test_metadata_is_asked_once_at_a_time() -> None:
-    """While an answer is outstanding nothing more is asked."""
+def test_metadata_has_one_request_in_flight() -> None:
+    """While a Metadata request is in flight the member sends no other."""
     scene = joining().answer(1, [B0]).after(60.0)
     assert len(scene.all(ResolveTopicIds)) == 1
 
 
-def test_metadata_is_asked_anew_after_a_rejoin() -> None:
-    """An answer that came while the member was out of its group was nobody's: the next membership asks again."""
+def test_metadata_is_requested_again_after_a_rejoin() -> None:
+    """A Metadata response that arrives outside the group is dropped, so the next membership requests it again."""
     scene = stable(A0).target(2, A0, B0).fence().resolve(PAYMENTS).finish().answer(3, [B0])
     assert [order.topic_ids for order in scene.new(ResolveTopicIds)] == [frozenset({PAYMENTS})]
 
 
-def test_revocation_takes_names_from_its_own_memory() -> None:
-    """M59: a partition is revoked by the name it was assigned with, whatever Metadata says now."""
+def test_revocation_uses_the_topic_name_of_the_assignment() -> None:
+    """M59: A partition is revoked under the name with which it was assigned, whatever Metadata reports now."""
     scene = stable(A0, B0).target(2, A0)
     assert scene.new(PausePartitions)[0].partitions == named(B0)
     assert scene.finish().new(RevokePartitions)[0].partitions == named(B0)
 
 
 def test_partial_acknowledgement_is_made_once_for_a_target() -> None:
-    """M60: while names are missing the member does not acknowledge the same part again and again (KAFKA-20145)."""
+    """M60: While names are missing the member acknowledges each partial assignment once (KAFKA-20145)."""
     scene = partly()
     before = acknowledgements(scene)
     for _ in range(10):
@@ -121,20 +121,20 @@ def test_partial_acknowledgement_is_made_once_for_a_target() -> None:
 
 
 def test_unresolved_id_does_not_mean_revoke() -> None:
-    """An unresolved topic id is part of the target, not a reason to give anything up."""
+    """A partition with an unresolved topic id is part of the target, so the member revokes nothing for it."""
     scene = stable(A0).target(2, A0, B0).resolve()
     assert (scene.owned, scene.all(PausePartitions)) == (named(A0), [])
 
 
-def test_first_acknowledgement_waits_for_the_first_answer_of_metadata() -> None:
-    """What has no name yet because nobody was asked is not acknowledged as missing."""
+def test_first_acknowledgement_waits_for_the_first_metadata_response() -> None:
+    """The member does not acknowledge an assignment without a name before it has requested Metadata once."""
     scene = joining().answer(1, [A0, B0])
     before = acknowledgements(scene)
     assert acknowledgements(scene.after(3.0)) == before
 
 
-def test_target_that_takes_an_unresolved_topic_back_ends_stable_without_callbacks() -> None:
-    """The way out when the broker gives the unnamed topic to somebody else: acknowledge, no step."""
+def test_target_without_the_unresolved_topic_ends_stable_without_callbacks() -> None:
+    """If the broker assigns the unnamed topic to another member, this member acknowledges without a step."""
     scene = partly()
     steps = len([effect for effect in scene.effects if isinstance(effect, AssignPartitions | PausePartitions)])
     scene.target(2, A0)
@@ -143,8 +143,8 @@ def test_target_that_takes_an_unresolved_topic_back_ends_stable_without_callback
     assert scene.beats[-1].owned == {A0}
 
 
-def test_topic_made_anew_under_its_old_name_is_another_topic() -> None:
-    """A new id under an old name is revoked and assigned: positions of the old topic mean nothing in the new one."""
+def test_topic_recreated_under_its_old_name_is_another_topic() -> None:
+    """A new id under an old name is revoked and assigned, because positions of the old topic do not apply."""
     scene = stable(B0)
     scene.target(2, A0)
     scene.feed_names({ORDERS: "payments"})

@@ -1,4 +1,4 @@
-"""Commits, the application's and the automatic ones (CommitRequestManagerTest; rules 3.6)."""
+"""The application's commits and automatic commits (CommitRequestManagerTest; rules 3.6)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def next_commit(scene: Scene) -> CommitOffsets:
 # ---- who commits ----
 
 
-def test_commit_carries_member_epoch_and_instance_of_the_moment_it_is_sent() -> None:
-    """The last epoch is stamped, not that of the request's making."""
+def test_commit_carries_the_member_epoch_and_instance_at_sending() -> None:
+    """A commit carries the epoch at which it is sent, not the one at which it was requested."""
     scene = stable(A0, instance_id="i").feed(CoordinatorLost(reason="closed")).commit(5, A0)
     assert sent(scene) == []
     order = sent(scene.found())[0]
@@ -72,13 +72,13 @@ def test_commit_carries_member_epoch_and_instance_of_the_moment_it_is_sent() -> 
 
 
 def test_commit_without_membership_carries_no_member() -> None:
-    """A consumer that assigns by hand commits with the empty id and epoch -1."""
+    """A consumer that assigns manually commits with an empty member id and epoch -1."""
     order = sent(Scene().commit(5, A0).found())[0]
     assert (order.member_id, order.member_epoch, order.instance_id) == ("", -1, None)
 
 
 def test_commit_waits_for_the_join() -> None:
-    """At epoch 0 nobody may commit: it is sent with the first epoch."""
+    """At epoch 0 no member may commit, so the commit is sent with the first epoch."""
     scene = joining().commit(5, A0)
     assert sent(scene) == []
     assert sent(scene.answer(4, []))[0].member_epoch == 4
@@ -95,41 +95,41 @@ def test_commit_waits_for_the_coordinator() -> None:
 
 
 def test_committed_offsets_complete_without_error() -> None:
-    """Each partition is answered for."""
+    """A successful commit completes with a result for each partition."""
     scene = stable(A0, A1).commit(5, A0, A1).committed()
     assert scene.new(CommitCompleted) == [
         CommitCompleted(commit_id=1, offsets=at(5, A0, A1), errors=dict.fromkeys(named(A0, A1)))
     ]
 
 
-def test_empty_commit_sends_nothing_and_is_over() -> None:
-    """Nothing to commit is done at once."""
+def test_empty_commit_completes_without_a_request() -> None:
+    """A commit without offsets completes immediately."""
     scene = stable(A0).commit(5)
     assert (scene.kinds, errors_of(scene)) == (["CommitCompleted"], {1: None})
 
 
-def test_final_refusal_completes_with_the_broker_error() -> None:
-    """What is final is told at once, for each partition its own."""
+def test_permanent_refusal_completes_with_the_broker_error() -> None:
+    """A permanent error completes the commit immediately, with each partition's own error."""
     scene = stable(A0).commit(5, A0).committed(CommitVerdict.FINAL, TOO_LARGE)
     assert errors_of(scene) == {1: TOO_LARGE}
 
 
-def test_unknown_member_fails_the_commit_and_not_the_membership() -> None:
-    """UNKNOWN_MEMBER_ID for a commit does not fence; the heartbeat will."""
+def test_unknown_member_fails_only_the_commit() -> None:
+    """UNKNOWN_MEMBER_ID for a commit does not fence the member; the next heartbeat does."""
     scene = stable(A0).commit(5, A0).committed(CommitVerdict.FINAL, UNKNOWN_MEMBER)
     assert (errors_of(scene), scene.state) == ({1: UNKNOWN_MEMBER}, MemberState.STABLE)
 
 
 def test_partitions_without_an_answer_are_not_committed() -> None:
-    """What a final answer does not mention is never read as success."""
+    """A partition that a final response does not mention is not treated as committed."""
     scene = stable(A0, A1).commit(5, A0, A1)
     partition = next(iter(named(A0)))
     scene.feed(CommitAnswered(commit_id=1, verdict=CommitVerdict.FINAL, errors={partition: None}))
     assert scene.new(CommitCompleted)[0].errors == {partition: None, next(iter(named(A1))): UNCONFIRMED}
 
 
-def test_retriable_refusal_is_retried_after_a_growing_backoff() -> None:
-    """0.1, 0.2, 0.4 s; the application learns nothing meanwhile."""
+def test_retriable_refusal_is_retried_with_growing_backoff() -> None:
+    """A commit is retried after 0.1, 0.2 and 0.4 s, and the application receives nothing until it ends."""
     scene, waited = stable(A0).commit(5, A0), []
     for _ in range(3):
         scene.committed(CommitVerdict.RETRY, LOADING)
@@ -139,8 +139,8 @@ def test_retriable_refusal_is_retried_after_a_growing_backoff() -> None:
     assert (waited, scene.all(CommitCompleted)) == ([0.1, 0.2, 0.4], [])
 
 
-def test_retry_carries_only_what_is_not_committed_yet() -> None:
-    """A partition that was committed is not committed again."""
+def test_retry_carries_only_uncommitted_partitions() -> None:
+    """A retry does not repeat partitions that are already committed."""
     scene = stable(A0, A1).commit(5, A0, A1)
     errors = dict.fromkeys(named(A0)) | dict.fromkeys(named(A1), LOADING)
     scene.feed(CommitAnswered(commit_id=1, verdict=CommitVerdict.RETRY, errors=errors))
@@ -148,8 +148,8 @@ def test_retry_carries_only_what_is_not_committed_yet() -> None:
     assert errors_of(scene.committed()) == {1: None}
 
 
-def test_retry_drops_what_was_revoked_meanwhile() -> None:
-    """Another member may have committed further: an old offset must not come after."""
+def test_retry_drops_partitions_revoked_since() -> None:
+    """A retry drops revoked partitions, because another member may have committed newer offsets."""
     scene = stable(A0, A1).target(2, A0).commit(5, A0, A1)
     order = scene.all(CommitOffsets)[-1]
     scene.finish().finish().committed(CommitVerdict.RETRY, LOADING, order=order)
@@ -158,22 +158,22 @@ def test_retry_drops_what_was_revoked_meanwhile() -> None:
     assert errors == dict.fromkeys(named(A0)) | dict.fromkeys(named(A1), ASSIGNMENT_LOST)
 
 
-def test_commit_without_answer_is_retried_at_the_coordinator_that_is_found() -> None:
-    """A broken connection: look up, then again."""
+def test_commit_without_answer_is_retried_at_the_new_coordinator() -> None:
+    """After a broken connection the member looks the coordinator up and repeats the commit."""
     scene = stable(A0).commit(5, A0).feed(CommitFailed(commit_id=1, reason="disconnected"))
     assert scene.kinds == ["FindCoordinator"]
     assert next_commit(scene.found()).offsets == at(5, A0)
 
 
-def test_commit_that_the_transport_refuses_for_good_fails() -> None:
-    """What no retry mends ends the commit."""
+def test_commit_with_a_permanent_transport_error_fails() -> None:
+    """A transport error that is not retriable fails the commit."""
     scene = stable(A0).commit(5, A0).feed(CommitFailed(commit_id=1, reason="broken", retriable=False))
     assert [error.message for error in errors_of(scene).values() if error] == ["broken"]
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 3.0])
-def test_commit_is_given_up_when_its_time_is_over(timeout_s: float) -> None:
-    """The caller's timeout bounds all tries together."""
+def test_commit_fails_at_its_timeout(timeout_s: float) -> None:
+    """The caller's timeout limits all attempts together."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed"))
     begun = scene.now
     scene.commit(5, A0, timeout_s=timeout_s).until(lambda s: bool(s.new(CommitCompleted)))
@@ -181,19 +181,19 @@ def test_commit_is_given_up_when_its_time_is_over(timeout_s: float) -> None:
 
 
 def test_answer_after_the_timeout_changes_nothing() -> None:
-    """A commit is over once."""
+    """A commit completes once; a response after its timeout changes nothing."""
     scene = stable(A0).commit(5, A0, timeout_s=1.0).after(1.0)
     assert scene.committed().last == ()
 
 
 def test_answer_of_an_unknown_commit_changes_nothing() -> None:
-    """Nobody waits for it."""
+    """A response with the number of an unknown commit changes nothing."""
     answer = CommitAnswered(commit_id=99, verdict=CommitVerdict.REDISCOVER, errors={})
     assert stable(A0).feed(answer).last == ()
 
 
-def test_commit_in_a_silent_state_fails_at_once() -> None:
-    """A fenced member's commit ends with ASSIGNMENT_LOST, and nothing is sent."""
+def test_commit_outside_the_group_fails_at_once() -> None:
+    """A fenced member's commit fails with ASSIGNMENT_LOST and is not sent."""
     scene = stable(A0).fence().commit(5, A0)
     assert (errors_of(scene), sent(scene)) == ({1: ASSIGNMENT_LOST}, [])
 
@@ -202,14 +202,14 @@ def test_commit_in_a_silent_state_fails_at_once() -> None:
 
 
 def test_stale_commit_is_retried_with_the_next_epoch_at_once() -> None:
-    """STALE_MEMBER_EPOCH waits for the next epoch, and not for a backoff once it is there."""
+    """After STALE_MEMBER_EPOCH the commit waits for the next epoch and is then sent without a backoff."""
     scene = stable(A0).in_touch().commit(5, A0).committed(CommitVerdict.STALE_EPOCH, STALE)
     assert sent(scene) == []
     assert [(order.member_epoch, order.offsets) for order in sent(scene.answer(2))] == [(2, at(5, A0))]
 
 
-def test_stale_commit_is_retried_after_a_while_without_a_new_epoch() -> None:
-    """An epoch that came before the answer is not waited for again."""
+def test_stale_commit_is_retried_without_a_new_epoch_after_a_pause() -> None:
+    """If no new epoch arrives after STALE_MEMBER_EPOCH, the commit is retried after 0.5 s."""
     scene = stable(A0).commit(5, A0).committed(CommitVerdict.STALE_EPOCH, STALE)
     stale_at = scene.now
     next_commit(scene)
@@ -217,7 +217,10 @@ def test_stale_commit_is_retried_after_a_while_without_a_new_epoch() -> None:
 
 
 def test_stale_commit_drops_revoked_partitions() -> None:
-    """What was revoked while the commit waited is dropped from it; with nothing left it ends as lost."""
+    """A stale commit drops the partitions that were revoked while it waited.
+
+    If none is left, it ends with ASSIGNMENT_LOST.
+    """
     scene = revoking(auto_commit=False).commit(5, A1)
     order = scene.all(CommitOffsets)[-1]
     scene.finish().committed(CommitVerdict.STALE_EPOCH, STALE, order=order)
@@ -226,8 +229,8 @@ def test_stale_commit_drops_revoked_partitions() -> None:
     assert len(scene.all(CommitOffsets)) == 1
 
 
-def test_stale_commit_is_bounded() -> None:
-    """Ten times, then the application learns of it."""
+def test_stale_commit_fails_after_ten_attempts() -> None:
+    """After ten stale attempts the commit completes with the error."""
     scene = stable(A0).commit(5, A0, timeout_s=1000.0)
     tries = 0
     while not scene.new(CommitCompleted):
@@ -243,15 +246,15 @@ def test_stale_commit_is_bounded() -> None:
 
 @pytest.mark.parametrize(("verdict", "error"), [(CommitVerdict.RETRY, LOADING), (CommitVerdict.STALE_EPOCH, STALE)])
 def test_commit_before_a_revocation_is_retried(verdict: CommitVerdict, error: BrokerError) -> None:
-    """Retriable errors and a stale epoch are tried again; on_revoke waits meanwhile."""
+    """A retriable error or a stale epoch repeats the commit, and on_revoke waits for it."""
     scene = revoking().finish(at(5, A1)).committed(verdict, error)
     assert scene.new(RevokePartitions) == []
     assert next_commit(scene).offsets == at(5, A1)
     assert len(scene.committed().new(RevokePartitions)) == 1
 
 
-def test_commit_of_partitions_that_do_not_exist_ends_soon() -> None:
-    """Three tries within 0.3 s, as librdkafka: a coordinator that has not heard of a new topic yet is given that."""
+def test_commit_to_an_unknown_topic_fails_after_three_attempts() -> None:
+    """The member tries three times within 0.3 s, as librdkafka does. A coordinator may not know a new topic yet."""
     scene = stable(A0).commit(5, A0)
     begun = scene.now
     for _ in range(2):
@@ -262,8 +265,8 @@ def test_commit_of_partitions_that_do_not_exist_ends_soon() -> None:
     assert (errors_of(scene), round(scene.now - begun, 3)) == ({1: NOWHERE}, 0.3)
 
 
-def test_commit_that_meets_worse_than_an_unknown_topic_goes_on() -> None:
-    """A coordinator that loads its groups is waited for, whatever else it said before."""
+def test_commit_is_retried_if_another_error_follows_an_unknown_topic() -> None:
+    """The commit waits for a coordinator that loads its groups, even after an unknown topic."""
     scene = stable(A0).commit(5, A0)
     for verdict, error in ((CommitVerdict.RETRY_BRIEFLY, NOWHERE), *[(CommitVerdict.RETRY, LOADING)] * 5):
         scene.committed(verdict, error)
@@ -281,7 +284,10 @@ def absent(scene: Scene) -> Scene:
 
 @pytest.mark.parametrize(("session_s", "expected"), [(None, 45.0), (6.0, 6.0)])
 def test_commit_waits_for_a_coordinator_as_long_as_the_session_lasts(session_s: float | None, expected: float) -> None:
-    """Afterwards its partitions are another's; the error has librdkafka's code and names the cause."""
+    """The commit fails when the session has ended, because its partitions are then another member's.
+
+    The error has librdkafka's code and names the cause.
+    """
     scene = absent(stable(A0).feed(SessionTimeoutLearned(session_timeout_s=session_s)))
     begun = scene.now
     scene.commit(5, A0).until(lambda s: bool(s.new(CommitCompleted)))
@@ -290,24 +296,24 @@ def test_commit_waits_for_a_coordinator_as_long_as_the_session_lasts(session_s: 
     assert "connection refused" in str(error)
 
 
-def test_commit_of_no_member_waits_for_a_coordinator_no_longer() -> None:
-    """It has no session of its own: the usual one counts."""
+def test_commit_without_membership_waits_for_a_coordinator_for_the_default_session() -> None:
+    """A consumer without a session waits as long as the default session timeout."""
     scene = Scene().commit(5, A0)
     begun = scene.now
     scene.feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False)).until(lambda s: bool(s.new(CommitCompleted)))
     assert round(scene.now - begun, 3) == 45.0
 
 
-def test_commit_waits_on_where_the_cause_is_gone() -> None:
-    """What kept the coordinator from being found says nothing about the next search."""
+def test_commit_keeps_waiting_after_the_lookup_error_is_over() -> None:
+    """The error of an earlier coordinator lookup does not limit the next one."""
     scene = (
         absent(stable(A0)).commit(5, A0).found().feed(CoordinatorLost(reason="closed")).after(44.0).poll().after(10.0)
     )
     assert (scene.context.coordinator.last_error, scene.new(CommitCompleted)) == (None, [])
 
 
-def test_commit_that_gets_no_answer_ends_with_the_reason() -> None:
-    """The coordinator is known, and silent: the time is over, and what happened last is named."""
+def test_commit_without_answer_fails_with_the_last_reason() -> None:
+    """If a known coordinator does not respond in time, the commit's error names the last failure."""
     scene = stable(A0).commit(5, A0, timeout_s=1.0)
     scene.feed(CommitFailed(commit_id=1, reason="h:9092: no answer within 10 s")).after(1.0)
     (error,) = errors_of(scene).values()
@@ -318,8 +324,8 @@ def test_commit_that_gets_no_answer_ends_with_the_reason() -> None:
     )
 
 
-def test_commit_before_a_revocation_gives_up_on_what_does_not_mend() -> None:
-    """A coordinator that is not ready must not hold a rebalance up: three tries."""
+def test_commit_before_a_revocation_stops_after_three_retries() -> None:
+    """A coordinator that is not ready delays a rebalance by three retries at most."""
     scene = revoking().finish(at(5, A1))
     tries = 0
     while not scene.new(RevokePartitions):
@@ -330,8 +336,8 @@ def test_commit_before_a_revocation_gives_up_on_what_does_not_mend() -> None:
     assert tries == 4
 
 
-def test_commit_before_a_revocation_does_not_wait_for_others() -> None:
-    """Neither the application's commit nor the interval's in flight holds it up."""
+def test_commit_before_a_revocation_does_not_wait_for_other_commits() -> None:
+    """Neither the application's nor the interval's commit in flight delays the commit before a revocation."""
     scene = revoking().commit(3, A0).finish(at(5, A1))
     assert [order.offsets for order in sent(scene)] == [at(5, A1)]
 
@@ -353,7 +359,7 @@ def interval(scene: Scene, *partitions: TopicIdPartition, offset: int = 5) -> Sc
 
 
 def test_positions_are_committed_on_the_interval() -> None:
-    """After auto.commit.interval.ms the application is asked for its positions, which are committed as the member's."""
+    """After auto.commit.interval.ms the member requests the application's positions and commits them with its epoch."""
     scene = stable(A0)
     begun = scene.now
     order = sent(interval(scene, A0))[0]
@@ -366,14 +372,14 @@ def test_positions_are_committed_on_the_interval() -> None:
 
 
 def test_without_positions_nothing_is_committed() -> None:
-    """Empty offsets are no request; the next interval follows."""
+    """Empty positions send no request; the next interval follows."""
     scene = stable(A0)
     assert interval(scene).last == ()
     assert interval(scene.after(0.0), A0).new(CommitOffsets)[0].offsets == at(5, A0)
 
 
-def test_positions_are_asked_for_once_at_a_time() -> None:
-    """An application that does not answer is not asked again."""
+def test_positions_have_one_request_in_flight() -> None:
+    """The member does not request positions again before the application has reported them."""
     scene = stable(A0)
     for _ in range(30):
         scene.after(1.0).poll()
@@ -382,8 +388,8 @@ def test_positions_are_asked_for_once_at_a_time() -> None:
     assert len(scene.all(CollectPositions)) == 1
 
 
-def test_one_interval_commit_is_in_flight() -> None:
-    """A slow coordinator is not sent the next one before it answered."""
+def test_interval_commit_has_one_request_in_flight() -> None:
+    """The next interval commit is not sent before the coordinator has answered the last one."""
     scene = interval(stable(A0, auto_commit_interval_s=1.0), A0)
     before = len(scene.all(CollectPositions))
     for _ in range(20):
@@ -393,20 +399,20 @@ def test_one_interval_commit_is_in_flight() -> None:
 
 
 def test_refused_interval_commit_does_not_stop_the_next() -> None:
-    """A stale or final refusal ends that commit; the interval goes on."""
+    """A stale epoch or a permanent error ends one interval commit, and the next interval commits again."""
     scene = interval(stable(A0), A0).committed(CommitVerdict.FINAL, STALE)
     assert sent(interval(scene, A0, offset=9))[0].offsets == at(9, A0)
 
 
-def test_positions_of_another_interval_are_dropped() -> None:
-    """A report whose number is not awaited commits nothing."""
+def test_positions_with_another_number_are_dropped() -> None:
+    """A report with an unexpected number commits nothing."""
     scene = interval(stable(A0), A0)
     number = scene.all(CollectPositions)[-1].commit_id
     assert scene.feed(PositionsReported(commit_id=number, offsets=at(1, A0))).last == ()
 
 
-def test_interval_counts_anew_after_a_reconciliation() -> None:
-    """What was just committed for a revocation is not committed again at once."""
+def test_interval_restarts_after_a_reconciliation() -> None:
+    """The interval restarts after a reconciliation, because the revocation has just committed."""
     scene = stable(A0).after(3.0).target(2, A0, A2).settle()
     settled_at = scene.now
     interval(scene, A0)
@@ -414,29 +420,29 @@ def test_interval_counts_anew_after_a_reconciliation() -> None:
 
 
 @pytest.mark.parametrize("build", [stable, lambda: stable(A0, auto_commit=False)], ids=["nothing held", "off"])
-def test_nothing_is_committed_on_the_interval(build: object) -> None:
-    """No partitions, or enable.auto.commit=false: the application is not asked."""
+def test_interval_commits_nothing_without_partitions_or_auto_commit(build: object) -> None:
+    """Without partitions, or with enable.auto.commit=false, the member does not request positions."""
     scene: Scene = build()  # type: ignore[operator]  # one of the two above
     for _ in range(20):
         scene.after(1.0).poll()
     assert scene.all(CollectPositions) == []
 
 
-def test_partitions_assigned_by_hand_are_committed_on_the_interval() -> None:
-    """Without a group membership the interval runs as long as the application holds something."""
+def test_manually_assigned_partitions_are_committed_on_the_interval() -> None:
+    """Without a membership the interval runs as long as the application holds partitions."""
     scene = Scene().feed(AssignedByHand(holds=True)).found()
     assert sent(interval(scene, A0))[0].member_epoch == -1
     scene.committed().feed(AssignedByHand(holds=False))
     assert scene.member.next_deadline() is None
 
 
-def test_giving_up_partitions_by_hand_keeps_the_interval_of_the_group() -> None:
-    """What the group assigned is still committed."""
+def test_manual_unassign_keeps_the_interval_of_the_group() -> None:
+    """Partitions that the group assigned are still committed on the interval."""
     scene = stable(A0).feed(AssignedByHand(holds=False))
     assert len(sent(interval(scene, A0))) == 1
 
 
 def test_interval_ends_with_the_membership() -> None:
-    """A member that left holds nothing to commit."""
+    """A member that has left has nothing to commit."""
     scene = stable(A0).leave().settle()
     assert scene.member.next_deadline() is None

@@ -1,4 +1,4 @@
-"""Owned and target, by topic id."""
+"""Owned and target partitions, by topic id."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def owning(*partitions: TopicIdPartition, target: frozenset[TopicIdPartition] | 
     return ownership
 
 
-def test_first_target_is_a_change_although_it_is_empty() -> None:
-    """Nothing assigned and an empty assignment are two things."""
+def test_first_target_is_a_change_even_if_empty() -> None:
+    """No assignment and an empty assignment are different."""
     ownership = Ownership()
     assert (ownership.take_target(frozenset()), ownership.take_target(frozenset())) == (True, False)
 
 
-def test_difference_is_what_to_revoke_and_what_to_add() -> None:
-    """Surplus is owned and not wanted, missing is wanted and not owned."""
+def test_difference_is_partitions_to_revoke_and_to_add() -> None:
+    """Surplus partitions are owned but not in the target; missing ones are in the target but not owned."""
     ownership = owning(A0, A1, target=frozenset({A1, A2}))
     assert (ownership.surplus(), ownership.missing()) == ({A0}, {A2})
 
 
 def test_partition_without_name_is_neither_surplus_nor_missing() -> None:
-    """It waits for its name."""
+    """A partition whose topic name is unknown is neither surplus nor missing."""
     ownership = Ownership()
     ownership.resolve({ORDERS: "orders"})
     ownership.take_target(frozenset({A0, B0}))
@@ -41,7 +41,7 @@ def test_partition_without_name_is_neither_surplus_nor_missing() -> None:
 
 
 def test_settled_means_owned_equals_target_and_was_reached() -> None:
-    """A target that went away and came back is not settled before it was reached again."""
+    """A target that changed and changed back is not settled until it is reached again."""
     ownership = owning(A0)
     assert ownership.is_settled
     ownership.take_target(frozenset({A0, A1}))
@@ -49,8 +49,8 @@ def test_settled_means_owned_equals_target_and_was_reached() -> None:
     assert not ownership.is_settled
 
 
-def test_each_finished_reconciliation_makes_a_statement() -> None:
-    """The statement's number grows although the partitions are equal."""
+def test_each_finished_reconciliation_increments_the_statement_number() -> None:
+    """Each finished reconciliation increments the statement's number, even if the partitions are equal."""
     ownership = owning(A0)
     before = ownership.version
     ownership.finish(frozenset(), 4, ownership.target_number)
@@ -58,19 +58,19 @@ def test_each_finished_reconciliation_makes_a_statement() -> None:
 
 
 def test_kept_partition_keeps_its_epoch() -> None:
-    """A partition is owned since the epoch at which it was taken."""
+    """A partition keeps the epoch at which it was assigned."""
     ownership = owning(A0, target=frozenset({A0, A1}))
     ownership.finish(frozenset({A1}), 5, ownership.target_number)
     assert ownership.owned == {A0: 3, A1: 5}
 
 
-def test_names_of_what_is_neither_owned_nor_wanted_are_forgotten() -> None:
-    """The memory of names stays as small as the assignment."""
+def test_names_of_released_topics_are_forgotten() -> None:
+    """The name cache keeps only names of owned and target partitions."""
     assert owning(A0).names == {ORDERS: "orders"}
 
 
-def test_end_of_a_membership_forgets_everything_but_the_counts() -> None:
-    """The counts grow on, so that nothing of the old membership equals something of the new."""
+def test_end_of_a_membership_resets_everything_but_the_counters() -> None:
+    """The counters keep growing, so that no number of the old membership equals one of the new membership."""
     ownership = owning(A0)
     statement, number = ownership.version, ownership.target_number
     ownership.forget()
@@ -79,15 +79,15 @@ def test_end_of_a_membership_forgets_everything_but_the_counts() -> None:
 
 
 @pytest.mark.parametrize(("dropped", "left"), [((A0,), {A1}), ((A0, A1), set()), ((A2,), {A0, A1})])
-def test_dropped_partitions_are_not_held(dropped: tuple[TopicIdPartition, ...], left: set[TopicIdPartition]) -> None:
-    """To drop what is not owned changes nothing."""
+def test_dropped_partitions_are_not_owned(dropped: tuple[TopicIdPartition, ...], left: set[TopicIdPartition]) -> None:
+    """Dropping a partition that is not owned changes nothing."""
     ownership = owning(A0, A1)
     ownership.drop(dropped)
     assert ownership.held == named(*left)
 
 
 def test_topic_id_keeps_its_name() -> None:
-    """M59: what is owned is revoked by the name that it was assigned with, whatever Metadata says later."""
+    """M59: An owned partition is revoked under the name with which it was assigned, whatever Metadata reports later."""
     ownership = owning(A0)
     ownership.resolve({ORDERS: "renamed", B0.topic_id: ""})
     assert ownership.names == {ORDERS: "orders"}

@@ -1,4 +1,4 @@
-"""Floor 2: every state with every event, and a member among peers that do anything in any order."""
+"""Property tests: every event in every state, and a member among peers that act in any order."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def name_of(value: object) -> str:
 
 
 def test_every_event_has_a_plausible_form() -> None:
-    """No event is left out of the pairs."""
+    """The event pairs cover every event."""
     assert set(PLAUSIBLE) == set(EVENTS)
 
 
-def test_ignored_pairs_are_the_written_ones() -> None:
-    """Each pair of state and event is handled, or stands here."""
+def test_ignored_pairs_are_the_expected_ones() -> None:
+    """Each pair of state and event is handled or listed in `DROPPED`."""
     assert dict(IGNORED) == DROPPED
 
 
@@ -73,7 +73,7 @@ def test_ignored_pairs_are_the_written_ones() -> None:
 def test_event_fires_the_triggers_that_the_table_gives_it(
     state: MemberState, kind: type[ev.Event], fired: list[Enum]
 ) -> None:
-    """The whole table of states and events: no event fires a trigger whose causes do not name it."""
+    """No event fires a trigger whose causes do not include the event, in any state."""
     scene = scene_in(state)
     fired.clear()
     scene.feed(PLAUSIBLE[kind](scene))
@@ -85,7 +85,7 @@ def test_event_fires_the_triggers_that_the_table_gives_it(
 
 @pytest.mark.parametrize(("state", "kind"), [(s, k) for s, k in PAIRS if s in DROPPED.get(k, ())], ids=name_of)
 def test_ignored_event_changes_nothing(state: MemberState, kind: type[ev.Event]) -> None:
-    """M108: an event that the state ignores has the effects of the passing time, as any event, and no other."""
+    """M108: An event that the state ignores has only the effects of the passing time, which every event has."""
     twin = scene_in(state).feed(ev.TimePassed())
     events = [event for event in (PLAUSIBLE[kind](twin), *hostile(twin)) if isinstance(event, kind)]
     for event in events:
@@ -95,8 +95,8 @@ def test_ignored_event_changes_nothing(state: MemberState, kind: type[ev.Event])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", MemberState, ids=name_of)
-def test_hostile_events_break_no_law(state: MemberState) -> None:
-    """Whatever comes, in any state: no exception, no illegal transition, no heartbeat where none may be."""
+def test_hostile_events_break_no_rule(state: MemberState) -> None:
+    """No event in any state raises an exception, causes an illegal transition or sends a forbidden heartbeat."""
     for event in hostile(scene_in(state)):
         scene = scene_in(state)
         laws = Lawbook(scene)
@@ -107,8 +107,8 @@ def test_hostile_events_break_no_law(state: MemberState) -> None:
 
 
 @pytest.mark.parametrize("state", MemberState, ids=name_of)
-def test_all_hostile_events_in_a_row_break_no_law(state: MemberState) -> None:
-    """Likewise one after the other, with polls and time between."""
+def test_hostile_events_in_a_row_break_no_rule(state: MemberState) -> None:
+    """A sequence of hostile events, with polls and time between them, breaks no rule."""
     scene = scene_in(state)
     laws = Lawbook(scene)
     for number, event in enumerate(hostile(scene)):

@@ -1,4 +1,4 @@
-"""The contract of `MemberProtocol`, held against both protocols by the same scenes."""
+"""The contract of `MemberProtocol`, checked for both protocols with the same scenes."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ def answers(scene: AnyScene) -> Iterator[GroupEvent]:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_protocol_orders_nothing_that_is_the_members(name: str) -> None:
-    """It emits requests and notes; the end of a membership it returns, and it never ends a leave itself."""
+def test_protocol_orders_only_its_own_effects(name: str) -> None:
+    """A protocol emits requests and notes.
+
+    It returns the end of a membership, and it never completes a leave itself.
+    """
     for number, _ in enumerate(answers(SCENES[name]())):
         scene = SCENES[name]()
         event = list(answers(scene))[number]
@@ -62,8 +65,8 @@ def test_protocol_orders_nothing_that_is_the_members(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_protocol_drops_the_events_of_the_other_one(name: str) -> None:
-    """An answer in the other protocol's terms belongs to a request of before the protocol was changed."""
+def test_protocol_drops_the_events_of_the_other_protocol(name: str) -> None:
+    """A response in the other protocol's terms belongs to a request from before the protocol was changed."""
     other = builders.stable(builders.A0) if name.startswith("classic") else classic_pairs.scene_in(ClassicState.STABLE)
     scene = SCENES[name]()
     scene.context.event.begin(scene.now)
@@ -74,8 +77,8 @@ def test_protocol_drops_the_events_of_the_other_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_protocol_out_of_its_group_has_no_epoch_and_sends_nothing(name: str) -> None:
-    """In UNSUBSCRIBED, FENCED, STALE and FATAL, however much time passes."""
+def test_protocol_outside_the_group_has_no_epoch_and_sends_nothing(name: str) -> None:
+    """In UNSUBSCRIBED, FENCED, STALE and FATAL a protocol sends nothing, however much time passes."""
     scene = SCENES[name]()
     if scene.protocol.public_state not in SILENT:
         return
@@ -88,8 +91,8 @@ def test_protocol_out_of_its_group_has_no_epoch_and_sends_nothing(name: str) -> 
 
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("trigger", [Trigger.FENCED, Trigger.POLL_TIMEOUT, Trigger.REFUSED], ids=lambda one: one.name)
-def test_protocol_that_ends_forgets_its_epoch_and_its_requests(name: str, trigger: Trigger) -> None:
-    """Whatever ends the membership: what is answered afterwards finds no request that waits for it."""
+def test_protocol_that_ends_drops_its_epoch_and_its_requests(name: str, trigger: Trigger) -> None:
+    """After the end of a membership a late response matches no pending request."""
     scene = SCENES[name]()
     if scene.protocol.public_state in SILENT | {MemberState.UNSUBSCRIBING}:
         return

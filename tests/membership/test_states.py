@@ -1,4 +1,4 @@
-"""The transition table: its shape, its picture, and that a member can take each of its edges."""
+"""The transition table: its shape and its diagram, and that a member can take each of its edges."""
 
 from __future__ import annotations
 
@@ -76,43 +76,45 @@ EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
 FOLLOWERS = followers(TRANSITIONS)
 
 
-def test_table_names_every_state_and_every_trigger() -> None:
-    """Every state has a row, so that no member is caught in one, and every trigger leads somewhere."""
+def test_table_contains_every_state_and_every_trigger() -> None:
+    """Every state has a row, so that a member can leave it, and every trigger leads to a state."""
     assert set(FOLLOWERS) == set(MemberState)
     assert {row.trigger for row in TRANSITIONS} == {*Trigger, *ConsumerTrigger}
 
 
 def test_table_has_one_target_for_each_state_and_trigger() -> None:
-    """Where a trigger leads is not a matter of the order of the rows."""
+    """The order of the rows does not decide where a trigger leads."""
     assert len(TARGETS) == sum(len(row.states) for row in TRANSITIONS)
 
 
 def test_no_state_follows_itself() -> None:
-    """To stay is not a transition."""
+    """A transition always changes the state."""
     assert [state for state, after in FOLLOWERS.items() if state in after] == []
 
 
 def test_every_state_is_in_the_group_or_silent_or_leaving() -> None:
-    """A member heartbeats in its group, is silent out of it, and leaving is the only state between."""
+    """A member heartbeats in its group and is silent outside it; UNSUBSCRIBING is the only state between."""
     assert IN_GROUP | SILENT | {S.UNSUBSCRIBING} == set(MemberState)
     assert frozenset() == IN_GROUP & SILENT
 
 
 def test_scenes_cover_every_edge_of_the_table() -> None:
-    """An edge that no member can take is a defect of the table."""
+    """Every edge of the table has a scene; an edge that no member can take is a defect of the table."""
     assert set(EDGES) == {(old, new) for old, after in FOLLOWERS.items() for new in after}
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: f"{edge[0]}-{edge[1]}")
 def test_member_takes_the_edge(edge: tuple[MemberState, MemberState]) -> None:
-    """Each edge of the table is a way that a member really goes."""
+    """A real member takes each edge of the table."""
     assert edge in EDGES[edge]().edges
 
 
 @pytest.mark.parametrize("state", MemberState)
 @pytest.mark.parametrize("trigger", [*Trigger, *ConsumerTrigger], ids=lambda one: one.name)
-def test_machine_refuses_a_trigger_that_the_table_lacks(state: MemberState, trigger: Trigger | ConsumerTrigger) -> None:
-    """The one writer of the state raises InternalError for a trigger that the table lacks in this state."""
+def test_state_machine_refuses_a_trigger_that_the_table_lacks(
+    state: MemberState, trigger: Trigger | ConsumerTrigger
+) -> None:
+    """The state machine raises InternalError for a trigger that the table lacks in this state."""
     machine = StateMachine("a member", TARGETS)
     machine.state = state
     if (state, trigger) in TARGETS:
@@ -123,7 +125,7 @@ def test_machine_refuses_a_trigger_that_the_table_lacks(state: MemberState, trig
 
 
 def test_diagram_is_a_mermaid_state_diagram_of_the_table() -> None:
-    """The generated diagram has one labeled arrow for each state and trigger, and begins where a member begins."""
+    """The generated diagram has one labeled arrow for each state and trigger, and starts at UNSUBSCRIBED."""
     head, start, *arrows = diagram(TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
     labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in TARGETS.items()}

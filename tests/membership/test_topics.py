@@ -1,4 +1,4 @@
-"""Subscribed topics that are not there: what the application is told, how often, and when it is looked for again."""
+"""Subscribed topics that do not exist: what the application receives, and when Metadata is requested again."""
 
 from __future__ import annotations
 
@@ -63,8 +63,11 @@ def looks_after(scene: Scene, seconds: float) -> int:
     return len(asked(scene)) - before
 
 
-def test_member_looks_at_its_topics_when_it_joins_and_now_and_then() -> None:
-    """At once, for the named topics only, and again at the refresh interval while all of them are there."""
+def test_member_requests_its_topics_at_the_join_and_at_the_refresh_interval() -> None:
+    """The member requests the subscribed topics immediately.
+
+    While all of them exist, it repeats this at the refresh interval.
+    """
     scene = saw(joining("orders", "payments"), "orders", "payments")
     assert (asked(scene), told(scene), scene.view.missing_topics) == ([{"orders", "payments"}], [], frozenset())
     scene.after(REFRESH_S - 1)
@@ -73,8 +76,8 @@ def test_member_looks_at_its_topics_when_it_joins_and_now_and_then() -> None:
     assert len(asked(scene)) == 2
 
 
-def test_missing_topic_is_told_once_in_librdkafkas_words() -> None:
-    """Each name by itself, with the topic; the view names it; later looks with the same result say nothing."""
+def test_missing_topic_is_raised_once_with_librdkafkas_message() -> None:
+    """Each missing topic is raised once by name, and the view lists it."""
     scene = saw(joining("orders", "payments"), "payments")
     (notice,) = scene.new(ef.RaiseToApplication)
     assert notice == ef.RaiseToApplication(
@@ -91,24 +94,24 @@ def test_missing_topic_is_told_once_in_librdkafkas_words() -> None:
     assert told(scene) == [("orders", 3)]
 
 
-def test_missing_topic_is_looked_for_sooner_and_sooner_no_more() -> None:
-    """No storm: a few looks in the first seconds, then one each half minute."""
+def test_missing_topic_is_requested_with_backoff() -> None:
+    """Requests for a missing topic follow within seconds at first, and then every half minute."""
     scene = saw(joining("orders", "payments"), "payments")
     assert 2 <= looks_after(scene, 5.0) <= 4
     looks_after(scene, 60.0)
     assert 15 <= looks_after(scene, 600.0) <= 30
 
 
-def test_member_without_partitions_waits_for_the_topic() -> None:
-    """The view says which, in words, instead of "assigned none"; a member that reads something waits for nothing."""
+def test_member_without_partitions_waits_for_the_missing_topic() -> None:
+    """The view names the missing topic instead of "assigned none"; a member with partitions waits for nothing."""
     scene = saw(joining("orders", "payments"), "payments")
     assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which does not exist (UNKNOWN_TOPIC_OR_PART)"
     scene = saw(joining("orders", "payments"), "payments")
     assert scene.answer(1, [B0]).settle().view.waits_for is None
 
 
-def test_topic_that_comes_is_known_by_its_partitions_and_told_again_when_it_goes() -> None:
-    """What is assigned is there; where it is taken away, the member looks at once."""
+def test_topic_that_appears_is_known_by_its_partitions_and_raised_again_when_deleted() -> None:
+    """An assigned topic exists. When its partitions are revoked, the member requests it immediately."""
     scene = saw(joining("orders"))
     scene.answer(1, [A0]).settle()
     assert (scene.owned, scene.view.missing_topics) == (named(A0), frozenset())
@@ -119,8 +122,8 @@ def test_topic_that_comes_is_known_by_its_partitions_and_told_again_when_it_goes
     assert told(saw(scene)) == [("orders", 3), ("orders", 3)]
 
 
-def test_change_of_the_reason_is_told() -> None:
-    """A topic that may not be described is told as such; it is not missing, and not told twice."""
+def test_changed_reason_of_a_missing_topic_is_raised() -> None:
+    """A topic that may not be described is raised once with that error, and does not count as missing."""
     scene = saw(joining("orders", "payments"), "payments", refused=["orders"])
     assert (told(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
     words = "topic 'orders', which may not be described (TOPIC_AUTHORIZATION_FAILED)"
@@ -132,8 +135,11 @@ def test_change_of_the_reason_is_told() -> None:
     assert told(scene) == [("orders", 29), ("orders", 3)]
 
 
-def test_pattern_without_a_match_is_told_like_a_topic() -> None:
-    """As librdkafka's classic consumer does; with a pattern all topics are asked for."""
+def test_pattern_without_a_match_is_raised_like_a_missing_topic() -> None:
+    """A pattern without a match is raised, as in librdkafka's classic consumer.
+
+    With a pattern the member requests all topics.
+    """
     scene = saw(joining("payments", pattern="^ord.*"), "payments", "x-orders")
     assert (asked(scene), told(scene)) == ([None], [("^ord.*", 3)])
     words = "pattern '^ord.*', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
@@ -141,8 +147,8 @@ def test_pattern_without_a_match_is_told_like_a_topic() -> None:
     assert saw(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
 
 
-def test_topic_that_begins_to_match_a_pattern_is_asked_for_with_quick_heartbeats() -> None:
-    """The broker matches when a heartbeat arrives, so the member does not wait for the end of the interval."""
+def test_new_match_of_a_pattern_speeds_up_the_heartbeats() -> None:
+    """The broker matches the pattern when a heartbeat arrives, so the member does not wait for the interval."""
     scene = saw(joining(pattern="^ord.*"), "orders").answer(1, [A0]).settle()
     spacings = []
     for names in (("orders",), ("orders", "payments"), ("orders", "orders-2")):
@@ -155,14 +161,14 @@ def test_topic_that_begins_to_match_a_pattern_is_asked_for_with_quick_heartbeats
     assert spacings == [INTERVAL_S, INTERVAL_S, QUICK_S]
 
 
-def test_pattern_of_brokers_only_is_not_judged() -> None:
-    """Nobody but the broker knows what it matches."""
+def test_pattern_that_only_brokers_understand_is_not_evaluated() -> None:
+    """The member raises nothing for a pattern that only the broker can evaluate."""
     scene = saw(joining(pattern="^(?i)ord.*"), "payments")
     assert (told(scene), scene.view.missing_topics) == ([], frozenset())
 
 
-def test_answer_to_a_former_subscription_is_dropped() -> None:
-    """Another subscription asks anew; what is not subscribed any more is not missing."""
+def test_answer_for_a_former_subscription_is_dropped() -> None:
+    """A new subscription is requested again; a topic that is no longer subscribed is not missing."""
     scene = saw(joining("orders"))
     former = scene.all(ef.LookUpTopics)[0].request_id
     scene.subscribe("payments").poll()
@@ -171,29 +177,29 @@ def test_answer_to_a_former_subscription_is_dropped() -> None:
     assert told(scene) == [("orders", 3)]
 
 
-def test_same_topic_subscribed_again_is_not_told_again() -> None:
-    """As in librdkafka: what was told holds until the topic was there."""
+def test_missing_topic_that_is_subscribed_again_is_not_raised_again() -> None:
+    """A missing topic is raised again only after it has existed, as in librdkafka."""
     scene = saw(joining("orders"))
     scene.subscribe("orders", "payments").poll()
     assert told(saw(scene, "payments")) == [("orders", 3)]
 
 
-def test_look_without_an_answer_is_repeated() -> None:
-    """After a while; nothing is told of what is not known."""
+def test_topic_request_without_an_answer_is_repeated() -> None:
+    """A failed topic request is repeated after a pause, and nothing is raised."""
     scene = joining("orders")
     scene.feed(ev.TopicsNotLookedUp(request_id=1, error=LOADING))
     assert (told(scene), len(asked(scene)), len(asked(scene.after(2.0)))) == ([], 1, 2)
 
 
-def test_member_outside_its_group_does_not_look() -> None:
-    """Neither before the first poll nor after the end."""
+def test_member_outside_its_group_requests_no_topics() -> None:
+    """The member requests no topics before the first poll and after the end."""
     assert asked(Scene(topic_refresh_s=REFRESH_S).subscribe("orders")) == []
     scene = saw(joining("orders"), "orders").fail().after(REFRESH_S)
     assert len(asked(scene)) == 1
 
 
-def test_change_of_the_protocol_tells_nothing_twice() -> None:
-    """auto: the consumer protocol was refused, and a classic member goes on."""
+def test_change_of_the_protocol_raises_no_missing_topic_twice() -> None:
+    """With group.protocol=auto the change to the classic protocol does not raise a missing topic again."""
     member = GroupMember(
         MemberSettings(group_id="g", topic_refresh_s=REFRESH_S),
         ProtocolSettings(classic=ClassicSettings(assignors=(Plan(),))),
@@ -216,16 +222,16 @@ def test_change_of_the_protocol_tells_nothing_twice() -> None:
 # ---- classic members ----
 
 
-def test_classic_follower_looks_and_tells() -> None:
-    """As under the consumer protocol; a follower has no other eye on its topics."""
+def test_classic_follower_requests_and_raises_missing_topics() -> None:
+    """A classic follower reports missing topics, because it has no other way to see its topics."""
     scene = saw(classic_joining("a", "b"), "b")
     assert (asked(scene), told(scene)) == ([{"a", "b"}], [("a", 3)])
     scene.gather(1).share().settle()
     assert scene.member.view().waits_for == "topic 'a', which does not exist (UNKNOWN_TOPIC_OR_PART)"
 
 
-def test_classic_leader_looks_sooner_while_a_topic_is_missing_and_takes_it_in() -> None:
-    """Its own or another member's: it joins again when the topic is there, and does not wait for the refresh."""
+def test_classic_leader_requests_a_missing_topic_sooner_and_rejoins() -> None:
+    """The leader rejoins when a missing topic of any member appears, without waiting for the refresh interval."""
     scene = saw(classic_joining("a"), "a")
     others = {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"late"}))}
     scene.gather(1, leads=True, members=others).described(a=1).computed(m=[], n=[]).share().settle()
@@ -236,8 +242,11 @@ def test_classic_leader_looks_sooner_while_a_topic_is_missing_and_takes_it_in() 
     assert scene.join.reason == "the leader's topics have changed"
 
 
-def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
-    """It has the list of all topics already: one question, not two; it lists sooner while nothing matches."""
+def test_classic_member_with_a_pattern_raises_missing_matches_from_its_list() -> None:
+    """A classic member already lists all topics, so it needs no second request.
+
+    It lists sooner while nothing matches.
+    """
     scene = classic_joining("b", pattern="^a").listed("b")
     assert (asked(scene), told(scene)) == ([], [("^a", 3)])
     scene.gather(1).share().settle()
@@ -246,8 +255,8 @@ def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
     assert scene.join.protocols[0][1].topics == {"a", "b"}
 
 
-def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> None:
-    """To the application it is one that does not exist, whatever the cluster says; the view says why."""
+def test_blacklisted_topic_is_raised_and_never_requested() -> None:
+    """To the application a topic in topic.blacklist does not exist, and the view names the reason."""
     subscription = Subscription(topics=frozenset({"payments"}), blacklisted=frozenset({"orders"}))
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
     assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
@@ -255,8 +264,8 @@ def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> Non
     assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which is in topic.blacklist"
 
 
-def test_topic_that_the_coordinator_refuses_is_told_once_and_by_name() -> None:
-    """Its refusal of the heartbeat does not say which topic it is; the metadata do."""
+def test_topic_that_the_coordinator_refuses_is_raised_once_by_name() -> None:
+    """The refusal of a heartbeat does not name the topic, so the member takes the name from Metadata."""
     scene = saw(joining("closed", "open"), "closed", "open").reject(Verdict.REPORT, NOT_AUTHORIZED)
     assert told(scene) == []
     assert len(asked(scene)) == 2
@@ -266,7 +275,7 @@ def test_topic_that_the_coordinator_refuses_is_told_once_and_by_name() -> None:
     assert told(scene) == [("closed", 29)]
 
 
-def test_refusal_beside_a_pattern_is_told_as_it_is() -> None:
-    """The list of all topics leaves out what may not be described."""
+def test_refusal_beside_a_pattern_is_raised_unchanged() -> None:
+    """The list of all topics omits topics that may not be described, so the refusal is raised without a name."""
     scene = joining("closed", pattern="^open").reject(Verdict.REPORT, NOT_AUTHORIZED)
     assert told(scene) == [(None, 29)]

@@ -1,4 +1,4 @@
-"""What people and programs see of a member."""
+"""The view: what users and programs see of a member."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_view_says_what_the_member_waits_for(case: str) -> None:
-    """A user can learn why nothing is consumed; with the words comes the moment since when, or neither."""
+def test_view_shows_what_the_member_waits_for(case: str) -> None:
+    """The view names what the member waits for and since when, so that a user learns why nothing is consumed."""
     build, words = WAITS[case]
     view = build().view
     assert view.waits_for == words
@@ -80,7 +80,7 @@ def test_view_says_what_the_member_waits_for(case: str) -> None:
 
 
 def test_view_shows_the_whole_member() -> None:
-    """Every field of a calm member."""
+    """The view of a STABLE member has all its fields."""
     view = stable(A0, instance_id="i").view
     assert (view.protocol, view.group_id, view.member_id, view.instance_id) == (
         GroupProtocol.CONSUMER,
@@ -92,8 +92,8 @@ def test_view_shows_the_whole_member() -> None:
     assert (view.heartbeat_interval_s, view.last_heartbeat_at, view.last_error) == (5.0, START, None)
 
 
-def test_view_names_what_is_being_revoked_until_it_is() -> None:
-    """Pending revocation lasts from the target that lacks a partition to the end of on_revoke."""
+def test_view_shows_pending_revocation_until_on_revoke_ended() -> None:
+    """A revocation is pending from the target without the partition to the end of on_revoke."""
     scene = revoking()
     seen = [scene.view.pending_revocation]
     seen.append(scene.finish().view.pending_revocation)
@@ -101,24 +101,24 @@ def test_view_names_what_is_being_revoked_until_it_is() -> None:
     assert seen == [named(A1), named(A1), frozenset()]
 
 
-def test_view_names_everything_as_being_revoked_while_leaving() -> None:
-    """Who leaves gives up all."""
+def test_view_shows_all_partitions_as_pending_revocation_while_leaving() -> None:
+    """A leaving member revokes all its partitions."""
     scene = unsubscribing()
     assert (scene.view.pending_revocation, scene.settle().view.pending_revocation) == (named(A0), frozenset())
 
 
 def test_view_counts_partitions_without_a_name() -> None:
-    """What is assigned and cannot be consumed yet is counted."""
+    """The view counts assigned partitions that cannot be consumed yet."""
     assert stable(A0).target(2, A0, B0).view.unresolved == 1
 
 
 def test_view_shows_the_last_error() -> None:
-    """The coordinator's latest refusal stays visible."""
+    """The view keeps the coordinator's latest error."""
     assert fatal().view.last_error == GROUP_FULL
 
 
-def test_error_is_over_when_the_coordinator_has_confirmed_the_member() -> None:
-    """The view keeps the error with its time; the first heartbeat that is answered afterwards ends it."""
+def test_error_is_over_when_the_coordinator_confirms_the_member() -> None:
+    """The view keeps the error with its time, and the first heartbeat response after it ends the error."""
     scene = stable(A0).after(0.1).feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).after(2.0)
     lasting = scene.view
@@ -130,8 +130,8 @@ def test_error_is_over_when_the_coordinator_has_confirmed_the_member() -> None:
     assert over.present_error is None
 
 
-def test_heartbeat_without_an_answer_is_the_present_error_until_the_coordinator_confirms_the_member() -> None:
-    """The view names the cause of a search for the coordinator from its first moment on."""
+def test_heartbeat_without_an_answer_is_the_present_error_until_a_heartbeat_is_answered() -> None:
+    """The view names the cause of a coordinator lookup from the lookup's first moment."""
     scene = stable(A0).in_touch().drop()
     dropped_at, lasting = scene.now, scene.view
     scene.after(2.0).found().until(lambda s: s.protocol.heartbeats.in_flight is not None)
@@ -144,7 +144,7 @@ def test_heartbeat_without_an_answer_is_the_present_error_until_the_coordinator_
 
 
 def test_broken_connection_to_the_coordinator_is_the_present_error() -> None:
-    """A member in its group searches for the coordinator, and the view names the cause."""
+    """A member in its group looks the coordinator up, and the view names the cause."""
     scene = stable(A0).feed(CoordinatorLost(reason="disconnected"))
     assert (scene.view.present_error, scene.view.last_error_at) == (UNANSWERED, scene.now)
     scene.found().until(lambda s: s.protocol.heartbeats.in_flight is not None)
@@ -152,29 +152,29 @@ def test_broken_connection_to_the_coordinator_is_the_present_error() -> None:
 
 
 def test_commit_without_an_answer_is_the_present_error() -> None:
-    """A commit may be the first request that the coordinator does not answer."""
+    """A commit may be the first request to which the coordinator does not respond."""
     scene = stable(A0).feed(CommitRequested(commit_id=1, offsets=at(1, A0), timeout_s=60.0))
     scene.feed(CommitFailed(commit_id=1, reason="disconnected"))
     assert scene.view.present_error == UNANSWERED
 
 
-def test_cause_of_a_search_stays_when_more_requests_get_no_answer() -> None:
-    """A failed attempt of the search says more than the requests that were under way when it began."""
+def test_lookup_error_stays_present_when_more_requests_get_no_answer() -> None:
+    """A failed lookup says more than the requests that were in flight when it began, so its error stays."""
     scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).drop()
     assert scene.view.present_error == AWAY
 
 
-def test_error_of_a_fenced_member_stays_when_the_connection_breaks() -> None:
-    """What fenced the member explains its state; the connection does not."""
+def test_error_of_a_fenced_member_stays_present_when_the_connection_breaks() -> None:
+    """The view keeps the error that fenced the member, because it explains the state."""
     scene = fenced()
     error = scene.view.last_error
     assert error is not None
     assert scene.feed(CoordinatorLost(reason="disconnected")).view.last_error == error
 
 
-def test_error_of_a_search_outside_the_group_is_over_when_the_coordinator_is_found() -> None:
-    """A member that only commits has no heartbeats that could confirm it."""
+def test_lookup_error_outside_the_group_is_over_when_the_coordinator_is_found() -> None:
+    """A member that only commits has no heartbeats, so finding the coordinator ends the error."""
     scene = Scene().feed(CommitRequested(commit_id=1, offsets=at(1, A0), timeout_s=60.0))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).after(2.0)
     lasting = scene.view.present_error
@@ -182,8 +182,8 @@ def test_error_of_a_search_outside_the_group_is_over_when_the_coordinator_is_fou
     assert (lasting, over.present_error, over.last_error_over_at) == (AWAY, None, scene.now)
 
 
-def test_error_about_a_topic_is_over_when_the_topic_is_there() -> None:
-    """Answered heartbeats say nothing about a topic that is missing."""
+def test_topic_error_is_over_when_the_topic_appears() -> None:
+    """Heartbeat responses do not end the error of a missing topic."""
     scene = stable(A0)
     topics = scene.context.watch
     topics.report_topics(TopicChanges(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
@@ -192,8 +192,8 @@ def test_error_about_a_topic_is_over_when_the_topic_is_there() -> None:
     assert (lasting, scene.view.present_error, scene.view.last_error) == (NO_TOPIC, None, NO_TOPIC)
 
 
-def test_view_shows_since_when_the_coordinator_is_searched() -> None:
-    """The beginning of the search, not of the state."""
+def test_view_shows_since_when_the_coordinator_is_looked_up() -> None:
+    """The view shows when the lookup began, not when the state began."""
     scene = stable(A0).after(0.1).feed(CoordinatorLost(reason="closed")).after(7.0)
     assert scene.view.waits_since == START + 0.1
 
@@ -212,14 +212,16 @@ def test_view_shows_since_when_the_coordinator_is_searched() -> None:
         (fatal, True, False),
     ],
 )
-def test_view_says_what_a_poll_is_for(build: Callable[[], Scene], *, needs_poll: bool, is_settled: bool) -> None:
-    """Whether a poll makes it join, and whether it has taken over what it was assigned."""
+def test_view_shows_whether_a_poll_is_needed_and_the_member_is_settled(
+    build: Callable[[], Scene], *, needs_poll: bool, is_settled: bool
+) -> None:
+    """The view shows whether a poll makes the member join, and whether it owns its assignment."""
     view = build().view
     assert (view.needs_poll, view.is_settled) == (needs_poll, is_settled)
 
 
-def test_view_of_a_moment_does_not_change() -> None:
-    """A picture is a value: what happens later does not show in it."""
+def test_view_is_immutable() -> None:
+    """A view is a value: later events do not change it."""
     scene = stable(A0)
     before = scene.view
     owned = dict(before.owned)
@@ -230,8 +232,8 @@ def test_view_of_a_moment_does_not_change() -> None:
 # ---- until when what is owned is surely owned ------------------------------------------------------------------------
 
 
-def test_lease_counts_from_what_was_sent_and_answered() -> None:
-    """Nine intervals where nobody told the session, as Kafka's defaults have it; else the session itself."""
+def test_lease_counts_from_the_sending_of_the_last_answered_heartbeat() -> None:
+    """If the session timeout is unknown, the lease lasts nine heartbeat intervals, as with Kafka's defaults."""
     scene = stable(A0)
     sent_at = scene.in_touch().now
     scene.after(2.0).answer(interval_s=0.5)
@@ -240,8 +242,8 @@ def test_lease_counts_from_what_was_sent_and_answered() -> None:
     assert stable(A0).view.lease_until == START + 45.0
 
 
-def test_lease_is_not_renewed_by_what_the_coordinator_did_not_answer() -> None:
-    """A heartbeat that is lost, or refused for a while, says nothing."""
+def test_lease_is_not_renewed_by_an_unanswered_or_refused_heartbeat() -> None:
+    """A heartbeat that is lost or answered with a retriable error does not extend the lease."""
     scene = stable(A0)
     until = scene.view.lease_until
     scene.in_touch().drop()
@@ -250,7 +252,7 @@ def test_lease_is_not_renewed_by_what_the_coordinator_did_not_answer() -> None:
 
 
 def test_member_without_partitions_has_no_lease() -> None:
-    """There is nothing that could be another's."""
+    """A member without partitions has nothing that another member could own."""
     scenes = [Scene(), joining(), stable(), fenced(), stale(), unsubscribing(), leaving(), fatal()]
     assert [scene.view.lease_until for scene in scenes] == [None] * len(scenes)
     assert None not in [scene.view.lease_until for scene in (revoking(), adding(), acknowledging())]

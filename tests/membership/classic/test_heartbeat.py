@@ -1,4 +1,4 @@
-"""When a classic member sends heartbeats: how soon it learns of a rebalance, and what that costs."""
+"""When a classic member sends heartbeats: how soon it learns of a rebalance, and at what cost."""
 
 from __future__ import annotations
 
@@ -38,35 +38,38 @@ def gaps(scene: ClassicScene, number: int, *, delivered: bool = False) -> list[f
     return found
 
 
-def test_quiet_member_heartbeats_on_the_interval() -> None:
-    """`heartbeat.interval.ms`: an idle group is no burden."""
+def test_idle_member_heartbeats_on_the_interval() -> None:
+    """An idle member heartbeats at `heartbeat.interval.ms`."""
     assert gaps(calm(), 3) == [INTERVAL_S] * 3
 
 
-def test_records_that_flow_quicken_the_heartbeat() -> None:
-    """A rebalance is known within `active_heartbeat_interval_s`; without records the interval is back; 0: never."""
+def test_delivered_records_speed_up_the_heartbeat() -> None:
+    """While records are delivered, heartbeats follow at `active_heartbeat_interval_s`.
+
+    Without records the interval returns, and 0 turns this off.
+    """
     scene = calm()
     assert gaps(scene, 3, delivered=True) == [0.25] * 3
     assert gaps(scene, 2) == [INTERVAL_S] * 2
     assert gaps(calm(active_heartbeat_interval_s=0.0), 2, delivered=True) == [INTERVAL_S] * 2
 
 
-def test_interval_is_an_upper_bound() -> None:
-    """A configured interval below the quick ones counts."""
+def test_configured_interval_is_an_upper_limit() -> None:
+    """A configured interval that is shorter than the faster ones replaces them."""
     scene = stable(A0, classic={"heartbeat_interval_s": 0.1})
     assert gaps(scene, len(FIRST_S) + 3) == [*FIRST_S, 0.1, 0.1, 0.1]
     assert gaps(scene, 3, delivered=True) == [0.1] * 3
 
 
-def test_member_heartbeats_quickly_after_a_change() -> None:
-    """The second round of a cooperative rebalance is heard of at once; then each wait is longer, up to the interval."""
+def test_member_heartbeats_often_after_a_change() -> None:
+    """After a change heartbeats are frequent and then slow down, to notice a cooperative rebalance's second round."""
     seen = gaps(stable(A0), 25)
     assert seen[: len(FIRST_S) + QUICK_BEATS] == [*FIRST_S] + [QUICK_S] * QUICK_BEATS
     assert (sorted(seen), seen[-1]) == (seen, INTERVAL_S)
 
 
-def test_slow_coordinator_is_asked_less_often() -> None:
-    """Never above a twentieth of the member's time."""
+def test_slow_coordinator_receives_heartbeats_less_often() -> None:
+    """Heartbeats use a twentieth of the member's time at most."""
     scene = calm().poll(delivered=True)
     for _ in range(REMEMBERED_ROUND_TRIPS):
         beat = scene.beat()
@@ -75,8 +78,8 @@ def test_slow_coordinator_is_asked_less_often() -> None:
     assert gaps(scene, 1, delivered=True) == [0.95]
 
 
-def test_nobody_hurries_to_hear_what_is_known() -> None:
-    """While partitions are given up for a rebalance the heartbeats only keep the session alive."""
+def test_member_that_knows_of_the_rebalance_heartbeats_on_the_interval() -> None:
+    """During a revocation for a rebalance heartbeats only keep the session alive."""
     scene = calm(assignors=(EAGER,)).poll(delivered=True).rebalance()
     before = scene.now
     scene.beat()
@@ -84,14 +87,14 @@ def test_nobody_hurries_to_hear_what_is_known() -> None:
 
 
 def test_heartbeats_are_sent_while_the_leader_computes() -> None:
-    """Rules 5.6: sent in COMPLETING_REBALANCE."""
+    """Rules 5.6: A leader heartbeats in COMPLETING_REBALANCE while its assignor computes."""
     scene = joining().gather(1)
     before = scene.now
     assert (scene.state, scene.beat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)
 
 
 def test_no_heartbeat_is_sent_while_a_member_without_partitions_joins() -> None:
-    """Rules 4.3: the JoinGroup stands for heartbeats where the member has nothing to hand out."""
+    """Rules 4.3: A member without partitions sends no heartbeat while its JoinGroup is pending."""
     scene = stable(A0, assignors=(EAGER,)).rebalance().settle()
     sent = len(scene.all(ex.SendClassicHeartbeat))
     scene.after(30.0)
@@ -99,7 +102,7 @@ def test_no_heartbeat_is_sent_while_a_member_without_partitions_joins() -> None:
 
 
 def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> None:
-    """Rules 4.3: on the interval, in its former generation, and only while a JoinGroup is pending."""
+    """Rules 4.3: During a pending JoinGroup a member that keeps partitions heartbeats in its former generation."""
     scene = stable(A0).rebalance()
     before = scene.now
     beat = scene.beat()
@@ -109,7 +112,7 @@ def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> Non
 
 
 def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
-    """It is of the former generation, so its refusal says nothing about the member."""
+    """A refusal for the former generation does not apply to the member."""
     scene = stable(A0).rebalance()
     beat = scene.beat()
     scene.gather(2)
@@ -119,7 +122,7 @@ def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_failed_heartbeat_is_repeated_after_a_backoff(answered: bool) -> None:  # noqa: FBT001 - a parameter
-    """Rules 4.3: after retry.backoff.ms, not after the interval; and the member stays what it is."""
+    """Rules 4.3: A failed heartbeat is repeated after retry.backoff.ms, not after the interval, and the state stays."""
     scene = calm()
     request_id = scene.beat().request_id
     if answered:
@@ -130,15 +133,15 @@ def test_failed_heartbeat_is_repeated_after_a_backoff(answered: bool) -> None:  
     assert (len(scene.after(0.2).new(ex.SendClassicHeartbeat)), scene.state, scene.owned) == (1, S.STABLE, {A0})
 
 
-def test_one_heartbeat_is_in_flight_at_a_time() -> None:
-    """An answer that is late delays the next one."""
+def test_member_has_one_heartbeat_in_flight() -> None:
+    """A late response delays the next heartbeat."""
     scene = calm()
     scene.beat()
     assert scene.after(10.0).new(ex.SendClassicHeartbeat) == []
 
 
-def test_member_lives_long() -> None:
-    """Five thousand quiet heartbeats do not exhaust the growth of the cadence."""
+def test_heartbeat_spacing_stays_finite_after_many_heartbeats() -> None:
+    """Five thousand heartbeats leave the spacing at the interval."""
     scene = calm()
     for number in range(5000):
         scene.protocol.heartbeats.sending(number, scene.now)

@@ -1,4 +1,4 @@
-"""User data that the leader gives each member, and the assignor that hears of its member's assignment."""
+"""The leader's user data for each member, and the assignor's on_assignment() callback."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def notified(scene: ClassicScene) -> ClassicScene:
 
 
 def test_both_kinds_of_assignors_are_assignors() -> None:
-    """Nothing is asked of those that lack it."""
+    """on_assignment() is optional for an assignor."""
     assert [isinstance(one, Assignor) for one in (Plan(), Told())] == [True, True]
     assert [isinstance(one, AssignmentObserver) for one in (Plan(), Told())] == [False, True]
 
 
-def test_user_data_go_to_the_members_that_are_given_some() -> None:
-    """With partitions alone, with both, with bytes alone, and to nobody who is no member."""
+def test_user_data_is_sent_to_the_members_that_receive_some() -> None:
+    """An assignor may give a member partitions, user data, both or neither."""
     given = {
         "a": [TopicPartition("t", 0)],
         "b": Assigned(partitions=[TopicPartition("t", 1)], user_data=b"b's"),
@@ -89,15 +89,15 @@ def test_user_data_go_to_the_members_that_are_given_some() -> None:
     assert checked.user_data == {"b": b"b's", "c": b""}
 
 
-def test_user_data_that_are_no_bytes_are_not_sent() -> None:
-    """The error names the member and what it was given."""
+def test_user_data_that_is_not_bytes_raises() -> None:
+    """The error names the member and the value."""
     given = {"a": Assigned(partitions=[TopicPartition("t", 0)], user_data="text")}  # type: ignore[arg-type]  # what users do
     with pytest.raises(AssignmentError, match=r"a is given the user data 'text' .*; give bytes, or None"):
         assign_checked(Giving(result=given), Topics(partitions={"t": 1}), {"a": member("t")})
 
 
-def test_leader_hands_them_in() -> None:
-    """Beside the shares, for members of the group only."""
+def test_leader_sends_user_data_with_the_assignment() -> None:
+    """SyncGroup carries the user data of group members only."""
     me = {"m": MemberSubscription(topics=frozenset({"a"}))}
     scene = joining().gather(1, leads=True, members=me).described(a=1)
     computed = ex.AssignmentComputed(
@@ -109,8 +109,8 @@ def test_leader_hands_them_in() -> None:
 # ---- what on_assignment hears ---------------------------------------------------------------------------------------
 
 
-def test_assignor_hears_before_anything_is_assigned() -> None:
-    """The share, the leader's bytes, the generation; the view says what is waited for."""
+def test_on_assignment_is_called_before_partitions_are_assigned() -> None:
+    """on_assignment() receives the partitions, the user data and the generation, and the view shows the wait."""
     scene = synced()
     (notice,) = scene.new(ex.NotifyAssignor)
     assert (notice.assignor, notice.generation) == ("plan", 4)
@@ -120,25 +120,25 @@ def test_assignor_hears_before_anything_is_assigned() -> None:
     assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A0})
 
 
-def test_assignor_without_the_method_is_not_waited_for() -> None:
-    """Nothing changes for it."""
+def test_assignor_without_on_assignment_delays_nothing() -> None:
+    """An assignor without on_assignment() does not delay the assignment."""
     scene = synced(Plan())
     assert (scene.all(ex.NotifyAssignor), scene.settle().state) == ([], S.STABLE)
 
 
-def test_only_the_chosen_assignor_hears() -> None:
-    """The group agreed on the other one."""
+def test_on_assignment_is_called_for_the_chosen_assignor_only() -> None:
+    """The group chose another assignor, so this one is not called."""
     assert synced(Plan(), Told(name="other")).all(ex.NotifyAssignor) == []
 
 
-def test_heartbeats_go_on_meanwhile() -> None:
-    """An assignor may take its time."""
+def test_heartbeats_continue_during_on_assignment() -> None:
+    """A slow on_assignment() does not stop the heartbeats."""
     scene = synced()
     assert scene.beat_answered().state is S.SYNCING
 
 
-def test_leader_computes_nothing_while_its_assignor_hears() -> None:
-    """Its topics may be due: they are looked at when it is STABLE again."""
+def test_leader_computes_nothing_during_on_assignment() -> None:
+    """If the leader's topics are due during on_assignment(), it requests them when it is STABLE again."""
     me = {"m": MemberSubscription(topics=frozenset({"a"}))}
     scene = joining(Told(), classic={"refresh_interval_s": 1.0}).gather(1, leads=True, members=me)
     scene.described(a=1).computed(m=[A0]).share(A0)
@@ -148,8 +148,8 @@ def test_leader_computes_nothing_while_its_assignor_hears() -> None:
     assert notified(scene).settle().state is S.STABLE
 
 
-def test_rebalance_overtakes_the_assignment() -> None:
-    """It is not taken over, and a late answer changes nothing."""
+def test_rebalance_during_on_assignment_drops_the_assignment() -> None:
+    """A rebalance drops the assignment, and the late end of on_assignment() changes nothing."""
     scene = synced().rebalance()
     assert scene.state is S.JOINING
     late = scene.all(ex.NotifyAssignor)[-1].request_id
@@ -160,21 +160,21 @@ def test_rebalance_overtakes_the_assignment() -> None:
     assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A1})
 
 
-def test_subscription_that_changed_meanwhile_is_joined_with() -> None:
-    """Rules 4.5: nothing is applied of topics that are not subscribed any more."""
+def test_subscription_that_changed_during_on_assignment_is_joined_with() -> None:
+    """Rules 4.5: Partitions of topics that are no longer subscribed are not assigned."""
     scene = notified(synced().subscribe("b"))
     assert (scene.state, scene.owned) == (S.JOINING, set())
     assert scene.join.protocols[0][1].topics == {"b"}
 
 
-def test_assignor_that_fails_ends_its_member() -> None:
-    """As one whose assign fails: it leaves, so that others have its share, and the application is told."""
+def test_on_assignment_that_raises_ends_the_member() -> None:
+    """The member leaves, so that other members receive its partitions, and the application receives the error."""
     scene = synced().feed(ex.AssignmentFailed(generation=4, error=BROKEN))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
     assert scene.new(ef.RaiseToApplication)[0].error == BROKEN
 
 
-def test_leave_meanwhile_is_heard() -> None:
-    """And the late answer is dropped."""
+def test_leave_during_on_assignment_takes_effect() -> None:
+    """The late end of on_assignment() is dropped."""
     scene = synced().feed(ev.LeaveRequested())
     assert notified(scene).state is not S.RECONCILE

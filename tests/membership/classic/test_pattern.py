@@ -1,4 +1,4 @@
-"""A subscribed pattern under the classic protocol: the member finds what matches (C13; rules 5.6)."""
+"""A subscribed pattern under the classic protocol: the member resolves it itself (C13; rules 5.6)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def stable_by(pattern: str, *names: str, leads: bool = False, plan: Plan | None 
     return scene.gather(1, leads=True, members=words).described(a=1).computed(m=[A0]).share(A0).settle()
 
 
-def test_member_with_a_pattern_asks_for_all_topics_before_it_joins() -> None:
-    """C13: no JoinGroup before the list is there; the view says what is waited for."""
+def test_member_with_a_pattern_lists_all_topics_before_it_joins() -> None:
+    """C13: The member sends no JoinGroup before the topic list arrives, and the view shows the wait."""
     scene = joining_by("^a")
     assert (scene.kinds, lists(scene), scene.all(ex.SendJoin)) == ([], 1, [])
     assert scene.member.view().waits_for == "the list of topics, to see which ones match the pattern"
@@ -52,14 +52,17 @@ def test_member_with_a_pattern_asks_for_all_topics_before_it_joins() -> None:
     assert (said(scene)[0], lists(scene)) == ({"a", "ab"}, 1)
 
 
-def test_names_and_pattern_add_up() -> None:
-    """C13: `subscribe(["^a.*|^c", "b"])`; a pattern matches from the start of a name, not necessarily to its end."""
+def test_names_and_pattern_are_combined() -> None:
+    """C13: `subscribe(["^a.*|^c", "b"])` subscribes names and patterns.
+
+    A pattern matches from the start of a name, not necessarily to its end.
+    """
     scene = joining_by("^a.*|^c", "b").listed("a", "cat", "acdc", "xa", "b")
     assert said(scene)[0] == {"a", "cat", "acdc", "b"}
 
 
-def test_pattern_that_matches_nothing_joins_with_nothing_and_finds_a_topic_later() -> None:
-    """C13: a topic that appears is found at the next refresh."""
+def test_pattern_without_a_match_joins_without_topics_and_finds_a_topic_later() -> None:
+    """C13: The next refresh finds a topic that was created after the join."""
     scene = joining_by("^a").listed("b")
     assert said(scene)[0] == frozenset()
     scene.gather(1).share().settle().after(REFRESH_S).listed("b", "a")
@@ -68,8 +71,8 @@ def test_pattern_that_matches_nothing_joins_with_nothing_and_finds_a_topic_later
 
 
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
-def test_matches_are_looked_for_again_by_leader_and_follower(leads: bool) -> None:  # noqa: FBT001 - a parameter
-    """C13: on the refresh interval; the same matches change nothing, others make the member join again."""
+def test_leader_and_follower_refresh_the_matches_of_a_pattern(leads: bool) -> None:  # noqa: FBT001 - a parameter
+    """C13: At the refresh interval unchanged matches change nothing, and other matches make the member join again."""
     scene = stable_by("^a", "a", leads=leads).after(REFRESH_S - 0.1)
     assert lists(scene) == 1
     scene.after(0.1).listed("a", "b")
@@ -78,37 +81,37 @@ def test_matches_are_looked_for_again_by_leader_and_follower(leads: bool) -> Non
     assert (scene.state, said(scene)) == (S.JOINING, ({"a", "aa"}, {A0}))
 
 
-def test_topic_that_vanishes_is_given_up_before_the_join() -> None:
-    """C13: a cooperative member keeps only what it subscribes (rules 4.4)."""
+def test_deleted_topic_is_revoked_before_the_join() -> None:
+    """C13: A cooperative member keeps only partitions of subscribed topics (rules 4.4)."""
     scene = stable_by("^a", "a", "ab").after(REFRESH_S).listed("ab").settle()
     assert [sorted(step.partitions or ()) for step in scene.all(ef.RevokePartitions)] == [[A0]]
     assert (scene.state, said(scene)) == (S.JOINING, ({"ab"}, frozenset()))
 
 
-def test_matches_that_change_while_the_group_gathers_are_told_in_the_next_generation() -> None:
-    """Rules 5.6: the metadata changes during a rebalance; the JoinGroup that is out goes on."""
+def test_matches_that_change_during_a_rebalance_are_sent_in_the_next_generation() -> None:
+    """Rules 5.6: If the metadata changes during a rebalance, the JoinGroup in flight continues."""
     scene = stable_by("^a", "a").rebalance().after(REFRESH_S).listed("a", "ab")
     assert (scene.state, said(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a"}, 2)
     scene.gather(2).share(A0).settle()
     assert (scene.state, said(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a", "ab"}, 3)
 
 
-def test_share_of_a_topic_that_matches_is_taken() -> None:
-    """What matches is subscribed; what neither matches nor is named is not (rules 4.5)."""
+def test_partition_of_a_matching_topic_is_assigned() -> None:
+    """Partitions of other topics than the matching and named ones are not assigned (rules 4.5)."""
     assert stable_by("^a", "a").owned == {A0}
     scene = joining_by("^a").listed("a").gather(1).share(B0)
     assert (scene.state, scene.owned) == (S.JOINING, set())
 
 
-def test_leader_watches_what_matches() -> None:
-    """The leader's own topics are the effective ones."""
+def test_leader_requests_the_matching_topics() -> None:
+    """The leader requests the topics that its pattern matches and those of the other members."""
     scene = joining_by("^a").listed("a", "ab")
     scene.gather(1, leads=True, members={"n": MemberSubscription(topics=frozenset({"b"}))})
     assert [asked.topics for asked in scene.new(ex.DescribeTopics)] == [{"a", "ab", "b"}]
 
 
-def test_list_that_cannot_be_had_is_asked_for_again() -> None:
-    """After a backoff; `last_error` says why; what was known stays."""
+def test_failed_topic_list_is_requested_again() -> None:
+    """After a backoff the list is requested again. `last_error` names the cause, and known topics stay."""
     scene = joining_by("^a")
     for _ in range(3):
         request_id = scene.all(ex.DescribeTopics)[-1].request_id
@@ -120,7 +123,7 @@ def test_list_that_cannot_be_had_is_asked_for_again() -> None:
 
 
 def test_late_list_for_a_former_pattern_is_dropped() -> None:
-    """Another pattern asks anew."""
+    """A new pattern requests the list again."""
     scene = joining_by("^a").subscribe(pattern="^b")
     former = scene.all(ex.DescribeTopics)[0]
     assert lists(scene) == 2
@@ -129,8 +132,8 @@ def test_late_list_for_a_former_pattern_is_dropped() -> None:
     assert said(scene.listed("b", "a"))[0] == {"b"}
 
 
-def test_other_pattern_gives_nothing_up_before_its_matches_are_known() -> None:
-    """C10, C13: what matches both is kept throughout."""
+def test_changed_pattern_revokes_nothing_before_its_matches_are_known() -> None:
+    """C10, C13: Partitions that match both patterns are kept throughout."""
     scene = stable_by("^a", "a", "ab").subscribe(pattern="^[a]$")
     assert (scene.state, scene.owned, scene.kinds) == (S.STABLE, {A0}, ["DescribeTopics"])
     scene.rebalance()
@@ -140,15 +143,15 @@ def test_other_pattern_gives_nothing_up_before_its_matches_are_known() -> None:
     assert (scene.state, said(scene), scene.all(ef.PausePartitions)) == (S.JOINING, ({"a"}, {A0}), [])
 
 
-def test_eager_member_joins_with_the_new_matches_after_giving_up_everything() -> None:
-    """C13: with an eager assignor."""
+def test_eager_member_revokes_everything_and_joins_with_the_new_matches() -> None:
+    """C13: With an eager assignor the member revokes everything before it joins with the new matches."""
     scene = stable_by("^a", "a", plan=EAGER).after(REFRESH_S).listed("a", "ab").settle()
     assert (scene.state, said(scene)) == (S.JOINING, ({"a", "ab"}, frozenset()))
 
 
 @pytest.mark.parametrize("pattern", ["^a(?i)b", "^[[:word:]]"])
-def test_pattern_of_brokers_only_ends_fatal_and_another_leads_out(pattern: str) -> None:
-    """INVALID_REGULAR_EXPRESSION in words that name the pattern; another subscription leads out at the next poll."""
+def test_pattern_that_only_brokers_understand_is_fatal_until_another_subscription(pattern: str) -> None:
+    """INVALID_REGULAR_EXPRESSION names the pattern, and another subscription ends the error at the next poll."""
     scene = joining_by(pattern)
     error = scene.member.last_error
     assert (scene.state, error is not None and (error.code, repr(pattern) in error.message)) == (
@@ -161,16 +164,19 @@ def test_pattern_of_brokers_only_ends_fatal_and_another_leads_out(pattern: str) 
     assert said(scene.listed("a"))[0] == {"a"}
 
 
-def test_member_that_cannot_read_its_new_pattern_leaves_its_group() -> None:
-    """Others get its partitions at once; its application loses them and is told why; it comes back as a new member."""
+def test_member_with_an_invalid_new_pattern_leaves_its_group() -> None:
+    """Other members get its partitions immediately.
+
+    The application receives the error and the loss, and a later join has no member id.
+    """
     scene = stable_by("^a", "a").subscribe(pattern="^a(?i)")
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication", "LosePartitions"])
     scene.finish().subscribe("a").poll()
     assert (scene.state, scene.join.member_id) == (S.JOINING, "")
 
 
-def test_unsubscribed_member_asks_no_more() -> None:
-    """C11: neither while it is out of the group, nor with names only."""
+def test_unsubscribed_member_lists_no_topics() -> None:
+    """C11: A member lists no topics outside its group or without a pattern."""
     scene = stable_by("^a", "a").leave().settle()
     scene.feed(ex.ClassicLeft(request_id=scene.all(ex.SendClassicLeave)[-1].request_id))
     assert (scene.state, lists(scene.after(REFRESH_S))) == (S.UNSUBSCRIBED, 1)
@@ -179,7 +185,7 @@ def test_unsubscribed_member_asks_no_more() -> None:
 
 
 def test_blacklisted_topics_match_nothing() -> None:
-    """`topic.blacklist`: they are as if they did not exist, for the JoinGroup and for what the application is told."""
+    """Topics in `topic.blacklist` do not exist for the JoinGroup or for the application."""
     blacklist = PATIENT | {"blacklist": ("^ab.*", ".*-x.*")}
     scene = ClassicScene(Plan(), classic=blacklist, max_poll_interval_s=1e6)
     scene.subscribe(pattern="^a").poll().found().listed("a", "ab", "abc", "a-x", "b")

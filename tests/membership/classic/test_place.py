@@ -1,4 +1,4 @@
-"""A static member that comes back to a full classic group, in which its own ghost has its place (KIP-345, KIP-389)."""
+"""A static member returns to a full classic group that contains its own stale member (KIP-345, KIP-389)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ def told(scene: ClassicScene) -> list[str]:
     return [one.error.name for one in scene.all(ef.RaiseToApplication) if one.problem is ef.Problem.FATAL]
 
 
-def test_static_member_has_its_ghost_removed_and_joins() -> None:
-    """Whoever has the instance id is meant; nothing else goes out before the answer; the view says what is awaited."""
+def test_static_member_removes_its_stale_member_and_joins() -> None:
+    """The member removes the holder of its instance id and sends nothing else before the response.
+
+    The view shows the wait.
+    """
     scene = crowded()
     (leave,) = scene.new(ex.SendClassicLeave)
     assert (leave.member_id, leave.instance_id, leave.reason) == ("", "i", MAKES_ROOM)
@@ -56,21 +59,21 @@ def test_static_member_has_its_ghost_removed_and_joins() -> None:
     assert scene.gather(2).share(A0).settle().state is S.STABLE
 
 
-def test_group_that_is_full_of_others_is_the_end() -> None:
-    """UNKNOWN_MEMBER_ID: nobody has this instance id; what is told is why the join was refused."""
+def test_full_group_without_the_instance_id_is_fatal() -> None:
+    """UNKNOWN_MEMBER_ID means that no member has the instance id; the error is the one that refused the join."""
     scene = answered(crowded(), UNKNOWN, V.REJOIN)
     assert (scene.state, told(scene), scene.new(ex.SendJoin)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"], [])
 
 
-def test_stranger_that_was_quicker_is_the_end() -> None:
-    """Room is made once in a join."""
+def test_place_taken_by_another_member_is_fatal() -> None:
+    """A join removes the stale member once."""
     scene = full(answered(crowded()))
     assert (scene.state, told(scene)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"])
 
 
 @pytest.mark.parametrize("verdict", [V.RETRY, V.REDISCOVER])
-def test_coordinator_that_cannot_now_is_asked_again(verdict: V) -> None:
-    """Loading, or elsewhere: a join first, after a pause, since there may be room by then."""
+def test_removal_is_retried_after_a_coordinator_error(verdict: V) -> None:
+    """If the coordinator is loading or has moved, the member joins again after a pause, because a place may be free."""
     scene = answered(crowded(), LOADING, verdict)
     assert scene.kinds == ([] if verdict is V.RETRY else ["FindCoordinator"])
     scene.found().after(1.0)
@@ -78,8 +81,8 @@ def test_coordinator_that_cannot_now_is_asked_again(verdict: V) -> None:
     assert [one.instance_id for one in full(scene).new(ex.SendClassicLeave)] == ["i"]
 
 
-def test_lost_answer_is_asked_for_again() -> None:
-    """The ghost may be gone; a join tells."""
+def test_removal_without_an_answer_is_followed_by_a_join() -> None:
+    """The stale member may have been removed, so the member joins again."""
     scene = crowded()
     leave = scene.all(ex.SendClassicLeave)[-1]
     scene.feed(ex.ExchangeFailed(request_id=leave.request_id, reason="disconnected")).found().after(1.0)
@@ -87,8 +90,8 @@ def test_lost_answer_is_asked_for_again() -> None:
     assert answered(full(scene), UNKNOWN, V.REJOIN).state is S.FATAL
 
 
-def test_refused_removal_makes_the_member_wait_for_the_ghost_s_session() -> None:
-    """Again and again, a session and some grace at most, and the view says until when."""
+def test_refused_removal_waits_for_the_session_of_the_stale_member() -> None:
+    """The member repeats the join for a session and some grace at most, and the view shows until when."""
     scene = answered(crowded(), DENIED)
     since = scene.now
     view = scene.member.view()
@@ -104,20 +107,20 @@ def test_refused_removal_makes_the_member_wait_for_the_ghost_s_session() -> None
     assert joins == 10
 
 
-def test_member_that_waited_is_let_in_when_the_session_is_over() -> None:
-    """Nothing is waited for any more."""
+def test_waiting_member_joins_when_the_session_is_over() -> None:
+    """The wait ends when the join succeeds."""
     scene = answered(crowded(), DENIED).after(1.0).gather(3).share(A0).settle()
     assert (scene.state, scene.member.view().waits_until) == (S.STABLE, None)
 
 
-def test_dynamic_member_has_no_place() -> None:
-    """A full group is the end, as before."""
+def test_dynamic_member_is_refused_by_a_full_group() -> None:
+    """A full group is fatal for a dynamic member."""
     assert full(joining()).state is S.FATAL
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-def test_former_member_removes_nobody(fenced: bool) -> None:  # noqa: FBT001
-    """After a fence or a missed poll it may be the older of two: whoever has its id may be the newer."""
+def test_former_member_removes_no_other_member(fenced: bool) -> None:  # noqa: FBT001
+    """After a fence or a missed poll the present holder of the id may be newer."""
     scene = stable(A0, instance_id="i", max_poll_interval_s=5.0)
     if fenced:
         scene.beat_rejected(V.REJOIN, UNKNOWN).finish()
@@ -126,15 +129,15 @@ def test_former_member_removes_nobody(fenced: bool) -> None:  # noqa: FBT001
     assert (scene.state, full(scene).state, scene.all(ex.SendClassicLeave)) == (S.JOINING, S.FATAL, [])
 
 
-def test_join_that_was_not_answered_may_have_made_a_ghost() -> None:
-    """The coordinator acted, and its answer was lost: the ghost is this very member's."""
+def test_join_without_an_answer_may_have_created_the_stale_member() -> None:
+    """If the response to a join was lost, the stale member is this member's own."""
     scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish()
     scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(1.0)
     assert len(full(scene).new(ex.SendClassicLeave)) == 1
 
 
-def test_subscription_that_is_given_up_meanwhile_ends_it() -> None:
-    """The late answer changes nothing."""
+def test_unsubscribe_during_the_removal_ends_it() -> None:
+    """The late response to the removal changes nothing."""
     scene = crowded().leave()
     assert (scene.state, answered(scene).kinds) == (S.UNSUBSCRIBED, [])
 
@@ -154,33 +157,33 @@ def fenced(scene: ClassicScene, how: str) -> ClassicScene:
 
 
 @pytest.mark.parametrize("how", ["sync", "heartbeat", "join"])
-def test_newest_that_was_never_written_down_joins_once_more(how: str) -> None:
-    """Its replacement of the ghost went with the coordinator that took it in, before the generation was written."""
+def test_newest_member_that_was_never_persisted_joins_once_more(how: str) -> None:
+    """The coordinator that replaced the stale member failed before it wrote the generation."""
     scene = fenced(joining(instance_id="i").gather(1), how).after(1.0)
     assert (scene.state, scene.join.member_id, scene.join.instance_id) == (S.JOINING, "", "i")
     assert scene.gather(2).share(A0).settle().state is S.STABLE
 
 
 @pytest.mark.parametrize("how", ["sync", "heartbeat", "join"])
-def test_second_fence_is_the_end(how: str) -> None:
-    """Another process lives that has the id: of two that would come back for ever one has to end."""
+def test_second_fence_is_fatal(how: str) -> None:
+    """Another live process has the id, and one of the two has to end."""
     scene = fenced(joining(instance_id="i").gather(1), "sync").after(1.0)
     assert (fenced(scene.gather(2), how).state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
-def test_member_that_was_written_down_ends() -> None:
-    """KIP-345: the newest has the id; also in a later generation, before that one is written down."""
+def test_member_that_was_persisted_is_fenced() -> None:
+    """KIP-345: The newest member has the id, also in a later generation that is not yet written."""
     scene = stable(A0, instance_id="i").rebalance().gather(2)
     assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
-def test_id_that_came_back_was_written_down() -> None:
-    """A subscription that follows another one joins with the member id that every coordinator knows."""
+def test_member_that_subscribes_again_was_persisted() -> None:
+    """A later subscription joins with the member id that every coordinator knows."""
     scene = stable(A0, instance_id="i").leave().settle().subscribe("a").poll().gather(2)
     assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
-def test_former_member_does_not_come_back() -> None:
-    """After a fence or a missed poll it may be the older of two."""
+def test_former_member_does_not_rejoin_after_a_second_fence() -> None:
+    """After a fence or a missed poll this member may be the older one."""
     scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish().after(1.0).gather(2)
     assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])

@@ -1,4 +1,4 @@
-"""Every state of a classic member with every event, and a member among peers that say anything in any order."""
+"""Property tests: every event in every classic state, and a member among peers that act in any order."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def name_of(value: object) -> str:
 
 
 def test_every_event_has_a_plausible_form() -> None:
-    """No event is left out of the pairs."""
+    """The event pairs cover every event."""
     assert set(plausible(scene_in(S.STABLE))) == set(EVENTS)
 
 
 @pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
 def test_event_fires_the_triggers_that_the_table_gives_it(state: ClassicState, kind: type, fired: list[Enum]) -> None:
-    """The whole table of states and events: no event fires a trigger whose causes do not name it."""
+    """No event fires a trigger whose causes do not include the event, in any state."""
     scene = scene_in(state)
     fired.clear()
     scene.feed(plausible(scene)[kind])  # type: ignore[arg-type]  # one of the events
@@ -54,7 +54,7 @@ def test_event_fires_the_triggers_that_the_table_gives_it(state: ClassicState, k
 
 @pytest.mark.parametrize("state", ClassicState, ids=name_of)
 def test_events_of_the_consumer_protocol_change_nothing(state: ClassicState) -> None:
-    """They have the effects of the passing time, as any event, and no other."""
+    """Events of the consumer protocol have only the effects of the passing time, which every event has."""
     twin = scene_in(state).feed(ev.TimePassed())
     for kind in FOREIGN:
         scene = scene_in(state)
@@ -63,8 +63,8 @@ def test_events_of_the_consumer_protocol_change_nothing(state: ClassicState) -> 
 
 
 @pytest.mark.parametrize("state", ClassicState, ids=name_of)
-def test_hostile_events_break_no_law(state: ClassicState) -> None:
-    """Whatever comes, in any state: no exception, no illegal transition, no request where none may be."""
+def test_hostile_events_break_no_rule(state: ClassicState) -> None:
+    """No event in any state raises an exception, causes an illegal transition or sends a forbidden request."""
     for event in hostile(scene_in(state)):
         scene = scene_in(state)
         for after in (event, ev.Polled()):
@@ -73,8 +73,8 @@ def test_hostile_events_break_no_law(state: ClassicState) -> None:
 
 
 @pytest.mark.parametrize("state", ClassicState, ids=name_of)
-def test_all_hostile_events_in_a_row_break_no_law(state: ClassicState) -> None:
-    """Likewise one after the other, with polls and time between."""
+def test_hostile_events_in_a_row_break_no_rule(state: ClassicState) -> None:
+    """A sequence of hostile events, with polls and time between them, breaks no rule."""
     scene = scene_in(state)
     for number, event in enumerate(hostile(scene)):
         check_laws(scene.feed(event))  # type: ignore[arg-type]  # one of the events
@@ -89,8 +89,8 @@ def test_all_hostile_events_in_a_row_break_no_law(state: ClassicState) -> None:
     static=strategies.booleans(),
     choices=strategies.lists(strategies.tuples(strategies.integers(0, 10**6), strategies.booleans()), max_size=50),
 )
-def test_anything_in_any_order_breaks_no_law(eager: bool, static: bool, choices: list[tuple[int, bool]]) -> None:  # noqa: FBT001 - Hypothesis draws it
-    """Mostly what is plausible, sometimes what is not; and what is shown changes where it is said to change."""
+def test_events_in_any_order_break_no_rule(eager: bool, static: bool, choices: list[tuple[int, bool]]) -> None:  # noqa: FBT001 - Hypothesis draws it
+    """Mostly plausible and some hostile events break no rule, and the view changes only where an effect reports it."""
     scene = ClassicScene(EAGER if eager else Plan(), instance_id="i" if static else None)
     scene.subscribe("a").poll().found()
     for number, is_hostile in choices:
@@ -104,15 +104,15 @@ def test_anything_in_any_order_breaks_no_law(eager: bool, static: bool, choices:
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-def test_table_names_every_state_and_every_trigger() -> None:
-    """Every state has a row, so that no member is caught in one, and every trigger leads to one state."""
+def test_table_contains_every_state_and_every_trigger() -> None:
+    """Every state has a row, so that a member can leave it, and every trigger leads to one state."""
     assert {state for state, _ in CLASSIC_TARGETS} == set(ClassicState)
     assert {row.trigger for row in CLASSIC_TRANSITIONS} == {*Trigger, *ClassicTrigger} == set(CLASSIC_CAUSES)
     assert len(CLASSIC_TARGETS) == sum(len(row.states) for row in CLASSIC_TRANSITIONS)
 
 
 def test_diagram_has_one_labeled_arrow_for_each_state_and_trigger() -> None:
-    """The generated diagram is the table."""
+    """The generated diagram shows the table."""
     head, start, *arrows = diagram(CLASSIC_TRANSITIONS).splitlines()
     assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
     labeled = {f"    {state} --> {new}: {trigger.value}" for (state, trigger), new in CLASSIC_TARGETS.items()}

@@ -1,4 +1,4 @@
-"""The classic member: joins, rebalances of both kinds, verdicts, leaving (rules 4)."""
+"""The classic member: joins, eager and cooperative rebalances, verdicts and leaving (rules 4)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ID_REQUIRED = BrokerError(code=79, name="MEMBER_ID_REQUIRED")
 
 
 def test_every_state_has_its_public_state() -> None:
-    """The view has a state for each of them, and no classic member acknowledges."""
+    """The view has a public state for each classic state, and none of them is ACK."""
     assert set(PUBLIC_STATES) == set(ClassicState)
     assert set(PUBLIC_STATES.values()) == set(MemberState) - {MemberState.ACK}
 
@@ -50,13 +50,13 @@ def test_every_state_has_its_public_state() -> None:
 
 
 def test_nothing_is_sent_before_a_poll() -> None:
-    """A rebalance never starts outside poll."""
+    """A rebalance starts inside poll() only."""
     scene = ClassicScene().subscribe("a")
     assert (scene.state, scene.effects) == (S.UNSUBSCRIBED, [])
 
 
-def test_join_says_what_the_member_wants() -> None:
-    """Rules 4.1: one entry per assignor, each with the subscription as it wants it."""
+def test_join_carries_each_assignor_with_the_subscription() -> None:
+    """Rules 4.1: A JoinGroup has one entry for each assignor, with the subscription in the assignor's form."""
     scene = joining(Plan(name="x"), Plan(name="y"), rack_id="r", instance_id="i")
     join = scene.join
     assert (join.member_id, join.instance_id, join.session_timeout_s, join.rebalance_timeout_s) == (
@@ -70,21 +70,21 @@ def test_join_says_what_the_member_wants() -> None:
     ]
 
 
-def test_member_id_that_is_required_is_taken_and_joined_with_at_once() -> None:
-    """KIP-394."""
+def test_member_id_required_is_followed_by_a_join_at_once() -> None:
+    """KIP-394: After MEMBER_ID_REQUIRED the member joins immediately with the id from the response."""
     scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
     assert [join.member_id for join in scene.new(ex.SendJoin)] == ["given"]
 
 
 def test_join_without_an_answer_is_repeated_with_the_same_id() -> None:
-    """The coordinator may have made the member already: another id would be a ghost."""
+    """The coordinator may have created the member already, and another id would leave a stale member."""
     scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
     scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(0.2)
     assert (scene.state, [join.member_id for join in scene.new(ex.SendJoin)]) == (S.JOINING, ["given"])
 
 
-def test_follower_asks_for_its_share_and_takes_it() -> None:
-    """SYNCING, RECONCILE, STABLE; on_assign with the share."""
+def test_follower_requests_its_assignment_and_adopts_it() -> None:
+    """A follower goes through SYNCING and RECONCILE to STABLE, and on_assign receives its partitions."""
     scene = joining().gather(1)
     assert (scene.state, scene.sync.generation, scene.sync.assignments) == (S.SYNCING, 1, {})
     scene.share(A0, A1).settle()
@@ -93,7 +93,7 @@ def test_follower_asks_for_its_share_and_takes_it() -> None:
 
 
 def test_late_answers_are_dropped() -> None:
-    """An answer whose number is not the one that is waited for changes nothing."""
+    """A response with an unexpected number changes nothing."""
     scene = stable(A0)
     before = (scene.state, scene.protocol.generation, scene.owned)
     scene.feed(ex.SyncAnswered(request_id=1, assignment=frozenset({A1})))
@@ -110,8 +110,8 @@ def others() -> dict[str, MemberSubscription]:
     return {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"b"}))}
 
 
-def test_leader_looks_at_all_topics_and_has_the_assignor_compute() -> None:
-    """Everybody's topics, then everybody's words; each member gets a share, an empty one too."""
+def test_leader_requests_all_topics_and_calls_the_assignor() -> None:
+    """The leader requests the topics of all members, and each member receives an assignment, which may be empty."""
     scene = joining().gather(1, leads=True, members=others())
     assert [asked.topics for asked in scene.new(ex.DescribeTopics)] == [{"a", "b"}]
     scene.described(a=2)
@@ -122,7 +122,7 @@ def test_leader_looks_at_all_topics_and_has_the_assignor_compute() -> None:
 
 
 def test_result_for_an_older_generation_is_dropped() -> None:
-    """The group has moved on while the assignor computed."""
+    """A result for an older generation arrives after the group has moved on."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
     scene.feed(ex.AssignmentComputed(generation=0, assignments={}))
     assert scene.all(ex.SendSync) == []
@@ -130,7 +130,10 @@ def test_result_for_an_older_generation_is_dropped() -> None:
 
 @pytest.mark.parametrize(("plan", "owned"), [(Plan(), {A1}), (EAGER, set())])
 def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[TopicPartition]) -> None:
-    """KIP-814: skip_assignment; it watches the topics from now on, and disturbs nobody until one changes."""
+    """KIP-814: With skip_assignment the leader does not compute.
+
+    It checks the topics from now on and rejoins only when one changes.
+    """
     patient = {"session_timeout_s": 1e6}
     words = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset(owned), generation=4)}
     scene = joining(plan, instance_id="i", classic=patient).gather(4, leads=True, members=words, skip=True)
@@ -141,8 +144,8 @@ def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[
     assert scene.join.reason == "the leader's topics have changed"
 
 
-def test_returning_cooperative_leader_sees_to_it_that_no_partition_is_with_nobody() -> None:
-    """KIP-814 with KIP-429: who it replaces may have owed the group a JoinGroup, and what moved would be lost."""
+def test_returning_cooperative_leader_rejoins_if_partitions_may_be_unassigned() -> None:
+    """KIP-814 with KIP-429: The leader rejoins, because a JoinGroup that the replaced member owed may be missing."""
     patient = {"session_timeout_s": 1e6}
     claims = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset({A1}), generation=4)}
     for partitions, reason in ((2, "initialized by the application's poll"), (3, "partitions may be with nobody")):
@@ -151,8 +154,8 @@ def test_returning_cooperative_leader_sees_to_it_that_no_partition_is_with_nobod
         assert scene.join.reason == reason
 
 
-def test_leader_sees_to_it_that_what_was_held_back_is_given() -> None:
-    """KIP-429: who gave it up should join again; if nobody does for a session, the leader does."""
+def test_leader_rejoins_if_withheld_partitions_stay_unassigned() -> None:
+    """KIP-429: Members that revoked partitions should join again. If none does for a session, the leader does."""
     words = {"m": MemberSubscription(topics=frozenset({"a"}))}
     scene = joining().gather(1, leads=True, members=words).described(a=2).computed(m=[A0]).share(A0).settle()
     assert scene.after(44.0).state is S.STABLE
@@ -163,7 +166,7 @@ def test_leader_sees_to_it_that_what_was_held_back_is_given() -> None:
 
 
 def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
-    """More partitions: the leader joins again."""
+    """A leader whose topics have more partitions joins again."""
     scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
     scene.described(a=1).computed(m=[A0]).share(A0).settle()
     scene.poll().after(299.0).poll().after(2.0).described(a=1)
@@ -172,8 +175,8 @@ def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
     assert (scene.state, scene.join.reason) == (S.JOINING, "the leader's topics have changed")
 
 
-def test_assignor_that_fails_ends_the_leader_and_lets_another_lead() -> None:
-    """The application is told; the group is left."""
+def test_assignor_that_raises_ends_the_leader_which_leaves() -> None:
+    """The application receives the error, and the leader leaves so that another member can lead."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
     scene.feed(ex.AssignmentFailed(generation=1, error=BrokerError(code=-150, name="_FATAL", message="ZeroDivision")))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
@@ -182,16 +185,16 @@ def test_assignor_that_fails_ends_the_leader_and_lets_another_lead() -> None:
 # ---- rebalances -----------------------------------------------------------------------------------------------------
 
 
-def test_cooperative_member_keeps_what_it_has_while_the_group_gathers() -> None:
-    """KIP-429: nothing is paused; the join says what is owned since which generation (KIP-792)."""
+def test_cooperative_member_keeps_its_partitions_during_a_rebalance() -> None:
+    """KIP-429: Nothing is paused. The join carries the owned partitions and their generation (KIP-792)."""
     scene = stable(A0, A1).rebalance()
     assert (scene.state, scene.owned, scene.kinds) == (S.JOINING, {A0, A1}, ["SendJoin"])
     (_, said), *_ = scene.join.protocols
     assert (said.owned, said.generation) == ({A0, A1}, 1)
 
 
-def test_leader_tells_of_topics_that_may_not_be_described() -> None:
-    """H15: nobody is assigned such a topic, so the application has to hear of it: once, until it was allowed."""
+def test_leader_raises_topics_that_may_not_be_described() -> None:
+    """H15: Such a topic is not assigned, so the application receives the error once, until the topic is allowed."""
     scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
     forbidden = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="the topic 'a'")
 
@@ -208,8 +211,11 @@ def test_leader_tells_of_topics_that_may_not_be_described() -> None:
     assert (scene.state, told) == (S.STABLE, [(ef.Problem.REFUSED, "a", 29)])
 
 
-def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> None:
-    """Pause, on_revoke, on_assign, then one more generation with less owned, and on_assign of what is new: nothing."""
+def test_cooperative_member_revokes_missing_partitions_and_rejoins() -> None:
+    """The member pauses, revokes and assigns, then rejoins with fewer owned partitions.
+
+    The next on_assign receives the new ones: none.
+    """
     scene = stable(A0, A1).rebalance().gather(2).share(A0, A2)
     assert scene.kinds == ["PausePartitions"]
     scene.settle()
@@ -226,10 +232,10 @@ def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> N
     assert (scene.state, told) == (S.STABLE, [{A0, A1}, {A2}, set()])
 
 
-def test_static_member_that_missed_a_generation_has_lost_what_it_had() -> None:
-    """The coordinator kept its place, and others were given what it owned: nothing of that is committed.
+def test_static_member_that_missed_a_generation_loses_its_partitions() -> None:
+    """The coordinator kept the member's place but gave its partitions to others, so nothing is committed.
 
-    They have read on; a commit of this member, in the new generation, would take the group back.
+    The new owners have read further, and a commit of this member in the new generation would reset the group.
     """
     scene = stable(A0, A1, instance_id="i").rebalance().gather(3)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
@@ -253,15 +259,17 @@ def test_static_member_that_missed_a_generation_has_lost_what_it_had() -> None:
         ),
     ],
 )
-def test_member_that_missed_nothing_goes_on(scene: Callable[[], ClassicScene], generation: int, leader: str) -> None:
-    """What it owns was its own all the time, or it owns nothing."""
+def test_member_that_missed_no_generation_keeps_its_partitions(
+    scene: Callable[[], ClassicScene], generation: int, leader: str
+) -> None:
+    """No other member can have owned its partitions, or it owns none."""
     found = scene().rebalance().settle().gather(generation, leader=leader)
     assert found.state is S.SYNCING
     assert found.all(ef.LosePartitions) == []
 
 
-def test_eager_member_gives_up_everything_before_it_joins() -> None:
-    """Pause, commit, on_revoke of all; then the join owns nothing; then on_assign of everything."""
+def test_eager_member_revokes_everything_before_it_joins() -> None:
+    """The member pauses, commits and revokes all partitions, joins without any, and on_assign receives everything."""
     scene = stable(A0, A1, assignors=(EAGER,)).rebalance()
     assert (scene.state, scene.kinds) == (S.PREPARING, ["PausePartitions"])
     scene.settle()
@@ -272,48 +280,51 @@ def test_eager_member_gives_up_everything_before_it_joins() -> None:
     assert (scene.state, scene.owned) == (S.STABLE, {A0})
 
 
-def test_assignor_s_user_data_is_made_of_the_last_share() -> None:
-    """Eager sticky remembers what it gave although nothing is owned at the join; a reset generation forgets it."""
+def test_user_data_of_an_assignor_contains_the_last_assignment() -> None:
+    """The eager sticky assignor sends its last assignment although the join owns nothing.
+
+    A reset generation drops it.
+    """
     scene = stable(A0, A1, assignors=(EAGER,)).rebalance().settle()
     assert scene.join.protocols[0][1].user_data == b"['a'] 2 1"
     scene = stable(A0, A1).beat_rejected(V.REJOIN, UNKNOWN).finish()
     assert scene.join.protocols[0][1].user_data == b"['a'] 0 -1"
 
 
-def test_eager_member_is_told_an_empty_share() -> None:
-    """As confluent-kafka's applications are."""
+def test_eager_member_calls_on_assign_for_an_empty_assignment() -> None:
+    """on_assign receives an empty list, as with confluent-kafka."""
     scene = stable(A0, assignors=(EAGER,)).rebalance().settle().gather(2).share().settle()
     assert [dict(step.offsets) for step in scene.all(ef.AssignPartitions)] == [{A0: 0}, {}]
 
 
-def test_heartbeats_go_on_while_a_callback_takes_its_time() -> None:
-    """The session must not end because on_revoke is slow."""
+def test_heartbeats_continue_during_a_callback() -> None:
+    """A slow on_revoke does not end the session."""
     scene = stable(A0, assignors=(EAGER,)).rebalance()
     assert (scene.state, scene.beat().generation) == (S.PREPARING, 1)
 
 
-def test_raising_callback_is_called_again_at_the_next_poll() -> None:
-    """Nothing is given up, nothing is joined."""
+def test_raising_on_revoke_is_called_again_at_the_next_poll() -> None:
+    """After on_revoke raised, nothing is revoked and no join is sent."""
     scene = stable(A0, assignors=(EAGER,)).rebalance().finish().finish(failed=True)
     assert (scene.state, scene.owned) == (S.PREPARING, {A0})
     scene.poll().settle()
     assert (scene.state, len(scene.all(ef.RevokePartitions))) == (S.JOINING, 2)
 
 
-def test_changed_subscription_makes_the_member_join_again() -> None:
-    """Partitions of topics that are not subscribed any more are given up before the join."""
+def test_changed_subscription_makes_the_member_rejoin() -> None:
+    """Partitions of topics that are no longer subscribed are revoked before the join."""
     scene = stable(A0).feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"b"})))).settle()
     assert (scene.state, scene.owned, scene.join.reason) == (S.JOINING, set(), "the subscription changed")
 
 
-def test_share_of_a_topic_that_is_not_subscribed_any_more_is_not_applied() -> None:
-    """Rules 4.5: rejoin."""
+def test_assignment_of_an_unsubscribed_topic_is_not_applied() -> None:
+    """Rules 4.5: The member joins again instead."""
     scene = joining().gather(1)
     scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"b"})))).share(A0)
     assert (scene.state, scene.owned, scene.all(ef.AssignPartitions)) == (S.JOINING, set(), [])
 
 
-def test_rebalance_during_a_takeover_waits_for_its_end() -> None:
+def test_rebalance_during_a_callback_waits_for_its_end() -> None:
     """Callbacks never nest."""
     scene = joining().gather(1).share(A0)
     fetch = scene.all(ef.FetchCommitted)[-1]
@@ -327,7 +338,7 @@ def test_rebalance_during_a_takeover_waits_for_its_end() -> None:
 
 
 def test_unknown_member_loses_everything_and_joins_without_an_id() -> None:
-    """Rules 4.7: on_lost, member id and generation reset."""
+    """Rules 4.7: UNKNOWN_MEMBER_ID calls on_lost and resets member id and generation."""
     scene = stable(A0).beat_rejected(V.REJOIN, UNKNOWN)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
@@ -335,28 +346,31 @@ def test_unknown_member_loses_everything_and_joins_without_an_id() -> None:
 
 
 def test_illegal_generation_keeps_the_member_id() -> None:
-    """KIP-792: generation and ownership are reset, the id stays; what was owned is lost, not revoked."""
+    """KIP-792: ILLEGAL_GENERATION keeps the id and resets generation and ownership.
+
+    Partitions are lost, not revoked.
+    """
     scene = stable(A0).beat_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).finish()
     assert (scene.state, scene.join.member_id, scene.join.protocols[0][1].owned) == (S.JOINING, "m", frozenset())
     assert scene.all(ef.RevokePartitions) == []
 
 
-def test_rebalance_between_join_and_sync_joins_again_and_keeps_everything() -> None:
-    """REBALANCE_IN_PROGRESS for the sync."""
+def test_rebalance_between_join_and_sync_rejoins_and_keeps_everything() -> None:
+    """REBALANCE_IN_PROGRESS for the sync makes the member join again with all its partitions."""
     scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, UNKNOWN)
     assert (scene.state, scene.owned, scene.join.member_id) == (S.JOINING, {A0}, "m")
 
 
 @pytest.mark.parametrize(("verdict", "error"), [(V.RETRY, LOADING), (V.REJOIN_LATER, LOADING)])
-def test_loading_coordinator_is_asked_again_after_a_backoff(verdict: V, error: BrokerError) -> None:
-    """Neither joins nor syncs storm a coordinator that loads."""
+def test_join_is_repeated_after_a_backoff_if_the_coordinator_loads(verdict: V, error: BrokerError) -> None:
+    """A coordinator that loads does not receive a storm of joins."""
     scene = joining().join_rejected(verdict, error)
     assert (scene.state, scene.new(ex.SendJoin)) == (S.JOINING, [])
     assert len(scene.after(0.2).new(ex.SendJoin)) == 1
 
 
 def test_coordinator_that_moved_is_looked_up() -> None:
-    """NOT_COORDINATOR, for a heartbeat and for a join."""
+    """NOT_COORDINATOR for a heartbeat or a join starts a coordinator lookup."""
     scene = stable(A0).beat_rejected(V.REDISCOVER, MOVED)
     assert (scene.state, scene.kinds) == (S.STABLE, ["FindCoordinator"])
     scene = joining().join_rejected(V.REDISCOVER, MOVED)
@@ -364,22 +378,22 @@ def test_coordinator_that_moved_is_looked_up() -> None:
     assert len(scene.found().after(0.2).all(ex.SendJoin)) == 2
 
 
-def test_fenced_static_member_ends() -> None:
-    """KIP-345: the newest wins; error first, then on_lost; nothing is sent any more."""
+def test_fenced_static_member_is_fatal() -> None:
+    """KIP-345: The newest member wins. The error comes first, then on_lost, and nothing more is sent."""
     scene = stable(A0, instance_id="i").beat_rejected(V.FATAL, FENCED)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
     scene.finish().after(1000).poll().leave()
     assert (scene.kinds, scene.all(ex.SendClassicLeave)) == (["LeaveCompleted"], [])
 
 
-def test_group_s_choice_that_the_member_lacks_is_fatal() -> None:
-    """INCONSISTENT_GROUP_PROTOCOL, noticed here."""
+def test_assignor_chosen_by_the_group_that_the_member_lacks_is_fatal() -> None:
+    """The member itself detects INCONSISTENT_GROUP_PROTOCOL."""
     scene = joining().gather(1, protocol="other")
     assert (scene.state, "'other'" in str(scene.member.last_error)) == (S.FATAL, True)
 
 
-def test_silent_coordinator_is_looked_up_when_a_session_is_over() -> None:
-    """The coordinator decides whether the member is out; the member keeps its partitions until it says so."""
+def test_coordinator_that_does_not_answer_is_looked_up() -> None:
+    """The coordinator decides whether the member is removed, so the member keeps its partitions meanwhile."""
     scene = stable(A0)
     scene.beat()
     scene.feed(ex.ExchangeFailed(request_id=scene.all(ex.SendClassicHeartbeat)[-1].request_id, reason="silent"))
@@ -390,8 +404,8 @@ def test_silent_coordinator_is_looked_up_when_a_session_is_over() -> None:
 
 
 @pytest.mark.parametrize(("instance_id", "leaves", "member_id"), [(None, 1, ""), ("i", 0, "m")])
-def test_missed_poll(instance_id: str | None, leaves: int, member_id: str) -> None:
-    """A dynamic member leaves; a static one keeps its place; both lose, and come back with the next poll."""
+def test_missed_poll_loses_everything_and_rejoins(instance_id: str | None, leaves: int, member_id: str) -> None:
+    """A dynamic member leaves, a static one keeps its place; both lose their partitions and rejoin at the next poll."""
     scene = stable(A0, instance_id=instance_id).after(MAX_POLL_S)
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.STALE, leaves)
     scene.finish()
@@ -399,7 +413,7 @@ def test_missed_poll(instance_id: str | None, leaves: int, member_id: str) -> No
 
 
 def test_commit_waits_until_the_group_has_gathered() -> None:
-    """While it gathers the coordinator would refuse it; afterwards it goes out with the new generation."""
+    """The coordinator refuses commits while the group gathers, so the commit is sent with the new generation."""
     scene = stable(A0).rebalance().feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=60.0))
     assert scene.all(ef.CommitOffsets) == []
     scene.gather(2).share(A0)
@@ -420,8 +434,8 @@ def test_commit_waits_until_the_group_has_gathered() -> None:
         ("i", LeaveOption.REMAIN, 0),
     ],
 )
-def test_leave_options(instance_id: str | None, option: LeaveOption, leaves: int) -> None:
-    """KIP-1092's table: on_revoke first, then at most one LeaveGroup."""
+def test_leave_options_decide_about_leave_group(instance_id: str | None, option: LeaveOption, leaves: int) -> None:
+    """KIP-1092: Each leave calls on_revoke first and then sends at most one LeaveGroup."""
     scene = stable(A0, instance_id=instance_id).leave(option).settle()
     assert (len(scene.all(ef.RevokePartitions)), len(scene.all(ex.SendClassicLeave))) == (1, leaves)
     if leaves:
@@ -429,20 +443,20 @@ def test_leave_options(instance_id: str | None, option: LeaveOption, leaves: int
     assert (scene.state, scene.kinds[-1]) == (S.UNSUBSCRIBED, "LeaveCompleted")
 
 
-def test_static_member_keeps_its_id_over_an_unsubscribe() -> None:
-    """KAFKA-20985: with an empty id it would fence itself when it comes back."""
+def test_static_member_keeps_its_id_after_an_unsubscribe() -> None:
+    """KAFKA-20985: A static member with an empty id would fence itself when it returns."""
     scene = stable(A0, instance_id="i").leave().settle().subscribe("a").poll()
     assert scene.join.member_id == "m"
 
 
-def test_leave_without_an_answer_ends_in_time() -> None:
-    """It is sent once."""
+def test_leave_without_an_answer_completes_in_time() -> None:
+    """The leave is sent once."""
     scene = stable(A0).leave().settle().after(5.0)
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.UNSUBSCRIBED, 1)
 
 
-def test_pending_member_leaves() -> None:
-    """Rules 5.6, KIP-394: the JoinGroup that is out may make a member; it leaves with the id that the answer brings."""
+def test_pending_member_leaves_with_the_id_from_the_join() -> None:
+    """Rules 5.6, KIP-394: A JoinGroup in flight may create a member, which leaves with the id from the response."""
     scene = joining().leave()
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBING, [])
     scene.join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
@@ -451,8 +465,8 @@ def test_pending_member_leaves() -> None:
     assert scene.kinds == ["SendClassicLeave"]
 
 
-def test_pending_member_s_leave_ends_in_time() -> None:
-    """C17: with the answer that brings no id, without one, or when the time is over; at once before a join."""
+def test_leave_of_a_pending_member_completes_in_time() -> None:
+    """C17: The leave completes with an error, a failed join or the timeout. Before a join it completes immediately."""
     done = (S.UNSUBSCRIBED, ["LeaveCompleted"])
     scene = ClassicScene().subscribe("a").poll().leave()
     assert (scene.state, scene.kinds) == done
@@ -475,8 +489,8 @@ def removed(scene: ClassicScene) -> ClassicScene:
     return scene.beat_rejected(V.REJOIN, UNKNOWN)
 
 
-def test_static_member_that_was_removed_ends() -> None:
-    """KIP-345's removal: the session cannot be over, so that somebody took it out for good."""
+def test_static_member_that_was_removed_is_fatal() -> None:
+    """KIP-345: If the session cannot be over, an administrator removed the member permanently."""
     scene = removed(stable(A0, instance_id="i").beat_answered())
     assert scene.state is S.FATAL
     (raised,) = scene.new(ef.RaiseToApplication)
@@ -486,15 +500,15 @@ def test_static_member_that_was_removed_ends() -> None:
     assert scene.owned == set()
 
 
-def test_static_member_that_was_removed_while_the_group_gathers_ends() -> None:
-    """The coordinator answers the JoinGroup that waits with UNKNOWN_MEMBER_ID."""
+def test_static_member_that_was_removed_during_a_rebalance_is_fatal() -> None:
+    """The coordinator responds to the pending JoinGroup with UNKNOWN_MEMBER_ID."""
     scene = stable(A0, instance_id="i").beat_answered().rebalance().settle()
     assert scene.state is S.JOINING
     assert scene.join_rejected(V.REJOIN, UNKNOWN).state is S.FATAL
 
 
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
-    """The last heartbeat that was answered was sent a session ago; when its answer was read does not count."""
+    """The session counts from the sending of the last answered heartbeat, not from reading the response."""
     scene = stable(A0, instance_id="i", classic={"session_timeout_s": 10.0}).beat_answered()
     request_id = scene.beat().request_id
     scene.now += 9.5
@@ -506,21 +520,24 @@ def test_static_member_whose_session_may_be_over_rejoins() -> None:
     assert scene.feed(rejected).state is S.FENCED
 
 
-def test_static_member_that_had_no_share_yet_rejoins() -> None:
-    """A coordinator that moved has not heard of who joined and was not written down yet."""
+def test_static_member_without_an_assignment_rejoins() -> None:
+    """A new coordinator does not know a member that joined but was not yet written."""
     scene = joining(instance_id="i").gather(1).beat_answered()
     assert (scene.state, removed(scene).state) == (S.SYNCING, S.JOINING)
 
 
-def test_static_member_that_comes_back_from_a_missed_poll_rejoins() -> None:
-    """It was in no generation any more: what became of its place meanwhile it cannot tell."""
+def test_static_member_that_returns_from_a_missed_poll_rejoins() -> None:
+    """The member was in no generation and cannot know what became of its place."""
     scene = stable(A0, instance_id="i", max_poll_interval_s=5.0).beat_answered()
     scene.after(5.0).finish().after(0.1)
     assert (scene.state, scene.join_rejected(V.REJOIN, UNKNOWN).state) == (S.JOINING, S.JOINING)
 
 
-def test_static_member_of_a_consumer_group_may_have_joined_too_late() -> None:
-    """A group of the consumer protocol removes who does not join in time; a calm member has nothing to be late for."""
+def test_static_member_of_a_consumer_group_rejoins_if_it_may_have_joined_too_late() -> None:
+    """A consumer group removes members that do not join in time.
+
+    Without a rebalance the removal was an administrator's.
+    """
 
     def member() -> ClassicScene:
         return joining(instance_id="i").gather(1, leader="").share(A0).settle().beat_answered()
@@ -530,6 +547,6 @@ def test_static_member_of_a_consumer_group_may_have_joined_too_late() -> None:
 
 
 def test_dynamic_member_that_was_removed_rejoins() -> None:
-    """It comes back by itself, without its id."""
+    """A dynamic member that was removed rejoins automatically without its id."""
     scene = removed(stable(A0).beat_answered())
     assert (scene.state, scene.finish().join.member_id, scene.state) == (S.FENCED, "", S.JOINING)

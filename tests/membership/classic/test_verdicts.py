@@ -1,4 +1,4 @@
-"""What the coordinator's errors do in each state (rules 4.7; the words of rules 5.6)."""
+"""What the coordinator's errors do in each state (rules 4.7; the terms of rules 5.6)."""
 
 from __future__ import annotations
 
@@ -64,48 +64,54 @@ def refused(commit: ef.CommitOffsets, membership: V, error: BrokerError) -> ex.C
 @pytest.mark.parametrize(
     ("verdict", "error", "member_id"), [(V.REJOIN, UNKNOWN, ""), (V.REJOIN_KEEP_ID, OLD_GENERATION, "m")]
 )
-def test_sync_that_is_refused_loses_what_a_cooperative_member_holds(
+def test_refused_sync_loses_the_partitions_of_a_cooperative_member(
     verdict: V, error: BrokerError, member_id: str
 ) -> None:
-    """Rules 5.6: sync illegal generation keeps the id, unknown member does not; lost, not revoked; then the join."""
+    """Rules 5.6: ILLEGAL_GENERATION for a sync keeps the member id, UNKNOWN_MEMBER_ID does not.
+
+    Partitions are lost, not revoked, before the join.
+    """
     scene = stable(A0).rebalance().gather(2).sync_rejected(verdict, error)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
     assert (scene.state, said(scene)) == (S.JOINING, (member_id, set(), -1))
 
 
-def test_fenced_instance_in_join_and_in_sync_is_the_end() -> None:
-    """Rules 5.6: fatal, always."""
+def test_fenced_instance_in_join_and_sync_is_fatal() -> None:
+    """Rules 5.6: FENCED_INSTANCE_ID is always fatal."""
     assert joining(instance_id="i").join_rejected(V.FATAL, FENCED).state is S.FATAL
     scene = stable(A0, instance_id="i").rebalance().gather(2).sync_rejected(V.FATAL, FENCED)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
 
 
-def test_full_group_is_the_end_at_once() -> None:
-    """C19, KIP-389: the excess member fails; nothing is sent any more."""
+def test_full_group_is_fatal_at_once() -> None:
+    """C19, KIP-389: GROUP_MAX_SIZE_REACHED is fatal, and the member sends nothing more."""
     scene = joining().join_rejected(V.FATAL, FULL)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication"])
     assert scene.after(100.0).poll().kinds == []
 
 
-def test_ownership_keeps_the_generation_of_its_share() -> None:
-    """KIP-792: a JoinGroup without a SyncGroup makes nothing newer; else an old claim would beat or void a good one."""
+def test_ownership_keeps_the_generation_of_its_assignment() -> None:
+    """KIP-792: A JoinGroup without a SyncGroup does not renew a claim.
+
+    A renewed old claim could invalidate a valid one.
+    """
     scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
     assert (scene.protocol.generation, said(scene)) == (2, ("m", {A0}, 1))
     scene.gather(3).share(A0).settle()
     assert said(scene.rebalance()) == ("m", {A0}, 3)
 
 
-def test_lost_share_is_not_remembered() -> None:
-    """KIP-54: what was lost is nobody's former assignment, also after a join that led nowhere."""
+def test_lost_assignment_is_not_in_the_user_data() -> None:
+    """KIP-54: A lost assignment is not a former assignment, also after a join that failed."""
     scene = stable(A0, assignors=(EAGER,)).beat_rejected(V.REJOIN, UNKNOWN).finish().gather(7)
     scene.sync_rejected(V.REJOIN_NOW, REBALANCING)
     ((_, words),) = scene.join.protocols
     assert (words.user_data, words.generation) == (b"['a'] 0 -1", -1)
 
 
-def test_member_id_that_is_required_twice_is_no_storm() -> None:
-    """No coordinator does that; the next JoinGroup waits for a backoff."""
+def test_member_id_required_twice_waits_for_a_backoff() -> None:
+    """A coordinator that requires a member id twice causes no join storm."""
     scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
     scene.join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "other")
     assert (scene.state, scene.new(ex.SendJoin)) == (S.JOINING, [])
@@ -132,8 +138,8 @@ STATES: dict[str, Callable[[], ClassicScene]] = {
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("verdict", [V.RETRY, V.REDISCOVER, V.REJOIN_LATER])
-def test_heartbeat_that_is_refused_for_a_while_moves_nothing(name: str, verdict: V) -> None:
-    """Rules 4.7: the heartbeat is repeated; what goes on, goes on, the leader's computation too."""
+def test_retriable_heartbeat_error_changes_no_state(name: str, verdict: V) -> None:
+    """Rules 4.7: The heartbeat is repeated, and everything else continues, also the leader's computation."""
     scene = STATES[name]()
     state, joins = scene.state, len(scene.all(ex.SendJoin))
     scene.beat_rejected(verdict, LOADING)
@@ -142,15 +148,15 @@ def test_heartbeat_that_is_refused_for_a_while_moves_nothing(name: str, verdict:
 
 
 @pytest.mark.parametrize("name", ["preparing", "syncing", "unsubscribing"])
-def test_rebalance_is_ignored_while_one_is_under_way(name: str) -> None:
-    """Rules 5.6: rebalance in progress is ignored while rebalancing."""
+def test_rebalance_is_ignored_during_a_rebalance(name: str) -> None:
+    """Rules 5.6: REBALANCE_IN_PROGRESS is ignored while the member is rebalancing."""
     scene = STATES[name]()
     state, joins = scene.state, len(scene.all(ex.SendJoin))
     assert (scene.rebalance().state, len(scene.all(ex.SendJoin))) == (state, joins)
 
 
-def test_leader_that_hears_of_a_rebalance_stops_computing() -> None:
-    """Its SyncGroup would be refused; a late result is dropped."""
+def test_leader_drops_its_computation_at_a_rebalance() -> None:
+    """The leader's SyncGroup would be refused, so it joins again and drops a late result."""
     scene = leading().rebalance()
     assert scene.state is S.JOINING
     scene.computed(m=[A0])
@@ -158,8 +164,8 @@ def test_leader_that_hears_of_a_rebalance_stops_computing() -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_unknown_member_is_out_in_every_state(name: str) -> None:
-    """Rules 4.7: on_lost where something is held; then a join without an id, or the end of the leave."""
+def test_unknown_member_rejoins_in_every_state(name: str) -> None:
+    """Rules 4.7: Owned partitions are lost; then the member joins without an id, or its leave completes."""
     scene = STATES[name]().beat_rejected(V.REJOIN, UNKNOWN)
     if scene.state is S.FENCED or scene.new(ef.LosePartitions):
         scene.finish()
@@ -168,8 +174,8 @@ def test_unknown_member_is_out_in_every_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_fenced_instance_is_the_end_in_every_state(name: str) -> None:
-    """KIP-345; a leave that is under way is over with it."""
+def test_fenced_instance_is_fatal_in_every_state(name: str) -> None:
+    """KIP-345: FENCED_INSTANCE_ID is fatal in every state, and completes a leave."""
     scene = STATES[name]().beat_rejected(V.FATAL, FENCED)
     assert (scene.state, bool(scene.new(ef.LeaveCompleted))) == (S.FATAL, name == "unsubscribing")
 
@@ -177,16 +183,19 @@ def test_fenced_instance_is_the_end_in_every_state(name: str) -> None:
 # ---- commits --------------------------------------------------------------------------------------------------------
 
 
-def test_commit_of_a_fenced_instance_is_the_end() -> None:
-    """Rules 5.6: FENCED_INSTANCE_ID, same generation; the commit's error first, then the member's."""
+def test_commit_of_a_fenced_instance_is_fatal() -> None:
+    """Rules 5.6: FENCED_INSTANCE_ID in the same generation ends the commit first, then the member."""
     scene = stable(A0, instance_id="i")
     scene.feed(refused(committing(scene), V.FATAL, FENCED))
     assert scene.kinds == ["CommitCompleted", "RaiseToApplication", "LosePartitions"]
     assert scene.state is S.FATAL
 
 
-def test_commit_of_an_older_generation_is_no_verdict() -> None:
-    """Rules 5.6: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, new generation: the heartbeat will say."""
+def test_commit_error_of_an_older_generation_does_not_affect_the_member() -> None:
+    """Rules 5.6: In a new generation an older commit's error only triggers a heartbeat.
+
+    This holds for FENCED_INSTANCE_ID, ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID.
+    """
     scene = stable(A0, instance_id="i")
     commit = committing(scene)
     scene.rebalance().gather(2).share(A0).settle().feed(refused(commit, V.FATAL, FENCED))
@@ -196,8 +205,8 @@ def test_commit_of_an_older_generation_is_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("verdict", "error"), [(V.REJOIN, UNKNOWN), (V.REJOIN_KEEP_ID, OLD_GENERATION), (V.REJOIN_NOW, REBALANCING)]
 )
-def test_what_a_commit_says_of_the_membership_is_asked_of_a_heartbeat_at_once(verdict: V, error: BrokerError) -> None:
-    """Rules 5.6: the commit fails with its error; a heartbeat, whose number is known, moves the member."""
+def test_commit_error_about_the_membership_triggers_a_heartbeat(verdict: V, error: BrokerError) -> None:
+    """Rules 5.6: The commit fails with its error. The heartbeat, whose number is known, changes the member's state."""
     scene = stable(A0)
     scene.feed(refused(committing(scene), verdict, error))
     assert (scene.state, scene.kinds) == (S.STABLE, ["CommitCompleted", "SendClassicHeartbeat"])
@@ -206,12 +215,15 @@ def test_what_a_commit_says_of_the_membership_is_asked_of_a_heartbeat_at_once(ve
 
 @pytest.mark.parametrize(("verdict", "error"), [(V.REJOIN_KEEP_ID, OLD_GENERATION), (V.REJOIN_NOW, REBALANCING)])
 @pytest.mark.parametrize("gathers_first", [False, True], ids=["before it gathers", "after it has gathered"])
-def test_commit_that_a_rebalance_overtook_is_made_by_the_next_generation(
+def test_commit_interrupted_by_a_rebalance_is_repeated_in_the_next_generation(
     verdict: V,
     error: BrokerError,
     gathers_first: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """Rules 5.6: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS, new generation; the member still has the partition."""
+    """Rules 5.6: The member repeats the commit if it keeps the partition.
+
+    The errors are ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS.
+    """
     scene = stable(A0)
     commit = committing(scene)
     scene.rebalance()
@@ -225,8 +237,8 @@ def test_commit_that_a_rebalance_overtook_is_made_by_the_next_generation(
     ]
 
 
-def test_commit_that_a_rebalance_overtook_is_over_where_the_partition_is_gone() -> None:
-    """An eager member has given everything up: the next generation may be somebody else's."""
+def test_commit_interrupted_by_a_rebalance_fails_if_the_partition_is_revoked() -> None:
+    """An eager member has revoked everything, and another member may own the partition in the next generation."""
     scene = stable(A0, assignors=(EAGER,))
     commit = committing(scene)
     scene.rebalance().settle().feed(refused(commit, V.REJOIN_KEEP_ID, OLD_GENERATION))
@@ -237,8 +249,8 @@ def test_commit_that_a_rebalance_overtook_is_over_where_the_partition_is_gone() 
 
 
 @pytest.mark.parametrize("gathers_first", [False, True], ids=["while joining", "while syncing"])
-def test_subscription_that_changes_during_a_rebalance_is_told_in_the_next_one(gathers_first: bool) -> None:  # noqa: FBT001 - a parameter
-    """C10: nothing is forgotten that was said while a request was out."""
+def test_subscription_that_changes_during_a_rebalance_is_sent_in_the_next_one(gathers_first: bool) -> None:  # noqa: FBT001 - a parameter
+    """C10: A subscription that changes while a request is in flight is not lost."""
     scene = joining()
     scene = scene.gather(1).subscribe("a", "b") if gathers_first else scene.subscribe("a", "b").gather(1)
     scene.share(A0).settle()
@@ -260,22 +272,25 @@ IN_GROUP: dict[str, Callable[..., ClassicScene]] = {
 
 @pytest.mark.parametrize("name", IN_GROUP)
 @pytest.mark.parametrize("instance_id", [None, "i"])
-def test_missed_poll_in_every_state(name: str, instance_id: str | None) -> None:
-    """C01: lost, and out; a dynamic member leaves, a static one keeps place and id; the next poll comes back."""
+def test_missed_poll_loses_everything_in_every_state(name: str, instance_id: str | None) -> None:
+    """C01: The member loses its partitions.
+
+    A dynamic member leaves, a static one keeps place and id, and the next poll rejoins.
+    """
     scene = IN_GROUP[name](instance_id=instance_id).after(MAX_POLL_S)
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.STALE, 0 if instance_id else 1)
     scene.finish()
     assert (scene.state, said(scene)) == (S.JOINING, ("m" if instance_id else "", set(), -1))
 
 
-def test_late_answers_find_a_stale_member_unmoved() -> None:
-    """The JoinGroup that was out is answered after the poll was missed."""
+def test_late_answers_do_not_affect_a_stale_member() -> None:
+    """A response to a JoinGroup that was in flight when the poll was missed changes nothing."""
     scene = stable(A0).rebalance().after(MAX_POLL_S).gather(2)
     assert (scene.state, scene.protocol.generation) == (S.STALE, -1)
 
 
 def test_second_leave_changes_nothing() -> None:
-    """M102: one LeaveCompleted, with the first one's option."""
+    """M102: Two leaves give one LeaveCompleted, with the option of the first."""
     scene = stable(A0).leave().leave(LeaveOption.REMAIN).finish().settle()
     assert (len(scene.all(ex.SendClassicLeave)), scene.all(ef.LeaveCompleted)) == (1, [])
     scene.feed(ex.ClassicLeft(request_id=scene.all(ex.SendClassicLeave)[-1].request_id, error=UNKNOWN))
@@ -285,15 +300,15 @@ def test_second_leave_changes_nothing() -> None:
 # ---- leading --------------------------------------------------------------------------------------------------------
 
 
-def test_leader_whose_topic_disappears_makes_the_group_rebalance() -> None:
-    """Rules 5.6: topic disappears."""
+def test_deleted_topic_makes_the_leader_rejoin() -> None:
+    """Rules 5.6: If one of its topics is deleted, the leader makes the group rebalance."""
     scene = joining(classic={"session_timeout_s": 1e6}, max_poll_interval_s=1e6).gather(1, leads=True, members=ME)
     scene.described(a=1).computed(m=[A0]).share(A0).settle().after(301.0).described()
     assert (scene.state, scene.join.reason) == (S.JOINING, "the leader's topics have changed")
 
 
-def test_leader_that_cannot_see_the_topics_asks_again() -> None:
-    """Metadata failed: the group waits, the view says why."""
+def test_leader_without_metadata_requests_it_again() -> None:
+    """While Metadata fails, the group waits and the view shows the error."""
     scene = joining().gather(1, leads=True, members=ME)
     asked = scene.all(ex.DescribeTopics)[-1].request_id
     scene.feed(ex.TopicsNotDescribed(request_id=asked, error=LOADING))
@@ -302,15 +317,15 @@ def test_leader_that_cannot_see_the_topics_asks_again() -> None:
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
-def test_leader_whose_assignor_raises_leaves_a_static_one_too(instance_id: str | None) -> None:
-    """It is FATAL, so that another one must lead: the others wait for its SyncGroup."""
+def test_leader_whose_assignor_raises_leaves_even_if_static(instance_id: str | None) -> None:
+    """The other members wait for the leader's SyncGroup, so the FATAL leader leaves and another member leads."""
     scene = joining(instance_id=instance_id).gather(1, leads=True, members=ME).described(a=1)
     scene.feed(ex.AssignmentFailed(generation=1, error=BROKEN))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
 
 
-def test_deadline_that_has_come_is_never_named_again() -> None:
-    """A leader whose look at the topics falls into a JoinGroup must not make its driver spin."""
+def test_deadline_is_not_in_the_past_for_a_leader_that_joins() -> None:
+    """A topic refresh that falls into a JoinGroup does not make the driver spin."""
     scene = joining(max_poll_interval_s=1e6).gather(1, leads=True, members=ME)
     scene.described(a=1).computed(m=[A0]).share(A0).settle().rebalance().after(1000.0)
     deadline = scene.member.next_deadline()
@@ -335,8 +350,8 @@ class Broken(Plan):
     ("broken", "words"),
     [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it gave 'text'; give bytes, or None")],
 )
-def test_assignor_whose_user_data_fails_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
-    """A user's own code may raise anything: the application is told, by the assignor's name, and no thread ends."""
+def test_assignor_whose_user_data_raises_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
+    """The application receives any exception of a user's assignor with its name, and the thread continues."""
     scene = ClassicScene(broken)
     scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"a"}))))
     scene.poll().feed(ev.CoordinatorFound(coordinator=COORDINATOR))

@@ -1,4 +1,4 @@
-"""The view of a classic member: the same form as for the consumer protocol, its generation as the epoch."""
+"""The view of a classic member: as for the consumer protocol, with the generation as the epoch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def waits(scene: ClassicScene) -> str | None:
     return scene.member.view().waits_for
 
 
-def test_view_shows_the_generation_and_what_is_owned_since_which() -> None:
-    """`member_epoch` and `owned` as for the consumer protocol."""
+def test_view_shows_the_generation_and_since_when_partitions_are_owned() -> None:
+    """`member_epoch` and `owned` have the same form as for the consumer protocol."""
     view = stable(A0, instance_id="i").rebalance().gather(2).share(A0, A1).settle().member.view()
     assert (view.protocol, view.state, view.member_epoch, view.instance_id) == (
         GroupProtocol.CLASSIC,
@@ -42,8 +42,8 @@ def test_view_shows_the_generation_and_what_is_owned_since_which() -> None:
     assert (view.owned, view.target, view.session_timeout_s) == ({A0: 1, A1: 2}, {A0, A1}, 45.0)
 
 
-def test_view_says_what_is_waited_for() -> None:
-    """In words, in each state that waits."""
+def test_view_shows_what_the_member_waits_for() -> None:
+    """The view describes the wait in each state that waits."""
     assert waits(ClassicScene().subscribe("a")) == "the application's next poll, to join"
     assert waits(ClassicScene().subscribe("a").poll()) == "the group's coordinator to be found"
     assert waits(joining()) == "the group's other members to join, or the rebalance timeout"
@@ -56,27 +56,27 @@ def test_view_says_what_is_waited_for() -> None:
     assert waits(stable(A0).after(MAX_POLL_S)) == "the application's on_lost"
 
 
-def test_view_shows_what_is_about_to_be_revoked() -> None:
-    """While the step is under way."""
+def test_view_shows_pending_revocation() -> None:
+    """A partition is pending revocation while the step is outstanding."""
     view = stable(A0, A1).rebalance().gather(2).share(A0).member.view()
     assert (view.pending_revocation, view.state) == ({A1}, MemberState.RECONCILE)
 
 
 def test_member_without_a_generation_shows_no_epoch() -> None:
-    """Zero, as before a join of the consumer protocol."""
+    """The epoch is zero, as before a join of the consumer protocol."""
     assert joining().member.view().member_epoch == 0
 
 
-def test_view_says_what_the_group_is() -> None:
-    """B20: a group of the consumer protocol lets classic members in, and makes none of them the leader (KIP-848)."""
+def test_view_shows_the_protocol_of_the_group() -> None:
+    """B20: A consumer group accepts classic members and makes none of them the leader (KIP-848)."""
     scene = joining()
     assert scene.member.view().group_protocol is None
     assert scene.gather(1, leader="other").member.view().group_protocol is GroupProtocol.CLASSIC
     assert joining().gather(1, leader="").member.view().group_protocol is GroupProtocol.CONSUMER
 
 
-def test_request_without_an_answer_is_the_present_error_until_the_coordinator_confirms_the_member() -> None:
-    """The view names the cause of a search for the coordinator from its first moment on, for heartbeats and joins."""
+def test_request_without_an_answer_is_the_present_error_until_a_heartbeat_is_answered() -> None:
+    """The view names the cause of a coordinator lookup from its first moment, for heartbeats and joins."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="silent")
     scene = stable(A0)
     scene.feed(ExchangeFailed(request_id=scene.beat().request_id, reason="silent"))
@@ -91,8 +91,8 @@ def test_request_without_an_answer_is_the_present_error_until_the_coordinator_co
     assert joins.member.view().present_error == error
 
 
-def test_lease_counts_from_what_was_sent_and_answered() -> None:
-    """The session timeout is the member's own; a member without partitions has no lease."""
+def test_lease_counts_from_the_sending_of_the_last_answered_heartbeat() -> None:
+    """The lease lasts the member's own session timeout; a member without partitions has no lease."""
     scene = stable(A0, classic={"session_timeout_s": 6.0})
     assert lease(scene) == 106.0
     beat = scene.beat()
@@ -111,10 +111,10 @@ def keeping(session_s: float = 6.0) -> ClassicScene:
     return scene
 
 
-def test_lease_counts_on_while_the_member_joins_and_syncs() -> None:
-    """The answer to JoinGroup proves nothing about the time before it; what was sent and answered extends the lease.
+def test_lease_is_not_extended_by_the_answer_to_a_join() -> None:
+    """Only the response to a heartbeat or SyncGroup extends the lease, because a JoinGroup may have waited for long.
 
-    A member that is cut off hands out what it kept for a session, and no longer.
+    A member that is disconnected delivers records of the partitions that it kept for one session at most.
     """
     scene = keeping()
     told_at = scene.now
@@ -128,8 +128,8 @@ def test_lease_counts_on_while_the_member_joins_and_syncs() -> None:
     assert lease(scene) == asked_at + 6.0
 
 
-def test_heartbeats_beside_a_pending_join_extend_the_lease() -> None:
-    """A group that waits for a slow member takes nothing from the others: they go on with what they keep."""
+def test_heartbeats_during_a_pending_join_extend_the_lease() -> None:
+    """While a group waits for a slow member, the other members keep delivering."""
     scene = keeping()
     for _ in range(30):
         scene.poll().rebalance()
@@ -139,8 +139,8 @@ def test_heartbeats_beside_a_pending_join_extend_the_lease() -> None:
     assert (scene.state, lease(scene)) == (S.SYNCING, confirmed_at + 6.0)
 
 
-def test_lease_ends_with_the_rebalance_that_the_member_was_told_of() -> None:
-    """The JoinGroup may not have arrived: whoever has not joined is out when the rebalance timeout is over."""
+def test_lease_ends_with_the_rebalance_timeout() -> None:
+    """The JoinGroup may be lost, and a member that has not joined by the rebalance timeout is removed."""
     scene = keeping()
     undisturbed_at = 100.0
     while (lease(scene) or 0.0) < undisturbed_at + MAX_POLL_S:
@@ -149,8 +149,8 @@ def test_lease_ends_with_the_rebalance_that_the_member_was_told_of() -> None:
     assert lease(scene.poll().rebalance()) == undisturbed_at + MAX_POLL_S
 
 
-def test_heartbeat_refused_beside_a_pending_join_ends_the_lease_until_the_join_is_answered() -> None:
-    """The group has gathered, with the member or without it, and only the answer to JoinGroup says which."""
+def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_is_answered() -> None:
+    """The group has gathered, and only the response to JoinGroup shows whether this member is in it."""
     scene = keeping().poll().rebalance()
     confirmed_at = scene.now
     beat = scene.beat()

@@ -73,18 +73,18 @@ def spacings(scene: Scene, count: int) -> list[float]:
 
 
 def test_first_heartbeat_is_sent_at_once() -> None:
-    """H02: JOINING and a known coordinator: the join goes out at this very moment."""
+    """H02: A JOINING member whose coordinator is known sends its join immediately."""
     scene = joining()
     assert (len(scene.new_beats), scene.now) == (1, START)
 
 
 def test_next_heartbeat_comes_one_interval_after_the_last_was_sent() -> None:
-    """H03: in calm times heartbeats are exactly one interval of the broker apart."""
+    """H03: Without changes heartbeats are exactly one broker interval apart."""
     assert spacings(calm(), 3) == [INTERVAL_S, INTERVAL_S, INTERVAL_S]
 
 
 def test_interval_counts_from_the_sending() -> None:
-    """H03: a slow answer does not delay the next heartbeat."""
+    """H03: A slow response does not delay the next heartbeat."""
     scene = calm()
     scene.next_beat()
     sent_at = scene.now
@@ -92,8 +92,8 @@ def test_interval_counts_from_the_sending() -> None:
     assert scene.member.next_deadline() == sent_at + INTERVAL_S
 
 
-def test_join_says_everything() -> None:
-    """H04: id, epoch 0, instance, rack, rebalance timeout, topics, assignor, and an empty list of owned partitions."""
+def test_join_carries_all_fields() -> None:
+    """H04: A join carries id, epoch 0, instance, rack, rebalance timeout, topics, assignor and an empty owned list."""
     beat = joining(instance_id="i", rack_id="r", assignor="uniform").beats[0]
     assert beat.is_full
     assert (beat.member_id, beat.member_epoch, beat.instance_id, beat.rack_id) == ("member-1", 0, "i", "r")
@@ -107,7 +107,7 @@ def test_join_says_everything() -> None:
 
 @pytest.mark.parametrize("state", sorted(SILENT, key=str), ids=str)
 def test_silent_states_send_nothing(state: MemberState) -> None:
-    """H05: no heartbeat in UNSUBSCRIBED, FENCED, STALE, FATAL, however long."""
+    """H05: No heartbeat is sent in UNSUBSCRIBED, FENCED, STALE and FATAL, however much time passes."""
     scene = IN_STATE[state]().found()
     before = len(scene.beats)
     for _ in range(20):
@@ -116,24 +116,24 @@ def test_silent_states_send_nothing(state: MemberState) -> None:
 
 
 def test_nothing_is_sent_before_the_interval() -> None:
-    """H06: a moment before the interval is over nothing is due."""
+    """H06: No heartbeat is due before the end of the interval."""
     assert calm().after(INTERVAL_S - 0.01).new_beats == []
 
 
-def test_one_ordinary_heartbeat_is_in_flight() -> None:
-    """H07: while an answer is outstanding nothing is sent, not even an acknowledgement."""
+def test_member_has_one_ordinary_heartbeat_in_flight() -> None:
+    """H07: While a heartbeat is in flight the member sends no other, not even an acknowledgement."""
     scene = acknowledging().after(60.0)
     assert (scene.new_beats, scene.state) == ([], S.ACK)
 
 
 def test_acknowledgement_does_not_wait_for_the_interval() -> None:
-    """H08: what was taken over is said at once."""
+    """H08: The member acknowledges an assignment immediately."""
     scene = adding()
     assert [beat.owned for beat in scene.finish().new_beats] == [{A0, A1}]
 
 
 def test_timed_out_heartbeat_is_repeated_after_a_backoff() -> None:
-    """H09: no answer in time: the coordinator is looked up, and the next heartbeat follows the backoff, in full."""
+    """H09: After a timeout the member looks the coordinator up and sends a full heartbeat after the backoff."""
     scene = calm()
     scene.next_beat()
     scene.after(10.0).drop()
@@ -143,7 +143,7 @@ def test_timed_out_heartbeat_is_repeated_after_a_backoff() -> None:
 
 
 def test_backoff_grows_with_each_failure_and_ends_with_a_success() -> None:
-    """H09: 0.1, 0.2, 0.4, 0.8, 1, 1 s; a success forgets the failures."""
+    """H09: The backoff is 0.1, 0.2, 0.4, 0.8, 1 and 1 s; a success resets it."""
     scene, waited = calm(), []
     for _ in range(6):
         scene.in_touch().drop().found()
@@ -157,21 +157,21 @@ def test_backoff_grows_with_each_failure_and_ends_with_a_success() -> None:
     assert round(scene.now - failed_at, 3) == 0.1
 
 
-def test_joining_member_backs_off_too() -> None:
-    """A JOINING member does not repeat its join at the speed of the network (where Java does)."""
+def test_joining_member_backs_off() -> None:
+    """A JOINING member does not repeat its join without a backoff, where Java does."""
     scene = joining().reject(Verdict.RETRY, LOADING)
     assert (scene.new_beats, round(scene.member.next_deadline() or 0, 3)) == ([], START + 0.1)
 
 
-def test_disconnect_makes_the_coordinator_unknown() -> None:
-    """H10: the coordinator is looked up again, once, and heartbeats go on when it is found."""
+def test_disconnect_starts_a_coordinator_lookup() -> None:
+    """H10: A disconnect starts one coordinator lookup, and heartbeats continue when it succeeds."""
     scene = calm().in_touch().drop()
     assert (scene.kinds, scene.view.coordinator, scene.state) == (["FindCoordinator"], None, S.STABLE)
     assert scene.after(1.0).found().new_beats[0].member_epoch == 1
 
 
-def test_transport_that_fails_for_good_is_fatal() -> None:
-    """H11: what no retry mends ends FATAL, with the reason in the application's error."""
+def test_permanent_transport_error_is_fatal() -> None:
+    """H11: A transport error that is not retriable ends FATAL, with the reason in the application's error."""
     scene = stable(A0).in_touch().drop(retriable=False)
     assert (scene.state, raised(scene)) == (
         S.FATAL,
@@ -179,18 +179,18 @@ def test_transport_that_fails_for_good_is_fatal() -> None:
     )
 
 
-def test_application_hears_of_a_broken_transport_before_the_state_changes() -> None:
-    """H26: error, state, loss."""
+def test_transport_error_is_raised_before_the_state_changes() -> None:
+    """H26: A transport error orders the application's error first, then the state change, then the loss."""
     assert stable(A0).in_touch().drop(retriable=False).kinds == ["RaiseToApplication", "StateChanged", "LosePartitions"]
 
 
-def test_application_hears_of_a_refusal_before_the_state_changes() -> None:
-    """H25: error, state."""
+def test_refusal_is_raised_before_the_state_changes() -> None:
+    """H25: A refusal orders the application's error first, then the state change."""
     assert joining().fail().kinds == ["RaiseToApplication", "StateChanged"]
 
 
-def test_without_coordinator_nothing_is_sent_and_nothing_spins() -> None:
-    """H12, H27: while the coordinator is unknown the only thing due is the poll interval's end."""
+def test_member_without_coordinator_waits_for_the_poll_interval_only() -> None:
+    """H12, H27: Without a coordinator the member sends nothing, and only the poll interval is due."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed"))
     deadlines = []
     for _ in range(3):
@@ -203,12 +203,12 @@ def test_without_coordinator_nothing_is_sent_and_nothing_spins() -> None:
 
 @pytest.mark.parametrize("state", sorted(SILENT, key=str), ids=str)
 def test_nothing_is_due_in_silent_states(state: MemberState) -> None:
-    """H28: a member that is out of its group wakes nobody up."""
+    """H28: A member outside its group has no deadline."""
     assert IN_STATE[state]().member.next_deadline() is None
 
 
 def test_deadline_is_not_in_the_past_after_it_was_served() -> None:
-    """H27: after each deadline something was done or the next one is later: no busy loop."""
+    """H27: After each deadline the next one is later, so that the driver does not spin."""
     scene = joining().answer(1, [A0]).settle()
     for _ in range(200):
         deadline = scene.member.next_deadline()
@@ -220,22 +220,22 @@ def test_deadline_is_not_in_the_past_after_it_was_served() -> None:
         scene.settle().poll()
 
 
-def test_heartbeats_come_quickly_after_a_change_and_slow_down() -> None:
-    """After a change the cadence is 0.2 s for a few beats, then grows by 1.6 up to the interval."""
+def test_heartbeats_are_frequent_after_a_change_and_slow_down() -> None:
+    """After a change heartbeats follow every 0.2 s, and then the spacing grows by 1.6 up to the interval."""
     scene = calm().in_touch().answer(2)
     quick = [QUICK_S] * (QUICK_BEATS + 1)
     assert spacings(scene, 14) == [*quick, 0.32, 0.512, 0.819, 1.311, 2.097, 3.355, INTERVAL_S, INTERVAL_S]
 
 
-def test_member_without_partitions_stays_quick_for_two_intervals() -> None:
-    """Who waits for its first partition asks every 0.2 s, for as long as the others may take to give one up."""
+def test_member_without_partitions_heartbeats_often_for_two_intervals() -> None:
+    """A member that waits for its first partition heartbeats every 0.2 s, while other members may have to revoke."""
     scene = stable()
     assert spacings(scene, 45) == [0.2] * 45
     assert spacings(scene, 30)[-1] == INTERVAL_S
 
 
-def test_member_lives_long() -> None:
-    """Five thousand quiet heartbeats (seven hours) do not exhaust the growth of the cadence."""
+def test_heartbeat_spacing_stays_finite_after_many_heartbeats() -> None:
+    """Five thousand heartbeats (seven hours) leave the spacing at the interval."""
     beats = schedule()
     for _ in range(5000):
         beats.sending(1, 10.0)
@@ -243,14 +243,14 @@ def test_member_lives_long() -> None:
     assert beats.spacing_s(10.0, holds=True) == INTERVAL_S
 
 
-def test_configured_interval_lowers_the_cadence_only() -> None:
-    """`heartbeat.interval.ms` is an upper bound beside the broker's."""
+def test_configured_interval_only_lowers_the_spacing() -> None:
+    """`heartbeat.interval.ms` is an upper limit in addition to the broker's interval."""
     assert spacings(calm(heartbeat_interval_s=0.3), 2) == [0.3, 0.3]
     assert spacings(calm(heartbeat_interval_s=60.0), 2) == [INTERVAL_S, INTERVAL_S]
 
 
-def test_records_that_flow_quicken_the_heartbeat() -> None:
-    """While records are delivered a heartbeat goes every `active_heartbeat_interval_s`, and 0 switches that off."""
+def test_delivered_records_speed_up_the_heartbeat() -> None:
+    """While records are delivered a heartbeat is sent every `active_heartbeat_interval_s`; 0 turns that off."""
     active = calm().poll(delivered=True)
     passive = calm(active_heartbeat_interval_s=0.0).poll(delivered=True)
     gaps = []
@@ -264,8 +264,8 @@ def test_records_that_flow_quicken_the_heartbeat() -> None:
 # ---- which fields ----
 
 
-def test_steady_heartbeat_carries_nothing_but_identity() -> None:
-    """H13, H16: what was said and has not changed is not said again."""
+def test_steady_heartbeat_carries_only_the_identity() -> None:
+    """H13, H16: A heartbeat omits the fields that have not changed since they were sent."""
     beat = calm(instance_id="i", rack_id="r", assignor="uniform").next_beat()
     assert (beat.member_id, beat.member_epoch, beat.instance_id) == ("member-1", 1, "i")
     assert (beat.rack_id, beat.rebalance_timeout_s, beat.topics, beat.pattern, beat.assignor, beat.owned) == (
@@ -278,8 +278,8 @@ def test_steady_heartbeat_carries_nothing_but_identity() -> None:
     )
 
 
-def test_statement_of_ownership_is_made_again_for_equal_partitions() -> None:
-    """H14: a finished reconciliation is acknowledged also where the partitions are the same as before."""
+def test_acknowledgement_is_sent_for_unchanged_partitions() -> None:
+    """H14: A finished reconciliation is acknowledged even if the partitions are the same as before."""
     scene = stable(A0).target(2, A0, A1).offsets()
     scene.target(3, A0)
     scene.finish(failed=True).poll()
@@ -311,22 +311,22 @@ def test_statement_of_ownership_is_made_again_for_equal_partitions() -> None:
 def test_each_refusal_has_its_consequence(
     verdict: Verdict, error: BrokerError, state: MemberState, problem: Problem | None
 ) -> None:
-    """H15: what each verdict does to a STABLE member, whether it is raised, and that the view shows it."""
+    """H15: Each verdict gives a STABLE member its state and its error, and the view shows the error."""
     scene = stable(A0).in_touch().reject(verdict, error)
     told = [effect.problem for effect in scene.new(RaiseToApplication)]
     assert (scene.state, told, scene.view.last_error) == (state, [] if problem is None else [problem], error)
 
 
 @pytest.mark.parametrize("error", [LOADING, TOPIC_REFUSED], ids=lambda error: error.name)
-def test_refusal_that_is_retried_is_retried_in_full(error: BrokerError) -> None:
-    """H15, H22: after any error answer the next heartbeat says everything."""
+def test_retriable_refusal_is_followed_by_a_full_heartbeat(error: BrokerError) -> None:
+    """H15, H22: After any error response the next heartbeat carries all fields."""
     verdict = Verdict.RETRY if error is LOADING else Verdict.REPORT
     beat = stable(A0).in_touch().reject(verdict, error).next_beat()
     assert (beat.is_full, beat.owned) == (True, {A0})
 
 
-def test_every_refused_topic_is_reported() -> None:
-    """H15: each occurrence of a reported error reaches the application."""
+def test_every_refused_topic_is_raised() -> None:
+    """H15: Each occurrence of a reported error reaches the application."""
     scene = stable(A0)
     for _ in range(3):
         scene.in_touch().reject(Verdict.REPORT, TOPIC_REFUSED)
@@ -334,14 +334,14 @@ def test_every_refused_topic_is_reported() -> None:
 
 
 def test_coordinator_that_moved_is_looked_up() -> None:
-    """H15: NOT_COORDINATOR: search, then the full heartbeat at the new one."""
+    """H15: After NOT_COORDINATOR the member looks the coordinator up and sends a full heartbeat to the new one."""
     scene = stable(A0).in_touch().reject(Verdict.REDISCOVER, MOVED)
     assert len(scene.new(FindCoordinator)) == 1
     assert scene.found().next_beat().is_full
 
 
-def test_fields_follow_the_state() -> None:
-    """H16: join, steady, after a new subscription, acknowledgement, after a fence."""
+def test_heartbeat_fields_follow_the_state() -> None:
+    """H16: The fields differ in a steady heartbeat, after subscribe(), in an acknowledgement and after a fence."""
     scene = stable(A0)
     steady = scene.in_touch().answer().beats[-1]
     subscribed = scene.subscribe("orders").beats[-1]
@@ -357,7 +357,7 @@ def test_fields_follow_the_state() -> None:
 
 
 def test_fenced_member_is_silent_until_on_lost_ended() -> None:
-    """H20: no heartbeat while partitions are being declared lost."""
+    """H20: A FENCED member sends no heartbeat while on_lost is outstanding."""
     scene = fenced()
     before = len(scene.beats)
     scene.after(30.0)
@@ -366,21 +366,21 @@ def test_fenced_member_is_silent_until_on_lost_ended() -> None:
 
 
 def test_lost_acknowledgement_is_repeated_in_full() -> None:
-    """H22: an acknowledgement without answer is followed by a full heartbeat that names what is owned."""
+    """H22: After an acknowledgement without a response a full heartbeat lists the owned partitions."""
     scene = adding().finish()
     assert scene.beats[-1].owned == {A0, A1}
     beat = scene.drop().found().next_beat()
     assert (beat.is_full, beat.owned, beat.member_epoch) == (True, {A0, A1}, 2)
 
 
-def test_full_heartbeat_in_the_middle_of_a_revocation_still_claims_it() -> None:
-    """No heartbeat drops what on_revoke has not finished with."""
+def test_full_heartbeat_during_a_revocation_still_claims_the_partition() -> None:
+    """A full heartbeat claims a partition until on_revoke has ended."""
     scene = stable(A0, A1).target(2, A0).finish().in_touch().drop().found()
     assert scene.next_beat().owned == {A0, A1}
 
 
-def test_rack_goes_with_the_join_only() -> None:
-    """H29: the rack is stated at epoch 0, also at a rejoin, and in no other heartbeat, not even a full one."""
+def test_rack_is_sent_with_the_join_only() -> None:
+    """H29: The rack is sent at epoch 0, also at a rejoin, and in no other heartbeat, not even a full one."""
     scene = stable(A0, rack_id="r").in_touch().drop().found()
     full = scene.next_beat()
     rejoin = scene.answer().fence().finish().beats[-1]
@@ -392,8 +392,8 @@ def by_pattern(pattern: str) -> Scene:
     return Scene().subscribe(pattern=pattern).poll().found().answer(1, [A0]).settle()
 
 
-def test_pattern_is_said_once_and_when_it_changes() -> None:
-    """H30: sent with the join, not again; a changed one is; "" removes it, once."""
+def test_pattern_is_sent_once_and_when_it_changes() -> None:
+    """H30: The join carries the pattern, and later heartbeats only a change; "" removes the pattern."""
     scene = by_pattern("o.*")
     said = [scene.beats[0].pattern, scene.next_beat().pattern]
     said.append(scene.answer().subscribe(pattern="p.*").beats[-1].pattern)
@@ -402,38 +402,41 @@ def test_pattern_is_said_once_and_when_it_changes() -> None:
     assert said == ["o.*", None, "p.*", "", None]
 
 
-def test_removal_of_a_pattern_survives_a_lost_heartbeat() -> None:
-    """H30: the full heartbeat after a lost one still removes the pattern: the broker may have heard of neither."""
+def test_removal_of_a_pattern_is_repeated_after_a_lost_heartbeat() -> None:
+    """H30: The full heartbeat after a lost one removes the pattern again.
+
+    The broker may not have received the first one.
+    """
     scene = by_pattern("o.*").subscribe("orders").drop().found()
     beat = scene.next_beat()
     assert (beat.topics, beat.pattern) == (("orders",), "")
 
 
 def test_rejoin_without_the_former_pattern_removes_it() -> None:
-    """H31: a fenced member that the broker still knows by its pattern joins without it."""
+    """H31: A fenced member whose pattern the broker still has joins without the pattern."""
     scene = by_pattern("o.*").fence().subscribe("orders").finish()
     assert (scene.beats[-1].member_epoch, scene.beats[-1].pattern) == (0, "")
 
 
 def test_join_with_a_pattern_names_no_topics() -> None:
-    """H31: with a pattern alone the topics are an empty list, never null."""
+    """H31: With a pattern alone the topics are an empty list, never null."""
     beat = by_pattern("o.*").beats[0]
     assert (beat.topics, beat.pattern) == ((), "o.*")
 
 
-def test_join_without_pattern_says_that_there_is_none() -> None:
-    """H31: topics and pattern are stated together, so that a former pattern is never left standing."""
+def test_join_without_pattern_sends_an_empty_pattern() -> None:
+    """H31: The join carries topics and pattern together, so that no former pattern remains."""
     assert joining().beats[0].pattern == ""
 
 
-def test_unsupported_version_is_fatal_with_the_broker_words() -> None:
-    """H32: the text that the verdict table gives reaches the application as it is."""
+def test_unsupported_version_is_fatal_with_the_brokers_message() -> None:
+    """H32: The message from the verdict table reaches the application unchanged."""
     error = BrokerError(code=35, name="UNSUPPORTED_VERSION", message="set group.protocol=classic")
     assert raised(joining().reject(Verdict.FATAL, error)) == [error]
 
 
-def test_view_shows_the_interval_that_the_broker_gave() -> None:
-    """B07, H33: who logs a change of the interval compares two views; an answer that differs changes it, no other."""
+def test_view_shows_the_interval_from_the_broker() -> None:
+    """B07, H33: A response with another interval changes the view, so that a change can be detected and logged."""
     scene = stable(A0)
     answers = [scene.in_touch().answer(interval_s=interval_s).view for interval_s in (5.0, 3.0, 3.0)]
     assert [view.heartbeat_interval_s for view in answers] == [5.0, 3.0, 3.0]
@@ -441,20 +444,20 @@ def test_view_shows_the_interval_that_the_broker_gave() -> None:
 
 @pytest.mark.parametrize("interval_s", [0.0, -5.0])
 def test_interval_that_is_not_positive_is_never_adopted(interval_s: float) -> None:
-    """A broker's nonsense does not make a storm."""
+    """An interval of 0 or less is ignored, so that it causes no heartbeat storm."""
     assert stable(A0).in_touch().answer(interval_s=interval_s).view.heartbeat_interval_s == INTERVAL_S
 
 
 @pytest.mark.parametrize("epoch", [0, -1, -2])
 def test_epoch_that_is_not_positive_is_never_adopted(epoch: int) -> None:
-    """The member stays at its epoch and says everything anew, after a backoff."""
+    """An epoch of 0 or less is ignored: the member keeps its epoch and sends a full heartbeat after a backoff."""
     scene = stable(A0).in_touch().answer(epoch, [A1])
     assert (scene.state, scene.view.member_epoch, scene.new_beats) == (S.STABLE, 1, [])
     assert scene.next_beat().is_full
 
 
-def test_doubled_answer_is_taken_once() -> None:
-    """An answer whose number is not awaited changes nothing."""
+def test_repeated_answer_is_ignored() -> None:
+    """A response with an unexpected number changes nothing."""
     scene = stable(A0).in_touch()
     scene.answer(2, [A0, A1])
     assert scene.answer(3, [A0]).last == ()
@@ -469,8 +472,8 @@ def lost_join() -> Scene:
     return scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="member-1")
 
 
-def test_static_member_takes_its_own_place_back() -> None:
-    """The coordinator gave this very member its place and the answer was lost: hand it back with -2, then join."""
+def test_static_member_releases_its_own_place_and_joins() -> None:
+    """If the response to a successful join was lost, the member releases its own place with -2 and joins again."""
     scene = lost_join()
     assert [(beat.member_id, beat.member_epoch) for beat in scene.new_beats] == [("member-1", -2)]
     scene.answer(-2)
@@ -478,20 +481,20 @@ def test_static_member_takes_its_own_place_back() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "error"), [(Verdict.RETRY, LOADING), (Verdict.REDISCOVER, MOVED)])
-def test_release_of_the_own_place_is_tried_again(verdict: Verdict, error: BrokerError) -> None:
-    """A coordinator that is loading has not released anything."""
+def test_release_of_the_own_place_is_retried(verdict: Verdict, error: BrokerError) -> None:
+    """A coordinator that is loading or has moved has not released the place, so the release is repeated."""
     scene = lost_join().reject(verdict, error).found()
     assert scene.next_beat().member_epoch == -2
 
 
-def test_release_of_a_place_that_is_gone_joins() -> None:
-    """UNKNOWN_MEMBER_ID for the release is as good as success."""
+def test_release_of_an_unknown_place_joins() -> None:
+    """UNKNOWN_MEMBER_ID for the release counts as success."""
     scene = lost_join().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, [beat.member_epoch for beat in scene.new_beats]) == (S.JOINING, [0])
 
 
-def test_own_place_is_released_again_after_a_pause() -> None:
-    """A network that loses answer after answer ends no membership; the second time the release waits for a backoff."""
+def test_second_release_of_the_own_place_waits_for_a_backoff() -> None:
+    """Repeatedly lost responses do not end the membership, but the second release waits for a backoff."""
     scene = lost_join().answer(-2).reject(Verdict.UNRELEASED, UNRELEASED, holder="member-1")
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
     assert (scene.next_beat().member_epoch, scene.answer(-2).new_beats[0].member_epoch) == (-2, 0)
@@ -505,8 +508,8 @@ def schedule(**settings: object) -> Heartbeats:
     return Heartbeats(MemberSettings(group_id="g", **settings), lambda: 0.5)  # type: ignore[arg-type]  # a test's own words
 
 
-def test_schedule_is_due_at_once_where_it_is_urgent() -> None:
-    """H36: urgent waits for the backoff only, the rest for the interval too."""
+def test_urgent_heartbeat_is_due_without_the_interval() -> None:
+    """H36: An urgent heartbeat waits for the backoff only, other heartbeats also for the interval."""
     beats = schedule()
     beats.sending(1, 10.0)
     beats.succeeded(5.0, 10.0)
@@ -517,7 +520,7 @@ def test_schedule_is_due_at_once_where_it_is_urgent() -> None:
 
 
 def test_failed_attempt_makes_the_schedule_wait_for_the_backoff() -> None:
-    """H36: after a failure the next heartbeat comes with the end of the backoff, not of the interval."""
+    """H36: After a failure the next heartbeat is due at the end of the backoff, not of the interval."""
     beats = schedule()
     beats.sending(1, 10.0)
     beats.retry(11.0, after_backoff=True)
@@ -525,7 +528,7 @@ def test_failed_attempt_makes_the_schedule_wait_for_the_backoff() -> None:
 
 
 def test_end_of_a_membership_resets_the_schedule() -> None:
-    """H36: no backoff, nothing in flight, nothing said."""
+    """H36: The end of a membership clears the backoff, the request in flight and the fields that were sent."""
     beats = schedule()
     beats.sending(1, 10.0)
     beats.retry(11.0, after_backoff=True)
@@ -535,8 +538,8 @@ def test_end_of_a_membership_resets_the_schedule() -> None:
 
 
 @pytest.mark.parametrize(("interval_s", "expected"), [(5.0, 5.0), (3.0, 3.0), (0.0, 5.0)])
-def test_schedule_takes_the_interval_of_each_success(interval_s: float, expected: float) -> None:
-    """H36: an equal interval changes nothing, another one is taken, none but a positive one."""
+def test_schedule_adopts_the_interval_of_each_success(interval_s: float, expected: float) -> None:
+    """H36: Each success sets the interval, if it is positive."""
     beats = schedule()
     for answered in (5.0, interval_s):
         beats.sending(1, 10.0)
@@ -544,8 +547,8 @@ def test_schedule_takes_the_interval_of_each_success(interval_s: float, expected
     assert beats.interval_s == expected
 
 
-def test_slow_coordinator_is_asked_less_often() -> None:
-    """A heartbeat takes up a twentieth of the time at most, measured by the quickest of the latest answers."""
+def test_slow_coordinator_receives_heartbeats_less_often() -> None:
+    """Heartbeats use a twentieth of the time at most, measured by the quickest of the latest responses."""
     beats = schedule()
     for _ in range(8):
         beats.speed_up()
@@ -554,15 +557,15 @@ def test_slow_coordinator_is_asked_less_often() -> None:
     assert round(beats.spacing_s(10.05, holds=False), 3) == 1.0
 
 
-def test_request_numbers_are_never_used_twice() -> None:
-    """A late answer finds nobody who waits for its number."""
+def test_request_numbers_are_unique() -> None:
+    """A late response matches no later request."""
     scene = stable(A0).fence().settle().leave().settle()
     numbers = [order.request_id for order in scene.all(SendHeartbeat)]
     assert numbers == sorted(set(numbers))
 
 
-def test_heartbeat_names_what_was_not_told_yet() -> None:
-    """The memory of what was said is written when a heartbeat is composed."""
+def test_heartbeat_carries_only_fields_not_yet_sent() -> None:
+    """Composing a heartbeat records which fields have been sent."""
     beats = schedule()
     composed = [
         beats.compose(
@@ -580,13 +583,13 @@ def test_heartbeat_names_what_was_not_told_yet() -> None:
 
 @pytest.mark.parametrize("build", [joining, adding, leaving], ids=["joining", "reconcile", "leaving"])
 def test_member_without_coordinator_sends_nothing(build: Callable[[], Scene]) -> None:
-    """Nothing is sent where nobody knows whereto."""
+    """A member without a known coordinator sends nothing."""
     scene = build().feed(CoordinatorLost(reason="closed")).after(4.0)
     assert (scene.new_beats, scene.all(LosePartitions)) == ([], [])
 
 
-def test_epoch_that_moves_on_without_an_assignment_makes_an_empty_member_ask_for_all_of_it() -> None:
-    """A join that was given up may have swallowed the answer that had the assignment."""
+def test_new_epoch_without_an_assignment_makes_an_empty_member_send_a_full_heartbeat() -> None:
+    """A cancelled join may have received the response with the assignment, so the member requests it again."""
     scene = stable().in_touch().answer(2)
     assert [(beat.is_full, beat.member_epoch) for beat in scene.new_beats] == [(True, 2)]
     assert stable(A0).in_touch().answer(2).new_beats == []

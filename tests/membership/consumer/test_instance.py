@@ -91,8 +91,8 @@ def told(scene: Scene) -> list[tuple[Problem, str]]:
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.FAIL, ConflictPolicy.TAKEOVER])
-def test_member_s_own_advice_stands_alone(policy: ConflictPolicy) -> None:
-    """What it ends with quotes the coordinator's words, and not what would help against them."""
+def test_conflict_error_omits_the_coordinators_advice(policy: ConflictPolicy) -> None:
+    """The error quotes the coordinator's message without its advice, and adds only this member's own advice."""
     refusal = replace(UNRELEASED, remedy="advice")
     scene = joining(instance_id="i", conflict_policy=policy).in_touch().reject(Verdict.UNRELEASED, refusal, holder="x")
     if policy is ConflictPolicy.TAKEOVER:
@@ -106,7 +106,7 @@ def test_member_s_own_advice_stands_alone(policy: ConflictPolicy) -> None:
 
 
 def test_takeover_describes_releases_the_holder_and_joins() -> None:
-    """Rules 3.3: learn the holder, release it on its behalf with -2, join at epoch 0."""
+    """Rules 3.3: The member describes the group, releases the holder with -2 and joins at epoch 0."""
     scene = conflict()
     assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
     describe(scene, i=Holder(member_id="ghost", member_epoch=5, client_id="c", host="h"))
@@ -119,20 +119,20 @@ def test_takeover_describes_releases_the_holder_and_joins() -> None:
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
 
-def test_takeover_without_the_right_to_describe_uses_the_coordinator_s_words() -> None:
-    """Rules 3.3: the error's text is the fallback."""
+def test_takeover_without_the_right_to_describe_uses_the_error_message() -> None:
+    """Rules 3.3: The holder named in the error's message is the fallback."""
     scene = not_described(conflict())
     assert (sent(scene), scene.new(Warned)) == ([("ghost", "i", -2)], [])
 
 
-def test_takeover_believes_the_refusal_more_than_the_description() -> None:
-    """The description shows what is committed, which may be older than what the refusal says."""
+def test_takeover_prefers_the_holder_of_the_refusal() -> None:
+    """The description shows the committed state, which may be older than the refusal."""
     scene = describe(conflict(), i=Holder(member_id="older", member_epoch=5))
     assert sent(scene) == [("ghost", "i", -2)]
 
 
-def test_takeover_without_description_or_words_waits_and_says_so() -> None:
-    """Rules 3.3: else `wait`."""
+def test_takeover_without_a_known_holder_waits_and_warns() -> None:
+    """Rules 3.3: Without a description and a named holder the takeover waits, as with `wait`."""
     scene = not_described(conflict(holder=None))
     assert len(scene.new(Warned)) == 1
     assert sent(scene) == [("member-1", "i", 0)]
@@ -140,35 +140,35 @@ def test_takeover_without_description_or_words_waits_and_says_so() -> None:
     assert (scene.state, scene.new(DescribeGroup), scene.protocol.claim.is_waiting) == (S.JOINING, [], True)
 
 
-def test_holder_that_was_released_meanwhile_is_not_released_again() -> None:
-    """The description shows epoch -2, or nobody: the join is repeated at once."""
+def test_holder_that_has_left_is_not_released() -> None:
+    """If the description shows epoch -2 or no holder, the join is repeated immediately."""
     scene = describe(conflict(holder=None), i=Holder(member_id="ghost", member_epoch=-2))
     assert sent(scene) == [("member-1", "i", 0)]
     assert sent(describe(conflict(holder=None))) == [("member-1", "i", 0)]
 
 
 @pytest.mark.parametrize(("verdict", "error"), [(Verdict.REJOIN, UNKNOWN_MEMBER), (Verdict.GROUP_GONE, GROUP_GONE)])
-def test_holder_that_is_gone_needs_no_release(verdict: Verdict, error: BrokerError) -> None:
-    """UNKNOWN_MEMBER_ID for the release is as good as success."""
+def test_holder_that_is_unknown_needs_no_release(verdict: Verdict, error: BrokerError) -> None:
+    """UNKNOWN_MEMBER_ID for the release counts as success."""
     scene = describe(conflict()).reject(verdict, error)
     assert (scene.state, sent(scene)) == (S.JOINING, [("member-1", "i", 0)])
 
 
 def test_lost_release_is_repeated() -> None:
-    """A release without an answer is sent again: it is idempotent."""
+    """A release without a response is sent again, because it is idempotent."""
     scene = describe(conflict()).drop().found()
     assert (scene.next_beat().member_id, scene.beats[-1].member_epoch) == ("ghost", -2)
 
 
-def test_of_two_newcomers_the_slower_one_ends_fenced() -> None:
-    """The release is answered with FENCED_INSTANCE_ID: the other newcomer joined already, and is left in peace."""
+def test_slower_of_two_new_members_is_fenced() -> None:
+    """FENCED_INSTANCE_ID for the release means that another new member has joined; it keeps its place."""
     scene = describe(conflict()).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert "at the same moment" in scene.new(RaiseToApplication)[0].error.message
 
 
-def test_takeover_happens_once_in_a_join() -> None:
-    """Another newcomer joined between release and join: this one ends, and takes nothing back."""
+def test_takeover_happens_once_for_a_join() -> None:
+    """If another new member joins between release and join, this member ends and takes nothing back."""
     scene = describe(conflict()).answer(-2).reject(Verdict.UNRELEASED, UNRELEASED, holder="quicker")
     assert (scene.state, sent(scene)) == (S.FATAL, [])
     error = scene.new(RaiseToApplication)[0].error
@@ -180,8 +180,8 @@ def test_takeover_happens_once_in_a_join() -> None:
     )
 
 
-def test_holder_that_comes_back_before_the_newcomer_has_joined_is_released_again() -> None:
-    """A heartbeat of it between release and join, and a newcomer that is slow: it is the older one all the same."""
+def test_holder_that_returns_before_the_join_is_released_again() -> None:
+    """A holder whose heartbeat arrives between release and join is still the older member."""
     scene = describe(conflict())
     for _ in range(MOST_TAKEOVERS - 1):
         held(scene.answer(-2))
@@ -191,7 +191,7 @@ def test_holder_that_comes_back_before_the_newcomer_has_joined_is_released_again
 
 
 def test_fenced_member_never_takes_over() -> None:
-    """It was in the group, so that whoever holds its instance id now is newer."""
+    """A fenced member was in the group, so the present holder of its instance id is newer."""
     scene = stable(A0, instance_id="i").fence().finish()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
@@ -199,14 +199,14 @@ def test_fenced_member_never_takes_over() -> None:
 
 
 def test_member_that_missed_its_poll_never_takes_over() -> None:
-    """A stopped process that goes on finds its replacement in its place, and ends (SIGSTOP, SIGCONT)."""
+    """A process that was stopped and continues finds its replacement and ends (SIGSTOP, SIGCONT)."""
     scene = stable(A0, instance_id="i").after(MAX_POLL_S).finish()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
 
 
-def test_member_that_was_never_let_in_stays_the_newest_for_a_moment() -> None:
-    """A join that is lost on its way changes nothing, if the holder is heard of soon after the application asked."""
+def test_member_that_never_joined_takes_over_soon_after_subscribe() -> None:
+    """A lost join does not matter if the holder is named soon after the application subscribed."""
     scene = joining(instance_id="i").drop().found()
     scene.after(NEWEST_FOR_S / 2)
     held(scene, "ghost")
@@ -214,8 +214,8 @@ def test_member_that_was_never_let_in_stays_the_newest_for_a_moment() -> None:
 
 
 @pytest.mark.parametrize("waits_s", [NEWEST_FOR_S + 0.1, MAX_POLL_S])
-def test_member_that_hears_of_the_holder_late_never_takes_over(waits_s: float) -> None:
-    """A process that was stopped before its first join may have been replaced since, so it waits for the holder."""
+def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) -> None:
+    """A process that was stopped before its first join may have been replaced, so it waits for the holder."""
     scene = joining(instance_id="i")
     scene.after(waits_s).poll()
     held(scene, "newer")
@@ -227,8 +227,8 @@ def test_member_that_hears_of_the_holder_late_never_takes_over(waits_s: float) -
     assert told(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
 
 
-def test_member_that_hears_of_the_holder_late_joins_when_the_holder_has_gone() -> None:
-    """A holder that was dead costs the rest of its session, and no more."""
+def test_member_that_learns_of_the_holder_late_joins_after_it_has_left() -> None:
+    """A holder that has crashed delays the join by the rest of its session at most."""
     scene = joining(instance_id="i").after(NEWEST_FOR_S + 0.1)
     held(scene, "ghost")
     scene.next_beat()
@@ -236,8 +236,8 @@ def test_member_that_hears_of_the_holder_late_joins_when_the_holder_has_gone() -
 
 
 @pytest.mark.parametrize("asked_s_ago", [0.0, NEWEST_FOR_S + 0.1])
-def test_time_between_subscribe_and_the_first_poll_counts(asked_s_ago: float) -> None:
-    """A process that is stopped before its first poll hears of the subscription when it goes on."""
+def test_takeover_counts_the_time_between_subscribe_and_the_first_poll(asked_s_ago: float) -> None:
+    """A process that is stopped before its first poll may continue long after subscribe()."""
     scene = Scene(instance_id="i")
     subscription = Subscription(topics=frozenset({"orders"}))
     scene.feed(Subscribed(subscription=subscription, asked_at=scene.now - asked_s_ago)).poll().found()
@@ -245,7 +245,7 @@ def test_time_between_subscribe_and_the_first_poll_counts(asked_s_ago: float) ->
     assert bool(scene.new(DescribeGroup)) is (asked_s_ago == 0.0)
 
 
-def test_holder_that_is_first_described_late_is_not_taken_over() -> None:
+def test_holder_that_is_described_late_is_not_taken_over() -> None:
     """The process was stopped between the refusal, which names no holder, and the description."""
     scene = conflict(holder=None).after(NEWEST_FOR_S + 0.1)
     describe(scene, i=living("newer"))
@@ -253,33 +253,36 @@ def test_holder_that_is_first_described_late_is_not_taken_over() -> None:
 
 
 def test_holder_that_was_named_in_time_is_taken_over_later() -> None:
-    """It was there when the application asked; the coordinator refuses the release of one that is gone since."""
+    """The holder was there when the application subscribed.
+
+    If it has left since, the coordinator refuses its release.
+    """
     scene = conflict().after(NEWEST_FOR_S + 0.1)
     assert sent(describe(scene, i=living("newer"))) == [("ghost", "i", -2)]
 
 
 @pytest.mark.parametrize("policy", ConflictPolicy)
-def test_join_may_take_the_place_of_a_classic_holder_only_by_takeover(policy: ConflictPolicy) -> None:
-    """Coordinators let any join replace a classic holder, so the member itself keeps to its policy."""
+def test_join_replaces_a_classic_holder_only_with_takeover(policy: ConflictPolicy) -> None:
+    """Coordinators let any join replace a classic holder, so the member itself applies its policy."""
     scene = joining(instance_id="i", conflict_policy=policy)
     assert [order.may_take_over for order in scene.all(SendHeartbeat)] == [policy is ConflictPolicy.TAKEOVER]
 
 
-def test_join_of_the_older_member_may_not_take_the_place_of_a_classic_holder() -> None:
-    """A member that was fenced, and one that heard nothing for long, may be the older one."""
+def test_join_of_an_older_member_does_not_replace_a_classic_holder() -> None:
+    """A member that was fenced, or learned of the holder late, may be the older one."""
     fenced = stable(A0, instance_id="i").fence().finish().in_touch()
     late = joining(instance_id="i").drop().found().after(NEWEST_FOR_S + 0.1).in_touch()
     assert [scene.all(SendHeartbeat)[-1].may_take_over for scene in (fenced, late)] == [False, False]
 
 
-def test_member_that_subscribes_anew_takes_over() -> None:
-    """A join that the application asks for is the newest."""
+def test_member_that_subscribes_again_takes_over() -> None:
+    """A join that the application requests is the newest."""
     scene = stable(A0, instance_id="i").leave().settle().subscribe("orders").poll()
     assert held(scene, "other").kinds == ["DescribeGroup"]
 
 
-def test_leave_during_a_takeover_releases_nobody() -> None:
-    """The description that comes after the application left orders nothing."""
+def test_leave_during_a_takeover_releases_no_holder() -> None:
+    """A description that arrives after the application has left orders nothing."""
     scene = conflict().leave()
     describe(scene)
     assert sent(scene) == []
@@ -289,7 +292,7 @@ def test_leave_during_a_takeover_releases_nobody() -> None:
 
 
 def test_former_holder_loses_everything_and_ends() -> None:
-    """FENCED_INSTANCE_ID: the error first, on_lost, no commit, no heartbeat, and a close that says nothing."""
+    """FENCED_INSTANCE_ID orders the error, then on_lost. Nothing is committed or sent, not even at close()."""
     scene = stable(A0, A1, instance_id="i").in_touch().reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert scene.kinds == ["RaiseToApplication", "StateChanged", "LosePartitions"]
@@ -302,8 +305,11 @@ def test_former_holder_loses_everything_and_ends() -> None:
     assert (scene.new(LeaveCompleted), scene.new_beats) == ([LeaveCompleted()], [])
 
 
-def test_holder_that_was_just_released_gives_the_newcomer_time_to_join() -> None:
-    """Between the newcomer's two requests the holder hears FENCED_MEMBER_EPOCH: it rejoins after a pause only."""
+def test_holder_that_was_released_rejoins_after_a_pause() -> None:
+    """A released holder receives FENCED_MEMBER_EPOCH.
+
+    It rejoins after a pause, so that the new member can join first.
+    """
     scene = stable(A0, instance_id="i").fence(FENCED_EPOCH).finish()
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
     assert (scene.next_beat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
@@ -312,8 +318,8 @@ def test_holder_that_was_just_released_gives_the_newcomer_time_to_join() -> None
 # ---- fail and wait --------------------------------------------------------------------------------------------------
 
 
-def test_fail_ends_at_once_and_names_holder_and_remedy() -> None:
-    """KIP-848's rule."""
+def test_fail_ends_at_once_and_names_holder_and_fix() -> None:
+    """The policy `fail` follows KIP-848 and ends with an error that names the holder and the fix."""
     scene = conflict(ConflictPolicy.FAIL)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert scene.new(RaiseToApplication)[0].error.message == (
@@ -322,8 +328,8 @@ def test_fail_ends_at_once_and_names_holder_and_remedy() -> None:
     )
 
 
-def test_wait_repeats_the_join_until_the_holder_is_gone() -> None:
-    """Visible in the view: whom it waits for, and until when at most."""
+def test_wait_repeats_the_join_until_the_holder_has_left() -> None:
+    """The view shows the holder for which the member waits, and until when."""
     scene = conflict(ConflictPolicy.WAIT)
     assert (scene.state, scene.new(LearnSessionTimeout), len(scene.new(Warned))) == (
         S.JOINING,
@@ -344,8 +350,8 @@ def test_wait_repeats_the_join_until_the_holder_is_gone() -> None:
     assert (scene.state, scene.view.waits_for, scene.view.waits_until) == (S.STABLE, None, None)
 
 
-def test_wait_is_bounded_by_a_session() -> None:
-    """A holder that still holds the id when its session must be over lives: this member ends."""
+def test_wait_fails_after_a_session() -> None:
+    """A holder that keeps the id longer than a session is alive, so this member ends."""
     scene = conflict(ConflictPolicy.WAIT).feed(SessionTimeoutLearned(session_timeout_s=None))
     began = scene.now
     while scene.state is S.JOINING:
@@ -355,8 +361,8 @@ def test_wait_is_bounded_by_a_session() -> None:
     assert "the holder lives" in scene.new(RaiseToApplication)[0].error.message
 
 
-def test_waiting_member_may_leave_at_once() -> None:
-    """Nothing is held, so that there is nothing to wait for."""
+def test_waiting_member_leaves_at_once() -> None:
+    """A waiting member holds no partitions, so its leave is sent immediately."""
     scene = conflict(ConflictPolicy.WAIT).leave()
     assert [beat.member_epoch for beat in scene.new_beats] == [-2]
     assert scene.answer(-2).new(LeaveCompleted) == [LeaveCompleted()]
@@ -371,8 +377,11 @@ def full(policy: ConflictPolicy = ConflictPolicy.TAKEOVER) -> Scene:
 
 
 @pytest.mark.parametrize("policy", ConflictPolicy)
-def test_returning_static_member_finds_its_place_in_a_full_group(policy: ConflictPolicy) -> None:
-    """Brokers before KAFKA-20601 count its new member id as one more: the place it has is given up and taken anew."""
+def test_returning_static_member_reuses_its_place_in_a_full_group(policy: ConflictPolicy) -> None:
+    """Brokers before KAFKA-20601 count its new member id as one more member.
+
+    So the member releases its place and joins.
+    """
     scene = full(policy)
     assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
     describe(scene, i=Holder(member_id="away", member_epoch=-2))
@@ -381,8 +390,8 @@ def test_returning_static_member_finds_its_place_in_a_full_group(policy: Conflic
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
 
-def test_replacement_of_a_crashed_member_finds_its_place_in_a_full_group() -> None:
-    """Takeover where there is no room for both."""
+def test_replacement_of_a_crashed_member_takes_its_place_in_a_full_group() -> None:
+    """With takeover the new member removes the crashed one first, because the group has no place for both."""
     scene = describe(full(), i=living("ghost"))
     assert sent(scene) == [("ghost", "i", -1)]
 
@@ -396,26 +405,26 @@ def test_replacement_of_a_crashed_member_finds_its_place_in_a_full_group() -> No
         (ConflictPolicy.FAIL, {"i": Holder(member_id="m", member_epoch=4)}),
     ],
 )
-def test_stranger_is_refused_by_a_full_group(policy: ConflictPolicy, holders: dict[str, Holder]) -> None:
-    """KIP-389: GROUP_MAX_SIZE_REACHED is fatal, and nobody is sent away."""
+def test_member_without_a_place_is_refused_by_a_full_group(policy: ConflictPolicy, holders: dict[str, Holder]) -> None:
+    """KIP-389: GROUP_MAX_SIZE_REACHED is fatal, and no member is removed."""
     scene = describe(full(policy), **holders)
     assert (scene.state, told(scene), sent(scene)) == (S.FATAL, [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")], [])
 
 
-def test_full_group_that_cannot_be_described_refuses() -> None:
-    """Without knowing whose place it would be, none is given up."""
+def test_full_group_that_cannot_be_described_is_fatal() -> None:
+    """Without knowing the holder the member removes none."""
     assert told(not_described(full())) == [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")]
 
 
-def test_room_is_made_once() -> None:
-    """A stranger took the place in between: that is the end."""
+def test_place_in_a_full_group_is_released_once() -> None:
+    """If another member takes the released place, this member ends."""
     scene = describe(full(), i=Holder(member_id="away", member_epoch=-2)).answer(-1)
     scene.reject(Verdict.FATAL, GROUP_FULL)
     assert (scene.state, sent(scene)) == (S.FATAL, [])
 
 
 def test_dynamic_member_is_refused_by_a_full_group_at_once() -> None:
-    """It has no place that it could have."""
+    """A dynamic member has no place in the group that it could release."""
     assert joining().reject(Verdict.FATAL, GROUP_FULL).state is S.FATAL
 
 
@@ -432,25 +441,28 @@ def living(name: str) -> Holder:
     return Holder(member_id=name, member_epoch=7)
 
 
-def test_pool_is_asked_for_before_the_join() -> None:
-    """Nothing is sent before it is known who holds what."""
+def test_pool_is_described_before_the_join() -> None:
+    """The member sends no join before it knows which ids are held."""
     scene = joining(instance_pool=POOL)
     assert (scene.new(DescribeGroup) != [], scene.beats, scene.view.instance_id) == (True, [], None)
 
 
 def test_released_id_is_claimed_before_an_unused_one() -> None:
-    """The partitions of a member that said -2 wait for whoever takes its place."""
+    """The partitions of a member that left with -2 wait for the next holder of its id."""
     scene = pooled(i1=Holder(member_id="away", member_epoch=-2), i0=living("m"))
     assert (sent(scene), scene.view.instance_id) == ([("member-1", "i1", 0)], "i1")
 
 
-def test_held_ids_are_left_alone() -> None:
-    """Only free ids are tried."""
+def test_held_ids_are_not_claimed() -> None:
+    """The member claims only free ids."""
     assert sent(pooled(i0=living("m"), i1=living("n"))) == [("member-1", "i2", 0)]
 
 
 def test_claim_that_another_member_won_tries_another_id() -> None:
-    """The coordinator gives each id to one; who was refused looks again, and does not insist on what was refused."""
+    """The coordinator gives each id to one member.
+
+    A refused member describes the group again and skips the refused id.
+    """
     scene = pooled(i0=living("m"))
     first = scene.beats[-1].instance_id
     held(scene, "quicker")
@@ -459,8 +471,8 @@ def test_claim_that_another_member_won_tries_another_id() -> None:
     assert {first, scene.beats[-1].instance_id} == {"i1", "i2"}
 
 
-def test_pool_without_a_free_id_waits_and_says_so_once() -> None:
-    """`wait`: it looks again with backoff, visible in the view."""
+def test_pool_without_a_free_id_waits_and_warns_once() -> None:
+    """With `wait` the member describes the group again after a backoff, and the view shows it."""
     scene = pooled(i0=living("m"), i1=living("n"), i2=living("o"))
     assert [effect.words for effect in scene.new(Warned)] == [
         "No id of group.instance.id.pool is free: i0 is held by m; i1 is held by n; i2 is held by o"
@@ -475,15 +487,15 @@ def test_pool_without_a_free_id_waits_and_says_so_once() -> None:
     assert sent(scene) == [("member-1", "i1", 0)]
 
 
-def test_pool_without_a_free_id_fails_where_it_shall() -> None:
-    """`fail`: the error says that the pool is exhausted, and what to do."""
+def test_pool_without_a_free_id_fails_with_policy_fail() -> None:
+    """With `fail` the error states that the pool is exhausted, and names the fix."""
     scene = pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o"))
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert "every one of the 3 ids of group.instance.id.pool is held" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_pool_without_the_right_to_describe_tries_each_id() -> None:
-    """The coordinator refuses what is held; when all were refused it waits."""
+    """The coordinator refuses held ids. When it has refused all, the member waits."""
     scene = not_described(joining(instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT))
     tried = [scene.beats[-1].instance_id]
     for _ in range(2):
@@ -494,16 +506,19 @@ def test_pool_without_the_right_to_describe_tries_each_id() -> None:
     assert (sent(scene), len(scene.new(Warned))) == ([], 1)
 
 
-def test_pool_s_member_keeps_its_id_over_a_fence() -> None:
-    """Its partitions are still bound to it."""
+def test_pool_member_keeps_its_id_after_a_fence() -> None:
+    """The member's partitions are still bound to its id."""
     scene = pooled().answer(1, {A0}).settle()
     mine = scene.view.instance_id
     scene.fence().finish()
     assert scene.in_touch().beats[-1].instance_id == mine
 
 
-def test_pool_s_member_whose_id_was_taken_claims_another() -> None:
-    """FENCED_INSTANCE_ID after a long absence: another one claimed the id; everything is lost, the pool has more."""
+def test_pool_member_whose_id_was_taken_claims_another() -> None:
+    """FENCED_INSTANCE_ID means that another member claimed the id.
+
+    This member loses its partitions and claims another id.
+    """
     scene = pooled().answer(1, {A0}).settle()
     mine = scene.view.instance_id
     scene.in_touch().reject(Verdict.FATAL, FENCED_INSTANCE)
@@ -513,8 +528,8 @@ def test_pool_s_member_whose_id_was_taken_claims_another() -> None:
     assert scene.in_touch().beats[-1].instance_id not in (mine, None)
 
 
-def test_pool_s_member_that_has_no_id_yet_leaves_without_a_word() -> None:
-    """There is nothing that the coordinator could know of it."""
+def test_pool_member_without_an_id_leaves_without_a_request() -> None:
+    """The coordinator does not know a member that has no id yet."""
     scene = joining(instance_pool=POOL).leave()
     assert (scene.beats, scene.new(LeaveCompleted)) == ([], [LeaveCompleted()])
 
@@ -522,8 +537,8 @@ def test_pool_s_member_that_has_no_id_yet_leaves_without_a_word() -> None:
 # ---- removed by an administrator ------------------------------------------------------------------------------------
 
 
-def test_static_member_that_was_removed_ends() -> None:
-    """KIP-345's removal: the session cannot be over, so that somebody took it out for good."""
+def test_static_member_that_was_removed_is_fatal() -> None:
+    """KIP-345: If the session cannot be over, an administrator removed the member permanently."""
     scene = stable(A0, instance_id="i").in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
     assert "removed from the group for good" in scene.new(RaiseToApplication)[0].error.message
@@ -539,8 +554,8 @@ def calm(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize("session_s", [None, 45.0])
-def test_calm_static_member_that_was_removed_ends(session_s: float | None) -> None:
-    """It asks once in an interval, so that its last answer is as old as that; a session is longer."""
+def test_static_member_that_was_removed_between_heartbeats_is_fatal(session_s: float | None) -> None:
+    """The last response is at most one interval old, and a session is longer."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=session_s)))
     scene.next_beat()
     scene.now += 0.01
@@ -549,7 +564,7 @@ def test_calm_static_member_that_was_removed_ends(session_s: float | None) -> No
 
 
 def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None:
-    """The group's session may be hardly longer than the broker's interval."""
+    """The group's session may be only slightly longer than the broker's interval."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=5.5)))
     scene.next_beat()
     scene.now += 0.6
@@ -557,15 +572,15 @@ def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None
 
 
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
-    """Without an answer for a heartbeat interval or more the session may have ended: that is no removal."""
+    """Without a response for a heartbeat interval or more the session may have ended, so this is not a removal."""
     scene = stable(A0, instance_id="i").in_touch().drop().found().poll()
     scene.now += 30.0
     scene.in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert scene.state is S.FENCED
 
 
-def test_static_member_that_was_stopped_with_an_answer_under_way_rejoins() -> None:
-    """The old answer is read when the process goes on, right before the heartbeat that finds the session over."""
+def test_static_member_that_read_an_old_answer_after_a_stop_rejoins() -> None:
+    """A process that continues reads the old response just before the heartbeat that finds the session over."""
     scene = stable(A0, instance_id="i").in_touch()
     scene.now += 30.0
     scene.poll().answer(1)
@@ -574,13 +589,13 @@ def test_static_member_that_was_stopped_with_an_answer_under_way_rejoins() -> No
 
 
 def test_static_member_that_was_slow_to_revoke_rejoins() -> None:
-    """The rebalance timeout removes a member too."""
+    """The rebalance timeout also removes a member."""
     scene = stable(A0, A1, instance_id="i").target(2, A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert scene.state is S.FENCED
 
 
 def test_dynamic_member_that_was_removed_rejoins() -> None:
-    """It comes back by itself."""
+    """A dynamic member that was removed rejoins automatically."""
     scene = stable(A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, scene.finish().state) == (S.FENCED, S.JOINING)
 
@@ -588,8 +603,8 @@ def test_dynamic_member_that_was_removed_rejoins() -> None:
 # ---- how long one may be away ---------------------------------------------------------------------------------------
 
 
-def test_view_tells_how_long_a_static_member_may_be_away() -> None:
-    """Asked once for each join, after it."""
+def test_view_shows_the_session_timeout_of_a_static_member() -> None:
+    """The member requests the session timeout once after each join."""
     scene = joining(instance_id="i")
     assert scene.all(LearnSessionTimeout) == []
     scene.answer(1, {A0}).settle()
@@ -597,8 +612,8 @@ def test_view_tells_how_long_a_static_member_may_be_away() -> None:
     assert scene.feed(SessionTimeoutLearned(session_timeout_s=45.0)).view.session_timeout_s == 45.0
 
 
-def test_changed_interval_makes_the_session_timeout_be_asked_for_again() -> None:
-    """An operator who changes one changes the other; what the member tells and waits for follows."""
+def test_changed_interval_requests_the_session_timeout_again() -> None:
+    """An operator who changes the interval often changes the session timeout too, so the member requests it again."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)))
     scene.next_beat()
     scene.answer(1, interval_s=2.0)
@@ -610,8 +625,8 @@ def test_changed_interval_makes_the_session_timeout_be_asked_for_again() -> None
 
 
 @pytest.mark.parametrize(("learned_s", "read_again_s"), [(45.0, 45.0), (10.0, 10.0), (None, LONGEST_SESSION_S)])
-def test_session_timeout_is_read_again_after_each_session(learned_s: float | None, read_again_s: float) -> None:
-    """An operator may lower it and leave the heartbeat interval, and the lease must not outlive the session."""
+def test_session_timeout_is_requested_again_after_each_session(learned_s: float | None, read_again_s: float) -> None:
+    """An operator may lower only the session timeout, and the lease must not outlive the session."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=learned_s))
     asked_at: list[float] = []
     for _ in range(200):
@@ -628,21 +643,21 @@ def test_session_timeout_is_read_again_after_each_session(learned_s: float | Non
     assert lease_until <= scene.now + 6.0
 
 
-def test_dynamic_member_does_not_ask() -> None:
-    """A dynamic member that goes is gone."""
+def test_dynamic_member_does_not_request_the_session_timeout() -> None:
+    """A dynamic member has no place that it keeps while it is away."""
     assert stable(A0).all(LearnSessionTimeout) == []
 
 
 @pytest.mark.parametrize(("away_s", "warnings"), [(44.0, 0), (46.0, 1)])
-def test_static_member_that_was_away_for_too_long_says_so(away_s: float, warnings: int) -> None:
-    """It left with -2 and came back when its session was over: its partitions were others' meanwhile."""
+def test_static_member_that_was_away_for_too_long_warns(away_s: float, warnings: int) -> None:
+    """A member that left with -2 and returns after its session warns that other members had its partitions."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)).leave().settle()
     scene.after(away_s).subscribe("orders").poll().in_touch().answer(2, {A0}).settle()
     assert len(scene.all(Warned)) == warnings
 
 
 def test_missed_poll_counts_as_absence() -> None:
-    """max.poll.interval.ms was exceeded, and the next poll came when the session was over."""
+    """A member that exceeded max.poll.interval.ms and polls after its session warns of its absence."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
     scene.after(MAX_POLL_S).after(60.0).finish().in_touch().answer(2, {A0}).settle()
     words = (
@@ -653,23 +668,23 @@ def test_missed_poll_counts_as_absence() -> None:
 
 
 @pytest.mark.parametrize(("poll_s", "warnings"), [(300.0, 0), (45.0, 0), (30.0, 0), (60.0, 1)])
-def test_poll_interval_that_was_chosen_longer_than_the_session_is_warned_of(poll_s: float, warnings: int) -> None:
-    """Once; the default of 300 s is nobody's choice."""
+def test_poll_interval_longer_than_the_session_warns(poll_s: float, warnings: int) -> None:
+    """A configured poll interval longer than the session gives one warning; the default of 300 s gives none."""
     scene = stable(A0, instance_id="i", max_poll_interval_s=poll_s)
     for _ in range(2):
         scene.feed(SessionTimeoutLearned(session_timeout_s=45.0))
     assert len(scene.all(Warned)) == warnings
 
 
-def test_leave_for_good_is_no_absence() -> None:
-    """Whoever leaves with -1 has no place to come back to."""
+def test_leave_without_return_is_no_absence() -> None:
+    """A member that leaves with -1 keeps no place."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
     scene.leave(LeaveOption.LEAVE).settle().after(60.0).subscribe("orders").poll().in_touch().answer(2, {A0}).settle()
     assert scene.all(Warned) == []
 
 
 def test_loading_coordinator_does_not_end_a_conflict() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS in between: the release is tried again."""
+    """After COORDINATOR_LOAD_IN_PROGRESS the release is repeated."""
     scene = describe(conflict()).reject(Verdict.RETRY, LOADING)
     assert (scene.next_beat().member_id, scene.state) == ("ghost", S.JOINING)
 
@@ -700,13 +715,13 @@ CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
 
 
 def test_scenes_cover_every_edge_of_the_claims_table() -> None:
-    """An edge that nobody can take is a defect of the table."""
+    """Every edge of the claims table has a scene; an edge that no claim can take is a defect of the table."""
     assert set(CLAIMS) == {(old, new) for old, after in followers(CLAIM_TRANSITIONS).items() for new in after}
 
 
 @pytest.mark.parametrize("edge", CLAIMS, ids=lambda edge: f"{edge[0]}-{edge[1]}")
 def test_claim_takes_the_edge(edge: tuple[ClaimState, ClaimState], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each edge of the table is a way that a claim really goes."""
+    """A real claim takes each edge of the table."""
     taken: list[tuple[object, object]] = []
     fire = StateMachine.fire
 
