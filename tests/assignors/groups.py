@@ -1,4 +1,4 @@
-"""Groups for the assignors' tests: few words in, topics and subscriptions out; and what is said of a result."""
+"""Groups for the assignors' tests: short notations become topics and subscriptions, and results are measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the built-in assignors promise, by small groups."""
+"""The rules of the built-in assignors, shown with small groups."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ def plain(**counts: int) -> Topics:
     return Topics(partitions=counts)
 
 
-def test_names_and_protocols_are_javas() -> None:
-    """Only cooperative-sticky moves partitions cooperatively, and it can do without, for rolling upgrades."""
+def test_names_and_protocols_equal_javas() -> None:
+    """Only cooperative-sticky supports the cooperative protocol.
+
+    It also supports the eager one, for rolling upgrades.
+    """
     assert {name: assignor.protocols for name, assignor in BUILT_IN.items()} == {
         "range": {EAGER},
         "roundrobin": {EAGER},
@@ -60,13 +63,15 @@ def test_names_and_protocols_are_javas() -> None:
     ],
     ids=["nobody", "no metadata", "no partitions", "not subscribed"],
 )
-def test_nothing_to_give_is_nobodys_fault(assignor: str, topics: Topics, subscriptions: Subscriptions) -> None:
-    """Topics without metadata are passed over, as in Java; members without partitions are still named."""
+def test_assign_without_partitions_gives_every_member_an_empty_list(
+    assignor: str, topics: Topics, subscriptions: Subscriptions
+) -> None:
+    """Topics without metadata are skipped, as in Java, and members without partitions still receive an empty list."""
     assert assigned(assignor, topics, subscriptions) == dict.fromkeys(subscriptions, frozenset())
 
 
-def test_range_cuts_each_topic_and_gives_the_first_members_more() -> None:
-    """The example of Java's documentation."""
+def test_range_splits_each_topic_and_gives_the_first_members_more() -> None:
+    """`range` gives the assignment of the example in Java's documentation."""
     subscriptions = {"C0": member("t0 t1"), "C1": member("t0 t1")}
     assert assigned("range", plain(t0=3, t1=3), subscriptions) == {
         "C0": partitions("t0:0,1 t1:0,1"),
@@ -74,8 +79,8 @@ def test_range_cuts_each_topic_and_gives_the_first_members_more() -> None:
     }
 
 
-def test_static_members_come_first_by_instance_id() -> None:
-    """A static member keeps its range although its member id is another one after a restart (KIP-345)."""
+def test_static_members_are_ordered_first_by_instance_id() -> None:
+    """A static member keeps its range after a restart, although its member id is different (KIP-345)."""
     subscriptions = {"a": member("t"), "z": member("t", instance="i1"), "m": member("t", instance="i2")}
     expected = {"z": partitions("t:0"), "m": partitions("t:1"), "a": partitions("t:2")}
     assert assigned("range", plain(t=3), subscriptions) == expected
@@ -83,13 +88,13 @@ def test_static_members_come_first_by_instance_id() -> None:
 
 
 def test_members_are_ordered_as_java_orders_strings() -> None:
-    """By UTF-16 code units: a character beyond the 16 bits comes before some within."""
+    """Members are ordered by UTF-16 code units: a surrogate pair comes before the last 16-bit characters."""
     subscriptions = {"\uff5e": member("t"), "\U0001f600": member("t")}
     assert assigned("range", plain(t=1), subscriptions)["\U0001f600"] == partitions("t:0")
 
 
-def test_roundrobin_passes_over_who_does_not_subscribe() -> None:
-    """The example of Java's documentation."""
+def test_roundrobin_skips_members_that_do_not_subscribe() -> None:
+    """`roundrobin` gives the assignment of the example in Java's documentation."""
     subscriptions = {"C0": member("t0"), "C1": member("t0 t1"), "C2": member("t0 t1 t2")}
     assert assigned("roundrobin", plain(t0=1, t1=2, t2=3), subscriptions) == {
         "C0": partitions("t0:0"),
@@ -98,14 +103,17 @@ def test_roundrobin_passes_over_who_does_not_subscribe() -> None:
     }
 
 
-def test_sticky_balances_where_roundrobin_cannot() -> None:
-    """The same group: 1, 2 and 3 partitions instead of 1, 1 and 4."""
+def test_sticky_balances_better_than_roundrobin() -> None:
+    """`sticky` assigns 1, 2 and 3 partitions to the same group, where roundrobin assigns 1, 1 and 4."""
     subscriptions = {"C0": member("t0"), "C1": member("t0 t1"), "C2": member("t0 t1 t2")}
     assert sizes(assigned("sticky", plain(t0=1, t1=2, t2=3), subscriptions)) == [1, 2, 3]
 
 
-def test_sticky_finds_the_chain_that_java_does_not() -> None:
-    """Member a cannot give to c, but to b, which can: [2, 2, 2], where single moves end at [3, 2, 1]."""
+def test_sticky_finds_a_chain_of_moves_that_java_does_not() -> None:
+    """Member a cannot give partitions to c, but to b, which can.
+
+    The result is [2, 2, 2]; single moves end at [3, 2, 1].
+    """
     subscriptions = {
         "a": member("x", "x:0,1,2", 3, "sticky"),
         "b": member("x y", "y:0,1", 3, "sticky"),
@@ -115,7 +123,7 @@ def test_sticky_finds_the_chain_that_java_does_not() -> None:
 
 
 def test_members_read_from_replicas_in_their_rack() -> None:
-    """Balance first, then racks (KIP-881)."""
+    """Assignors balance the partitions first and match racks second (KIP-881)."""
     racks = {TopicPartition("t", number): frozenset({"east" if number % 2 else "west"}) for number in range(4)}
     topics = Topics(partitions={"t": 4}, racks=racks)
     for assignor in ("range", "sticky", "cooperative-sticky"):
@@ -161,8 +169,8 @@ def rolling_restart(topics: Topics, before: Subscriptions, new_topics: str) -> R
     return Restart(moved=moved, remote=remote, imbalance=imbalance)
 
 
-def test_sticky_reads_nearby_through_a_rolling_restart() -> None:
-    """With two replicas in three racks no member reads another rack, and fewer partitions move for it."""
+def test_sticky_reads_within_the_rack_during_a_rolling_restart() -> None:
+    """With two replicas in three racks no member reads from another rack, and fewer partitions move."""
     pairs = ("ab", "bc", "ca")
     racks = {
         TopicPartition(topic, number): frozenset(pairs[(number * 7 + number // 5) % 3])
@@ -176,16 +184,16 @@ def test_sticky_reads_nearby_through_a_rolling_restart() -> None:
     assert (restart.moved <= 39, restart.remote, restart.imbalance) == (True, 0, 24)
 
 
-def test_sticky_moves_little_while_a_new_version_adds_a_topic() -> None:
-    """During a rolling deployment that subscribes one more topic, the balance is the best, at few moves."""
+def test_sticky_moves_few_partitions_while_a_new_version_adds_a_topic() -> None:
+    """A rolling deployment that subscribes one more topic keeps the best balance with few moves."""
     before = {f"m{number}": member("orders", assignor="sticky") for number in range(6)}
     restart = rolling_restart(plain(orders=24, items=12), before, "orders items")
     # Without `returns`: 37 moves. Without chains: an imbalance of 130.
     assert (restart.moved <= 30, restart.imbalance) == (True, 84)
 
 
-def test_lone_stale_claim_stays() -> None:
-    """A member that missed two generations keeps what nobody else claims (KIP-792)."""
+def test_single_stale_claim_is_kept() -> None:
+    """A member that missed two generations keeps a partition that no other member claims (KIP-792)."""
     subscriptions = {"a": member("t", "t:0", 3), "b": member("t", "t:2", 5), "c": member("t")}
     assert assigned("cooperative-sticky", plain(t=3), subscriptions) == {
         "a": partitions("t:0"),
@@ -194,8 +202,8 @@ def test_lone_stale_claim_stays() -> None:
     }
 
 
-def test_newest_generation_keeps_what_several_claim() -> None:
-    """The stale claimant learns by the result that it has lost it."""
+def test_newest_generation_keeps_a_partition_that_several_claim() -> None:
+    """The member with the older claim learns from the result that it has lost the partition."""
     subscriptions = {"a": member("t", "t:0", 3), "b": member("t", "t:0", 5)}
     assert assigned("cooperative-sticky", plain(t=2), subscriptions) == {
         "a": partitions("t:1"),
@@ -203,8 +211,8 @@ def test_newest_generation_keeps_what_several_claim() -> None:
     }
 
 
-def test_what_two_claim_with_equal_right_waits_for_a_round() -> None:
-    """Both may be fetching it; whoever gets it, gets it after both gave it up."""
+def test_partition_claimed_in_equal_generations_waits_for_a_round() -> None:
+    """Both members may be fetching the partition, so it is assigned after both have revoked it."""
     subscriptions = {"a": member("t", "t:0,1", 5), "b": member("t", "t:0", 5)}
     first = assigned("cooperative-sticky", plain(t=2), subscriptions)
     assert first == {"a": partitions("t:1"), "b": frozenset()}
@@ -213,21 +221,21 @@ def test_what_two_claim_with_equal_right_waits_for_a_round() -> None:
 
 
 def test_generation_of_an_older_client_comes_from_its_user_data() -> None:
-    """Before KIP-792 cooperative-sticky told it there, and here it is the newest."""
+    """Before KIP-792 cooperative-sticky sent the generation in its user data."""
     subscriptions = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 7, is_old=True)}
     assert assigned("cooperative-sticky", plain(t=2), subscriptions)["b"] == partitions("t:0")
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00", b"\x00\x00\x07"])
-def test_older_client_without_a_generation_is_older_than_all(data: bytes | None) -> None:
-    """Its claim stands only where nobody contradicts."""
+def test_claim_of_an_older_client_without_a_generation_is_the_oldest(data: bytes | None) -> None:
+    """A claim without a generation is kept only if no other member contradicts it."""
     old = MemberSubscription(topics=frozenset({"t"}), user_data=data, owned=partitions("t:0 t:1"), version=1)
     result = assigned("cooperative-sticky", plain(t=4), {"a": old, "b": member("t", "t:0", 0)})
     assert (partitions("t:1") <= result["a"], partitions("t:0") <= result["b"]) == (True, True)
 
 
-def test_sticky_ignores_the_protocols_own_fields() -> None:
-    """An eager member gave everything up before it joined; what it had is in its user data."""
+def test_sticky_ignores_the_protocols_owned_partitions() -> None:
+    """An eager member revoked everything before it joined; its former partitions are in its user data."""
     mistaken = MemberSubscription(
         topics=frozenset({"t"}), user_data=encode(partitions("t:1"), 4), owned=partitions("t:0"), generation=9
     )
@@ -237,8 +245,8 @@ def test_sticky_ignores_the_protocols_own_fields() -> None:
     }
 
 
-def test_user_data_is_javas() -> None:
-    """Topics with their numbers, then the generation; cooperative-sticky writes only that, the others nothing."""
+def test_user_data_equals_javas() -> None:
+    """`sticky` writes partitions and generation, cooperative-sticky only the generation, and others nothing."""
     owned = partitions("t0:0,2")
     written = {name: a.user_data(frozenset({"t0"}), owned, 7) for name, a in BUILT_IN.items()}
     assert written == {
@@ -251,7 +259,7 @@ def test_user_data_is_javas() -> None:
 
 
 def test_first_version_of_stickys_user_data_has_no_generation() -> None:
-    """Of clients before 2.3; what they own is read nevertheless."""
+    """Clients before 2.3 send no generation, but their owned partitions are read."""
     claim = decode(encode(partitions("t0:0,2 t1:1"), 7)[:-4])
     assert (claim.owned, claim.generation) == (partitions("t0:0,2 t1:1"), -1)
 
@@ -268,21 +276,21 @@ def test_first_version_of_stickys_user_data_has_no_generation() -> None:
         bytes.fromhex("00000001 0001 74 fffffffe"),
     ],
 )
-def test_user_data_that_cannot_be_read_owns_nothing(data: bytes) -> None:
-    """A stranger's bytes never stop a rebalance."""
+def test_invalid_user_data_owns_nothing(data: bytes) -> None:
+    """Invalid user data of another client does not stop a rebalance."""
     assert decode(data) == decode(None)
 
 
-def test_claims_are_read_as_the_assignor_writes_them() -> None:
-    """The sticky ones from where they keep them, a user's own from the protocol's fields."""
+def test_claims_are_read_in_the_form_of_the_assignor() -> None:
+    """Sticky assignors read claims from user data, and a user's assignor reads the protocol's fields."""
     told_here = member("t", "t:0", 7, is_old=True)
     assert claim_reader(BUILT_IN["cooperative-sticky"])(told_here).generation == 7
     assert claim_reader(BUILT_IN["range"])(told_here) == protocol_claim(told_here)
 
 
 @pytest.mark.slow
-def test_result_does_not_depend_on_the_processs_hash_seed() -> None:
-    """Whoever leads, in whichever process: the golden groups come to the same."""
+def test_result_does_not_depend_on_the_hash_seed() -> None:
+    """Any leader process computes the same result for the golden groups."""
     code = (
         "from tests.assignors.groups import golden, BUILT_IN\n"
         "import hashlib\n"

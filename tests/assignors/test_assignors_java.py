@@ -1,4 +1,4 @@
-"""The built-in assignors beside Java's, on 420 groups: made by `tests/support/java/AssignorGolden.java`."""
+"""The built-in assignors compared with Java's for 420 groups, made by `tests/support/java/AssignorGolden.java`."""
 
 from __future__ import annotations
 
@@ -42,18 +42,25 @@ def is_right_in_java(group: Golden) -> bool:
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_range_and_roundrobin_give_exactly_what_java_gives(assignor: str) -> None:
-    """Static members, unequal subscriptions, co-partitioned topics and racks included: all leaders agree."""
+def test_range_and_roundrobin_equal_javas_results(assignor: str) -> None:
+    """Java's leaders and this package's agree.
+
+    The groups have static members, unequal subscriptions, co-partitioned topics and racks.
+    """
     assert [g.number for g in golden() if as_sets(g, assignor) != g.results[assignor]] == []
 
 
-def test_java_gives_a_topic_to_a_member_without_topics_and_we_do_not() -> None:
-    """Its results that break the rules are left out of what follows."""
+def test_java_assigns_a_topic_to_a_member_without_topics_and_we_do_not() -> None:
+    """Java's invalid results are left out of the comparisons below."""
     assert sum(not is_right_in_java(group) for group in golden()) == _WRONG_IN_JAVA
 
 
-def test_sticky_gives_exactly_what_java_gives_where_javas_result_does_not_hang_on_hashes() -> None:
-    """Equal subscriptions, no racks, nothing contradicted, and no choice of whom to leave the larger quotas."""
+def test_sticky_equals_javas_result_where_it_does_not_depend_on_hashes() -> None:
+    """The sticky results are equal if nothing is left to choose.
+
+    The groups have equal subscriptions, no racks, no contradicted claims, and no choice of the members with larger
+    quotas.
+    """
     compared, different = 0, []
     for group in golden():
         subscriptions = group.subscriptions("sticky")
@@ -69,7 +76,10 @@ def test_sticky_gives_exactly_what_java_gives_where_javas_result_does_not_hang_o
 
 
 def test_sticky_is_never_worse_than_java_by_balance_then_racks_then_stickiness() -> None:
-    """For each group: Java's balance score or better; as good, fewer out of rack; and as few, more kept."""
+    """Each balance score is as good as Java's or better.
+
+    With an equal score fewer partitions are out of rack, and then more stay with their owner.
+    """
     worse = []
     better = 0
     for group in filter(is_right_in_java, golden()):
@@ -85,8 +95,8 @@ def test_sticky_is_never_worse_than_java_by_balance_then_racks_then_stickiness()
     assert (worse, better > 50) == ([], True)
 
 
-def test_every_result_is_complete_and_cooperative_ones_take_nothing_from_an_owner() -> None:
-    """What a cooperative result leaves out is claimed by somebody who is to give it up."""
+def test_every_result_is_complete_and_cooperative_ones_take_no_owned_partition() -> None:
+    """A partition that a cooperative result omits is claimed by a member that has to revoke it."""
     for group in golden():
         for name, assignor in BUILT_IN.items():
             subscriptions = group.subscriptions(name)
@@ -98,8 +108,8 @@ def test_every_result_is_complete_and_cooperative_ones_take_nothing_from_an_owne
                 check_cooperative(owners, result)  # type: ignore[arg-type]  # its own ones assign TopicPartitions
 
 
-def test_cooperative_withholds_as_much_as_java_where_nothing_is_contradicted() -> None:
-    """With equal subscriptions and no racks as many partitions wait for the next round."""
+def test_cooperative_withholds_as_many_as_java_without_contradicted_claims() -> None:
+    """With equal subscriptions and no racks as many partitions wait for the next round as in Java."""
     different = []
     for group in golden():
         owners = validated("cooperative-sticky", group.subscriptions("cooperative-sticky"))
@@ -113,8 +123,8 @@ def test_cooperative_withholds_as_much_as_java_where_nothing_is_contradicted() -
     assert different == []
 
 
-def test_user_data_that_java_wrote_is_understood() -> None:
-    """Its sticky assignor's own bytes, of members that own a few partitions."""
+def test_user_data_written_by_java_is_decoded() -> None:
+    """The user data of Java's sticky assignor contains the owned partitions and the generation."""
     read = 0
     for group in golden():
         for words in group.members.values():

@@ -1,4 +1,4 @@
-"""A user's own assignor: what it is shown, and what may become of its result."""
+"""A user's own assignor: what it receives, and how its result is checked."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def giving(*protocols: RebalanceProtocol, **words: str) -> Own:
     return Own(lambda _topics, _subscriptions: {name: partitions(some) for name, some in words.items()}, *protocols)
 
 
-def test_own_assignor_is_an_assignor() -> None:
-    """No base class is needed."""
+def test_assignor_needs_no_base_class() -> None:
+    """A class with the right methods is an assignor."""
     assert isinstance(giving(), Assignor)
 
 
-def test_complete_result_is_sent_and_whoever_is_left_out_gets_nothing() -> None:
-    """Each member of the group gets an answer; Java's member fails on an empty one."""
+def test_complete_result_is_sent_with_empty_lists_for_omitted_members() -> None:
+    """Each member of the group receives a list, because Java's member fails without one."""
     checked = assign_checked(giving(a="t:0,1"), Topics(partitions={"t": 2}), {"a": member("t"), "b": member("t")})
     assert checked.assignments == {"a": partitions("t:0,1"), "b": frozenset()}
     assert checked.notes == ()
 
 
-def test_result_that_is_used_up_by_reading_is_read_once() -> None:
-    """A generator is a result, too."""
+def test_generator_in_a_result_is_read_once() -> None:
+    """The partitions of a member may be a generator."""
     own = Own(lambda _topics, _subscriptions: {"a": (p for p in [TopicPartition("t", 0)])})  # type: ignore[dict-item]  # what users do
     assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
 
@@ -90,8 +90,8 @@ def test_result_that_is_used_up_by_reading_is_read_once() -> None:
         ({"a": [("t", -1)]}, "which does not exist"),
     ],
 )
-def test_result_of_another_shape_is_named(result: object, words: str) -> None:
-    """Where it is wrong, and what is expected; never an error out of our own insides."""
+def test_result_of_a_wrong_type_raises_an_error_that_names_the_value(result: object, words: str) -> None:
+    """The error names the wrong value and its type, and no internal error is raised."""
     own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
     with pytest.raises(AssignmentError) as caught:
         assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")})
@@ -106,15 +106,15 @@ def test_result_of_another_shape_is_named(result: object, words: str) -> None:
         max_leaves=6,
     )
 )
-def test_any_result_is_sent_or_refused_as_an_assignment(result: object) -> None:
-    """Whatever a user's own code returns."""
+def test_any_result_is_sent_or_raises_an_assignment_error(result: object) -> None:
+    """Any value that a user's assignor returns is sent or raises AssignmentError."""
     own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
     with suppress(AssignmentError):
         assert assign_checked(own, Topics(partitions={}), {"a": member("t")}).assignments == {"a": frozenset()}
 
 
-def test_numbers_of_other_kinds_are_numbers() -> None:
-    """numpy's, for instance."""
+def test_integers_of_other_types_are_accepted() -> None:
+    """Partition numbers may be of any integer type, for example numpy's."""
 
     class Number:
         def __index__(self) -> int:
@@ -124,14 +124,14 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
     assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
 
 
-def test_incomplete_result_is_not_sent() -> None:
-    """The error names the partition."""
+def test_incomplete_result_raises() -> None:
+    """The error names the partition that is not assigned."""
     with pytest.raises(AssignmentError, match="nobody is given t-1"):
         assign_checked(giving(a="t:0"), Topics(partitions={"t": 2}), {"a": member("t")})
 
 
-def test_it_is_shown_the_good_claims_and_the_log_is_told_the_others() -> None:
-    """KIP-792: the stale claim is gone from what it reads, and somebody learns of it."""
+def test_assignor_receives_the_valid_claims_and_the_log_the_others() -> None:
+    """KIP-792: The assignor does not see a stale claim; a log message names it."""
     seen = {}
 
     def rule(_topics: Topics, subscriptions: Subscriptions) -> Result:
@@ -145,8 +145,8 @@ def test_it_is_shown_the_good_claims_and_the_log_is_told_the_others() -> None:
     assert "t-0" in checked.notes[0]
 
 
-def test_cooperative_result_must_leave_out_what_moves() -> None:
-    """What an eager one may give to anybody: everything was given up before."""
+def test_cooperative_result_must_omit_moved_partitions() -> None:
+    """An eager result may give a partition to any member, because all partitions were revoked before."""
     claims = {"a": member("t", "t:0", 4), "b": member("t")}
     topics = Topics(partitions={"t": 1})
     assert assign_checked(giving(b="t:0"), topics, claims).assignments["b"] == partitions("t:0")
@@ -155,16 +155,16 @@ def test_cooperative_result_must_leave_out_what_moves() -> None:
         assign_checked(giving(COOPERATIVE, b="t:0"), topics, claims)
 
 
-def test_contested_partition_waits_although_the_assignor_cannot_know() -> None:
-    """It reads it as unowned and gives it away; nobody gets it before both gave it up."""
+def test_contested_partition_is_withheld_from_the_result() -> None:
+    """The assignor sees the partition as unowned and assigns it. No member receives it before both have revoked it."""
     claims = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 4)}
     checked = assign_checked(giving(COOPERATIVE, a="t:0"), Topics(partitions={"t": 1}), claims)
     assert checked.assignments == {"a": frozenset(), "b": frozenset()}
 
 
 @pytest.mark.parametrize("assignor", BUILT_IN)
-def test_built_in_results_pass(assignor: str) -> None:
-    """Of all golden groups, with old clients and contradicted claims."""
+def test_results_of_built_in_assignors_pass_the_check(assignor: str) -> None:
+    """The results for all golden groups pass, also with old clients and contradicted claims."""
     for group in golden():
         subscriptions = group.subscriptions(assignor)
         checked = assign_checked(BUILT_IN[assignor], group.topics, subscriptions)

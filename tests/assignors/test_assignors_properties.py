@@ -1,4 +1,4 @@
-"""What holds for every group: complete, even, the same in any order, and nothing moves that need not."""
+"""Properties of the results for every group: complete, balanced, independent of the order, and with few moves."""
 
 from __future__ import annotations
 
@@ -97,8 +97,11 @@ def groups(
 @pytest.mark.parametrize("assignor", BUILT_IN)
 @_IN_TIME
 @given(group=groups())
-def test_everything_is_given_once_to_a_subscriber(assignor: str, group: Group) -> None:
-    """Whatever members claim; what a cooperative assignor leaves out is still claimed by somebody."""
+def test_every_partition_is_assigned_once_to_a_subscriber(assignor: str, group: Group) -> None:
+    """The result is complete whatever members claim.
+
+    A partition that a cooperative assignor omits is still claimed by a member.
+    """
     told = group.told(assignor)
     owners = validated(assignor, told)
     result = group.assigned(assignor)
@@ -112,8 +115,8 @@ def test_everything_is_given_once_to_a_subscriber(assignor: str, group: Group) -
 @pytest.mark.parametrize("assignor", ["roundrobin", "sticky"])
 @_IN_TIME
 @given(group=groups(is_equal=True))
-def test_equal_subscriptions_get_equally_many(assignor: str, group: Group) -> None:
-    """Nobody has more than one partition more than anybody else, with racks, too."""
+def test_equal_subscriptions_receive_equally_many_partitions(assignor: str, group: Group) -> None:
+    """No member has two partitions more than another one, also with racks."""
     least, *_, most = [*sizes(group.assigned(assignor))] * 2
     assert most - least <= 1
 
@@ -122,8 +125,8 @@ def test_equal_subscriptions_get_equally_many(assignor: str, group: Group) -> No
 @pytest.mark.parametrize("assignor", BUILT_IN)
 @_IN_TIME
 @given(group=groups(), chance=strategies.randoms(use_true_random=False))
-def test_result_does_not_depend_on_the_order_of_what_it_is_given(assignor: str, group: Group, chance: Random) -> None:
-    """Members, topics and racks come in any order from the wire."""
+def test_result_does_not_depend_on_the_order_of_its_input(assignor: str, group: Group, chance: Random) -> None:
+    """Members, topics and racks arrive in any order."""
 
     def shuffled(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
         items = list(mapping.items())
@@ -139,8 +142,11 @@ def test_result_does_not_depend_on_the_order_of_what_it_is_given(assignor: str, 
 @pytest.mark.parametrize("assignor", STICKY)
 @_IN_TIME
 @given(group=groups())
-def test_second_round_completes_and_a_third_one_changes_nothing(assignor: str, group: Group) -> None:
-    """Sticky: its own result stays. Cooperative: what waited is given, and then it stays."""
+def test_second_round_completes_and_a_third_changes_nothing(assignor: str, group: Group) -> None:
+    """The second sticky result equals the first.
+
+    The second cooperative result assigns what was withheld, and then stays.
+    """
     first = group.after(group.assigned(assignor), 6)
     second = first.assigned(assignor)
     check_complete(group.topics, first.told(assignor), second)
@@ -152,8 +158,8 @@ def test_second_round_completes_and_a_third_one_changes_nothing(assignor: str, g
 @pytest.mark.slow
 @_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(2, 9), lost=strategies.integers(0, 8))
-def test_loss_of_a_member_moves_only_what_it_had(partitions: int, members: int, lost: int) -> None:
-    """All others keep everything."""
+def test_loss_of_a_member_moves_only_its_partitions(partitions: int, members: int, lost: int) -> None:
+    """All other members keep all their partitions."""
     before = settled(partitions, members)
     gone = f"m{lost % members}"
     after = Group(topics=before.topics, subscriptions={m: s for m, s in before.subscriptions.items() if m != gone})
@@ -164,8 +170,8 @@ def test_loss_of_a_member_moves_only_what_it_had(partitions: int, members: int, 
 @pytest.mark.slow
 @_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(1, 9))
-def test_new_member_gets_the_smaller_quota_and_nothing_else_moves(partitions: int, members: int) -> None:
-    """No balanced result moves less."""
+def test_new_member_receives_the_smaller_quota_and_nothing_else_moves(partitions: int, members: int) -> None:
+    """No balanced result moves fewer partitions."""
     before = settled(partitions, members)
     newcomer = MemberSubscription(topics=frozenset({"t0"}))
     after = Group(topics=before.topics, subscriptions={"a": newcomer, **before.subscriptions})
@@ -186,8 +192,11 @@ def settled(partitions: int, members: int) -> Group:
 @pytest.mark.slow
 @_IN_TIME
 @given(group=groups(most_members=3, most_partitions=3))
-def test_no_result_at_all_is_better(group: Group) -> None:
-    """Of all ways to give everything away: as even as any; of those, as much in racks; of those, as much kept."""
+def test_sticky_result_is_the_best_of_all_possible_results(group: Group) -> None:
+    """No other result is better by balance, then by racks, then by kept partitions.
+
+    Every assignment of a small group is tried.
+    """
     told = group.told("sticky")
     wanted = sorted(everything(group.topics, told))
     takers = [[m for m, s in sorted(told.items()) if partition.topic in s.topics] for partition in wanted]

@@ -1,4 +1,4 @@
-"""Who owns what by the members' claims (KIP-792), and what may be sent to the group."""
+"""The owners that follow from the members' claims (KIP-792), and the checks of a result before it is sent."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def owned(subscriptions: Subscriptions) -> dict[str, frozenset[TopicPartition]]:
     return dict(validate_subscriptions(subscriptions).owned)
 
 
-def test_claims_that_nobody_contradicts_are_good_however_old() -> None:
-    """KIP-792 keeps a lone stale claim: whoever had the partition since would say so."""
+def test_uncontradicted_claims_are_valid_at_any_age() -> None:
+    """KIP-792 keeps a single stale claim, because a later owner would claim the partition."""
     claims = {"a": member("t", "t:0", 2), "b": member("t", "t:1", 7), "c": member("t", "t:2")}
     assert owned(claims) == {"a": partitions("t:0"), "b": partitions("t:1"), "c": partitions("t:2")}
 
 
-def test_newest_generation_wins_and_the_loser_keeps_the_rest() -> None:
-    """Only what is contradicted is dropped."""
+def test_newest_generation_wins_and_the_other_member_keeps_the_rest() -> None:
+    """Only the contradicted partition is dropped from the older claim."""
     claims = {"a": member("t", "t:0,1", 6), "b": member("t", "t:0", 7)}
     assert owned(claims) == {"a": partitions("t:1"), "b": partitions("t:0")}
 
 
 def test_any_generation_is_newer_than_none() -> None:
-    """A member that was reset says -1."""
+    """A member whose generation was reset sends -1."""
     claims = {"a": member("t", "t:0"), "b": member("t", "t:0", 0)}
     assert owned(claims) == {"a": frozenset(), "b": partitions("t:0")}
 
 
 @pytest.mark.parametrize("generation", [-1, 5])
 def test_equal_generations_leave_a_partition_unowned(generation: int) -> None:
-    """Nobody can tell who is right."""
+    """With equal generations neither claim is accepted."""
     claims = {"a": member("t", "t:0", generation), "b": member("t", "t:0", generation)}
     assert owned(claims) == {"a": frozenset(), "b": frozenset()}
     assert validate_subscriptions(claims).contested == partitions("t:0")
 
 
-def test_equal_older_claims_do_not_hurt_the_newest_one() -> None:
-    """Three claim it; in whichever order they are looked at (Java's result hangs on that)."""
+def test_equal_older_claims_do_not_affect_the_newest() -> None:
+    """Of three claims the newest is valid, whatever their order. In Java the result depends on the order."""
     claims = {"a": member("t", "t:0", 5), "b": member("t", "t:0", 5), "c": member("t", "t:0", 6)}
     assert owned(claims)["c"] == partitions("t:0")
     assert validate_subscriptions(claims).contested == frozenset()
 
 
-def test_contradictions_are_told_with_their_members_and_generations() -> None:
-    """For the log; whoever operates the group sees which member missed a rebalance."""
+def test_contradicted_claims_are_reported_with_members_and_generations() -> None:
+    """The log shows the operator which member missed a rebalance."""
     claims = {"a": member("t", "t:0,1", 5), "b": member("t", "t:0", 5), "c": member("t", "t:1", 6)}
     assert [str(conflict) for conflict in validate_subscriptions(claims).conflicts] == [
         (
@@ -73,8 +73,8 @@ def test_contradictions_are_told_with_their_members_and_generations() -> None:
     ]
 
 
-def test_cleaned_subscriptions_have_the_good_claims_only() -> None:
-    """For a user's own assignor, which may trust what it reads."""
+def test_cleaned_subscriptions_contain_only_valid_claims() -> None:
+    """A user's own assignor can trust the claims that it receives."""
     claims = {"a": member("t", "t:0,1", 6), "b": member("t", "t:0", 7)}
     cleaned = validate_subscriptions(claims).applied_to(claims)
     assert {name: (s.owned, s.generation) for name, s in cleaned.items()} == {
@@ -84,7 +84,7 @@ def test_cleaned_subscriptions_have_the_good_claims_only() -> None:
 
 
 def test_complete_result_passes() -> None:
-    """Each partition once; a member may be left out."""
+    """A result that assigns each partition once passes, and may omit a member."""
     subscriptions = {"a": member("t u"), "b": member("t"), "c": member("gone")}
     check_complete(TOPICS, subscriptions, {"a": partitions("t:0 u:0"), "b": partitions("t:1,2")})
 
@@ -100,23 +100,23 @@ def test_complete_result_passes() -> None:
         ({"a": "t:1"}, "nobody is given t-0, t-2, u-0, although members subscribe it"),
     ],
 )
-def test_incomplete_result_is_refused_by_name(result: dict[str, str], words: str) -> None:
-    """The author of an assignor reads which partition and which member."""
+def test_invalid_result_raises_with_partition_and_member(result: dict[str, str], words: str) -> None:
+    """The error names the partition and the member, so that the author can fix the assignor."""
     subscriptions = {"a": member("t u"), "b": member("t")}
     with pytest.raises(AssignmentError) as caught:
         check_complete(TOPICS, subscriptions, {name: partitions(some) for name, some in result.items()})
     assert str(caught.value) == words
 
 
-def test_partition_twice_in_one_members_list_is_refused() -> None:
-    """A list may hold anything."""
+def test_partition_twice_in_one_members_list_raises() -> None:
+    """A list may contain the same partition twice, which is an error."""
     twice = [TopicPartition("t", 0), TopicPartition("t", 0)]
     with pytest.raises(AssignmentError, match="t-0 is given twice: to a and to a"):
         check_complete(Topics(partitions={"t": 1}), {"a": member("t")}, {"a": twice})
 
 
-def test_what_somebody_claims_may_wait_and_nothing_else() -> None:
-    """Under the cooperative protocol a result leaves out what moves."""
+def test_only_claimed_partitions_may_be_withheld() -> None:
+    """A cooperative result omits partitions that move, and no others."""
     subscriptions = {"a": member("t", "t:0", 4), "b": member("t")}
     claimed = validate_subscriptions(subscriptions).claimants
     topics = Topics(partitions={"t": 2})
@@ -125,8 +125,8 @@ def test_what_somebody_claims_may_wait_and_nothing_else() -> None:
         check_complete(topics, subscriptions, {"a": partitions("t:0")}, claimed)
 
 
-def test_partition_of_an_owner_is_not_given_to_another_one() -> None:
-    """It is first revoked, then given (KIP-429)."""
+def test_owned_partition_is_not_assigned_to_another_member() -> None:
+    """A partition is first revoked and then assigned (KIP-429)."""
     validated = validate_subscriptions({"a": member("t", "t:0,1", 4), "b": member("t", "t:2", 4)})
     check_cooperative(validated, {"a": partitions("t:0"), "b": partitions("t:2")})
     with pytest.raises(AssignmentError) as caught:
@@ -137,8 +137,11 @@ def test_partition_of_an_owner_is_not_given_to_another_one() -> None:
     )
 
 
-def test_stale_claimant_does_not_keep_the_owner_from_its_partition() -> None:
-    """The newest claim is good; but a third one has to wait for both, and the stale claimant for the owner."""
+def test_owner_receives_its_partition_despite_a_stale_claim() -> None:
+    """The newest claim is valid.
+
+    A third member has to wait for both claimants, and the stale claimant for the owner.
+    """
     validated = validate_subscriptions({"a": member("t", "t:0", 4), "b": member("t", "t:0", 5), "c": member("t")})
     check_cooperative(validated, {"b": partitions("t:0")})
     for other in ("a", "c"):
@@ -146,8 +149,8 @@ def test_stale_claimant_does_not_keep_the_owner_from_its_partition() -> None:
             check_cooperative(validated, {other: partitions("t:0")})
 
 
-def test_withheld_is_what_moves_or_only_what_is_contested() -> None:
-    """A user's own assignor reads contested partitions as unowned; they are withheld for it."""
+def test_withhold_removes_moved_partitions_or_only_contested_ones() -> None:
+    """A user's own assignor sees contested partitions as unowned, so only these are withheld for it."""
     validated = validate_subscriptions({"a": member("t", "t:0,1", 4), "b": member("t", "t:1", 4)})
     result = {"a": partitions("t:1"), "b": partitions("t:0")}
     assert withhold(validated, result) == {"a": (), "b": ()}
