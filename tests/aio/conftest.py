@@ -1,4 +1,4 @@
-"""Consumers of asyncio on the mock cluster, whose member the test plays."""
+"""Asyncio consumers on the mock cluster whose member the test scripts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["cluster", "topic"]
 
 
 class ScriptedAIOConsumer(AIOConsumer):
-    """A consumer of asyncio whose member is played by the test."""
+    """An asyncio consumer whose member the test scripts."""
 
     @property
     def member(self) -> ScriptedMember:
-        """The played member."""
+        """The scripted member."""
         assert isinstance(self._consumer, ScriptedConsumer)
         return self._consumer.member
 
@@ -33,7 +33,7 @@ AIOFactory = Callable[..., ScriptedAIOConsumer]
 
 @pytest.fixture
 def aio_consumers(cluster: MockCluster) -> Iterator[AIOFactory]:
-    """Makes them, inside a running loop; what is open at the end of the test is closed."""
+    """Create consumers inside a running loop; consumers still open at the end of the test are closed."""
     made: list[ScriptedAIOConsumer] = []
 
     def make(**config: object) -> ScriptedAIOConsumer:

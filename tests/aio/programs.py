@@ -1,4 +1,4 @@
-"""What a test of asyncio does with its coroutine, and with a record."""
+"""Helpers that run the coroutine of an asyncio test and read a record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine, which must come to its end."""
+    """Run a test's coroutine; it fails if the coroutine does not finish in time."""
 
     async def bounded() -> T:
         return await asyncio.wait_for(program, PATIENCE_S)
@@ -23,7 +23,7 @@ def run(program: Coroutine[Any, Any, T]) -> T:
 
 
 def place(message: Message | None) -> tuple[int | None, int | None]:
-    """Partition and offset of a record."""
+    """The partition and offset of a record."""
     assert message is not None
     assert message.error() is None
     return message.partition(), message.offset()

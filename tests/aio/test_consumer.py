@@ -1,4 +1,4 @@
-"""`AIOConsumer` over a member that the test plays: what it hands out, what it waits for, what a cancellation leaves."""
+"""`AIOConsumer` with a scripted member: the records it returns, its waits, and the state after a cancellation."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.clients.conftest import PARTITIONS, RECORDS
 
 pytestmark = pytest.mark.slow
 
-#: What a member orders when its application leaves.
+#: The orders of a member when its application leaves.
 FAREWELL = (PausePartitions(attempt=9, partitions=None), RevokePartitions(attempt=9, partitions=None))
 
 # ---- polling ----
 
 
-def test_records_come_one_by_one_and_in_batches(aio_consumers: AIOFactory, topic: str) -> None:
-    """As from `Consumer`: in order, and nothing is left out between the two ways."""
+def test_poll_and_consume_return_every_record_in_order(aio_consumers: AIOFactory, topic: str) -> None:
+    """`poll` and `consume` share one sequence, as in `Consumer`: no record is missing when calls alternate."""
 
     async def program() -> list[tuple[int | None, int | None]]:
         consumer = aio_consumers()
@@ -43,8 +43,10 @@ def test_records_come_one_by_one_and_in_batches(aio_consumers: AIOFactory, topic
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0, 0.05])
-def test_none_when_the_time_is_over(aio_consumers: AIOFactory, topic: str, seconds: float) -> None:
-    """And an empty list."""
+def test_poll_and_consume_return_nothing_after_the_timeout(
+    aio_consumers: AIOFactory, topic: str, seconds: float
+) -> None:
+    """When the timeout expires, `poll` returns None and `consume` returns an empty list."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -55,8 +57,8 @@ def test_none_when_the_time_is_over(aio_consumers: AIOFactory, topic: str, secon
     run(program())
 
 
-def test_consume_gives_what_there_is_when_the_time_is_over(aio_consumers: AIOFactory, topic: str) -> None:
-    """Fewer than were asked for."""
+def test_consume_returns_the_available_records_after_the_timeout(aio_consumers: AIOFactory, topic: str) -> None:
+    """When the timeout expires, `consume` returns fewer records than requested instead of waiting for more."""
 
     async def program() -> int:
         consumer = aio_consumers()
@@ -82,10 +84,10 @@ def test_consume_gives_what_there_is_when_the_time_is_over(aio_consumers: AIOFac
         ("list_topics", (1,), TypeError),
     ],
 )
-def test_bad_arguments_are_refused_as_by_consumer(
+def test_aio_consumer_rejects_bad_arguments_as_consumer_does(
     aio_consumers: AIOFactory, method: str, arguments: tuple[object, ...], kind: type[Exception]
 ) -> None:
-    """The exception comes out of the await."""
+    """The awaited call raises the exception that the same call of `Consumer` raises."""
 
     async def program() -> None:
         with pytest.raises(kind):
@@ -94,8 +96,8 @@ def test_bad_arguments_are_refused_as_by_consumer(
     run(program())
 
 
-def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: str) -> None:
-    """A loop that only polls lets others run: every few milliseconds, not when the buffer is empty."""
+def test_poll_lets_other_tasks_run_while_records_are_buffered(aio_consumers: AIOFactory, topic: str) -> None:
+    """A loop that only polls yields to other tasks every few milliseconds, also while the buffer has records."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -123,8 +125,10 @@ def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: st
     run(program())
 
 
-def test_poll_after_an_awaited_commit_obeys_what_the_commit_learned(aio_consumers: AIOFactory, topic: str) -> None:
-    """A loss that arrives while a commit waits for its answer ends delivery at the next poll."""
+def test_poll_returns_no_record_after_a_loss_that_arrived_during_a_commit(
+    aio_consumers: AIOFactory, topic: str
+) -> None:
+    """A loss that arrives while a commit waits for its response ends delivery at the next poll."""
 
     async def program() -> tuple[Message | None, list[int]]:
         consumer = aio_consumers()
@@ -148,8 +152,8 @@ def test_poll_after_an_awaited_commit_obeys_what_the_commit_learned(aio_consumer
 # ---- cancellation ----
 
 
-def test_cancelled_polls_lose_nothing(aio_consumers: AIOFactory, topic: str) -> None:
-    """Each is cancelled after no time at all, whether a record was on its way to it or not; all come, in order."""
+def test_cancelled_polls_lose_no_record(aio_consumers: AIOFactory, topic: str) -> None:
+    """Polls that are cancelled at any moment lose no record; every record is returned once, in order."""
 
     async def program() -> list[tuple[int | None, int | None]]:
         consumer = aio_consumers()
@@ -169,8 +173,8 @@ def test_cancelled_polls_lose_nothing(aio_consumers: AIOFactory, topic: str) -> 
     assert run(program()) == [(0, offset) for offset in range(RECORDS)]
 
 
-def test_cancelled_poll_consumes_nothing(aio_consumers: AIOFactory, topic: str) -> None:
-    """What nobody got is neither in the position nor in a commit."""
+def test_cancelled_consume_moves_neither_position_nor_commit(aio_consumers: AIOFactory, topic: str) -> None:
+    """Records that no caller received count neither in the position nor in a commit."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -192,7 +196,7 @@ def test_cancelled_poll_consumes_nothing(aio_consumers: AIOFactory, topic: str) 
 
 
 def test_coroutine_callback_is_awaited_before_the_step_is_finished(aio_consumers: AIOFactory, topic: str) -> None:
-    """It gets this very consumer, and may await its calls."""
+    """The callback receives this consumer, may await its calls, and ends before the member's step is finished."""
     told: list[object] = []
 
     async def program() -> None:
@@ -214,8 +218,8 @@ def test_coroutine_callback_is_awaited_before_the_step_is_finished(aio_consumers
     assert told == [True, [], [0]]
 
 
-def test_functions_are_called_on_the_loop(aio_consumers: AIOFactory, topic: str) -> None:
-    """Where they may touch what tasks touch; their arguments are the same."""
+def test_plain_callback_is_called_on_the_event_loop(aio_consumers: AIOFactory, topic: str) -> None:
+    """A callback that is a plain function runs on the event loop, where it may use the state of tasks."""
 
     async def program() -> list[object]:
         loops: list[object] = []
@@ -230,7 +234,7 @@ def test_functions_are_called_on_the_loop(aio_consumers: AIOFactory, topic: str)
 
 
 def test_commit_inside_on_revoke_reaches_the_member(aio_consumers: AIOFactory, topic: str) -> None:
-    """An awaited one: its thread waits for nobody who waits for it."""
+    """An awaited commit inside on_revoke completes; the callback does not block the thread that the commit needs."""
 
     async def program() -> None:
         consumer = aio_consumers(enable_auto_commit=False)
@@ -251,8 +255,8 @@ def test_commit_inside_on_revoke_reaches_the_member(aio_consumers: AIOFactory, t
     run(program())
 
 
-def test_what_a_callback_raises_comes_out_of_poll(aio_consumers: AIOFactory, topic: str) -> None:
-    """As with `Consumer`; and a poll that was cancelled meanwhile leaves it to the next one."""
+def test_poll_raises_what_a_callback_raised_after_a_cancelled_poll(aio_consumers: AIOFactory, topic: str) -> None:
+    """`poll` raises a callback's exception as in `Consumer`; if that poll was cancelled, the next poll raises it."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -277,8 +281,8 @@ def test_what_a_callback_raises_comes_out_of_poll(aio_consumers: AIOFactory, top
     run(program())
 
 
-def test_reports_of_librdkafka_reach_coroutines(aio_consumers: AIOFactory, topic: str) -> None:
-    """`stats_cb`; likewise `error_cb` and `throttle_cb`."""
+def test_stats_cb_may_be_a_coroutine_function(aio_consumers: AIOFactory, topic: str) -> None:
+    """`stats_cb` may be a coroutine function, and so may `error_cb` and `throttle_cb`."""
 
     async def program() -> None:
         told: asyncio.Queue[str] = asyncio.Queue()
@@ -291,8 +295,8 @@ def test_reports_of_librdkafka_reach_coroutines(aio_consumers: AIOFactory, topic
     run(program())
 
 
-def test_commits_outcome_reaches_a_coroutine(aio_consumers: AIOFactory, topic: str) -> None:
-    """`on_commit` of an asynchronous commit, called by the next poll."""
+def test_on_commit_may_be_a_coroutine_function(aio_consumers: AIOFactory, topic: str) -> None:
+    """The next poll awaits `on_commit` with the outcome of an asynchronous commit."""
 
     async def program() -> None:
         told: list[int] = []
@@ -313,8 +317,8 @@ def test_commits_outcome_reaches_a_coroutine(aio_consumers: AIOFactory, topic: s
     run(program())
 
 
-def test_token_of_a_coroutine_is_there_for_the_constructor(aio_consumers: AIOFactory) -> None:
-    """The loop itself waits for the constructor, so that the coroutine runs elsewhere."""
+def test_constructor_gets_a_token_from_a_coroutine_oauth_cb(aio_consumers: AIOFactory) -> None:
+    """The constructor blocks the event loop, so a coroutine `oauth_cb` runs outside that loop."""
     asked: list[str] = []
 
     async def oauth_cb(config: str) -> tuple[str, float]:
@@ -334,13 +338,13 @@ def test_token_of_a_coroutine_is_there_for_the_constructor(aio_consumers: AIOFac
 
 
 def refusal(code: int = 29) -> RaiseToApplication:
-    """The group is forbidden."""
+    """The member has no right to read the group's topic."""
     error = BrokerError(code=code, name="TOPIC_AUTHORIZATION_FAILED", message="no")
     return RaiseToApplication(problem=Problem.REFUSED, error=error)
 
 
-def test_error_is_a_message_and_ends_an_iteration(aio_consumers: AIOFactory, topic: str) -> None:
-    """`poll` returns it, `async for` raises it; another iteration goes on behind it."""
+def test_error_is_returned_by_poll_and_raised_by_iteration(aio_consumers: AIOFactory, topic: str) -> None:
+    """`poll` returns an error as a message and `async for` raises it; a new iteration continues after it."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -365,8 +369,11 @@ def test_error_is_a_message_and_ends_an_iteration(aio_consumers: AIOFactory, top
     run(program())
 
 
-def test_close_ends_what_waits(aio_consumers: AIOFactory, topic: str) -> None:
-    """An awaited poll gets None, an iteration ends, on_revoke is awaited, and everything is refused afterwards."""
+def test_close_ends_waiting_polls_and_iterations(aio_consumers: AIOFactory, topic: str) -> None:
+    """`close` makes a waiting poll return None, ends an iteration and awaits on_revoke.
+
+    Later calls raise RuntimeError.
+    """
 
     async def program() -> None:
         told: list[int] = []
@@ -381,7 +388,7 @@ def test_close_ends_what_waits(aio_consumers: AIOFactory, topic: str) -> None:
             assert await consumer.poll(0.1) is None
             await consumer.commit(
                 offsets=[PartitionOffset(topic, 0, 1)], asynchronous=False
-            )  # a member that said something
+            )  # the member has sent a request
             polling = asyncio.ensure_future(consumer.poll())
             iteration = asyncio.ensure_future(_count(consumer))
             await asyncio.sleep(0)
@@ -407,7 +414,7 @@ async def _count(consumer: AIOConsumer) -> int:
 
 
 def test_on_revoke_of_close_may_commit(aio_consumers: AIOFactory, topic: str) -> None:
-    """As that of `Consumer`: the member is in its group until the callback has ended."""
+    """As in `Consumer`, the member stays in its group until the on_revoke callback of `close` has ended."""
 
     async def program() -> None:
         consumer = aio_consumers(enable_auto_commit=False)
@@ -431,8 +438,8 @@ def test_on_revoke_of_close_may_commit(aio_consumers: AIOFactory, topic: str) ->
     run(program())
 
 
-def test_polls_while_it_closes_come_to_an_end(aio_consumers: AIOFactory, topic: str) -> None:
-    """A task that polls again and again lets the close go on, gets nothing, and then the word that it is closed."""
+def test_polling_task_ends_while_the_consumer_closes(aio_consumers: AIOFactory, topic: str) -> None:
+    """A task that polls in a loop does not block `close`; its polls return None and then raise RuntimeError."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -447,8 +454,8 @@ def test_polls_while_it_closes_come_to_an_end(aio_consumers: AIOFactory, topic: 
     run(program())
 
 
-def test_close_at_once_from_two_tasks(aio_consumers: AIOFactory) -> None:
-    """Both await the same end; a third one comes after it, as a second close of `Consumer` does."""
+def test_close_may_be_awaited_by_two_tasks(aio_consumers: AIOFactory) -> None:
+    """Two concurrent `close` calls wait for the same end; a later call returns as a second `Consumer.close` does."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -458,8 +465,8 @@ def test_close_at_once_from_two_tasks(aio_consumers: AIOFactory) -> None:
     run(program())
 
 
-def test_cancelled_close_goes_on(aio_consumers: AIOFactory, topic: str) -> None:
-    """The group is left in good order all the same."""
+def test_cancelled_close_still_leaves_the_group(aio_consumers: AIOFactory, topic: str) -> None:
+    """Cancelling `close` does not stop it: the member still leaves its group."""
 
     async def program() -> None:
         consumer = aio_consumers()
@@ -474,8 +481,8 @@ def test_cancelled_close_goes_on(aio_consumers: AIOFactory, topic: str) -> None:
     run(program())
 
 
-def test_recording_is_written_beside_the_loop(tmp_path: Path) -> None:
-    """Into a folder, and after close, too; what stands in the way is raised where it was asked for."""
+def test_dump_writes_a_recording_also_after_close(tmp_path: Path) -> None:
+    """`dump` writes into a folder, also after `close`, and raises the OSError to its caller."""
 
     async def program() -> None:
         consumer = AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
@@ -489,8 +496,8 @@ def test_recording_is_written_beside_the_loop(tmp_path: Path) -> None:
     run(program())
 
 
-def test_constructor_needs_a_loop_and_checks_what_it_takes() -> None:
-    """And names what is wrong with the configuration."""
+def test_constructor_requires_a_running_loop_and_valid_arguments() -> None:
+    """The constructor raises without a running event loop, and names the invalid argument or configuration key."""
     with pytest.raises(RuntimeError, match="no running event loop"):
         AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
 
@@ -506,8 +513,8 @@ def test_constructor_needs_a_loop_and_checks_what_it_takes() -> None:
 # ---- events ---------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_told_on_the_loop_one_after_the_other(aio_consumers: AIOFactory, topic: str) -> None:
-    """To coroutine functions and functions, in order, while polls are awaited; `close` may be awaited inside."""
+def test_on_event_callbacks_run_on_the_loop_in_order(aio_consumers: AIOFactory, topic: str) -> None:
+    """Functions and coroutine functions receive the events in order during a poll; a callback may await `close`."""
     told: list[str] = []
 
     async def program() -> None:
@@ -538,10 +545,10 @@ def test_events_are_told_on_the_loop_one_after_the_other(aio_consumers: AIOFacto
     assert told[6:8] == ["closed begins", "closed ends"]
 
 
-def test_events_that_a_loop_leaves_behind_are_not_worth_a_word(
+def test_on_event_logs_nothing_for_events_after_the_loop_ended(
     aio_consumers: AIOFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it cancels at its end, and what happens afterwards; what a callback raises is."""
+    """Callbacks that the loop cancels at its end, and events after that end, are not logged."""
     made: list[ScriptedAIOConsumer] = []
 
     async def program() -> None:
@@ -566,8 +573,8 @@ def test_events_that_a_loop_leaves_behind_are_not_worth_a_word(
     assert caplog.text == ""
 
 
-def test_what_an_event_callback_raises_is_logged(aio_consumers: AIOFactory, caplog: pytest.LogCaptureFixture) -> None:
-    """As of `Consumer`'s: the next one is called again."""
+def test_on_event_callback_that_raises_is_logged(aio_consumers: AIOFactory, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception of a callback is logged as in `Consumer`, and the callback is called again for the next event."""
 
     async def program() -> None:
         consumer, is_over = aio_consumers(), asyncio.Event()
@@ -586,8 +593,8 @@ def test_what_an_event_callback_raises_is_logged(aio_consumers: AIOFactory, capl
     assert "A callback of on_event raised at the event 'assigned', 1 times by now" in caplog.text
 
 
-def test_only_what_can_be_called_is_told_of_events(aio_consumers: AIOFactory) -> None:
-    """As in `Consumer`."""
+def test_on_event_rejects_an_argument_that_is_not_callable(aio_consumers: AIOFactory) -> None:
+    """`on_event` raises TypeError for an argument that is not callable, as in `Consumer`."""
 
     async def program() -> None:
         consumer = aio_consumers()

@@ -1,4 +1,4 @@
-"""The threads of consumers of asyncio: few for many, and none for long without work."""
+"""The worker threads of asyncio consumers: many consumers share few threads, and idle threads end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.waiting import PATIENCE_S, async_wait_until, wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_jobs_share_threads() -> None:
-    """One after the other they need one thread; at once, one each."""
+def test_workers_reuse_an_idle_thread() -> None:
+    """Consecutive jobs run on one thread; concurrent jobs run on one thread each."""
     pool = Workers()
     seen: list[int] = []
     for _ in range(5):
@@ -38,7 +38,7 @@ def test_jobs_share_threads() -> None:
     assert len(set(seen)) == 1
     both = threading.Barrier(2, timeout=PATIENCE_S)
     for _ in range(2):
-        pool.do(lambda: both.wait() and None)  # type: ignore[arg-type]  # nobody looks at it
+        pool.do(lambda: both.wait() and None)  # type: ignore[arg-type]  # the result is not used
     wait_until(lambda: len(pool._idle) >= 2, "two idle threads")
 
 
@@ -61,14 +61,14 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-def test_child_of_a_fork_has_threads_of_its_own() -> None:
-    """It would wait for ever for what it gave to a thread of its parent's."""
+def test_workers_of_a_forked_child_use_new_threads() -> None:
+    """A forked child starts new threads; a job for a thread of its parent would never run."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while."""
+def test_workers_end_an_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread without work ends after a while."""
     monkeypatch.setattr(workers, "KEPT_S", 0.01)
     threads: list[threading.Thread] = []
     Workers().do(lambda: threads.append(threading.current_thread()))
@@ -79,15 +79,17 @@ def test_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Waiters:
-    """Two waiting consumers have a thread of their own, the others share one."""
+    """Two waiting consumers have one thread each; all other consumers share a thread."""
     monkeypatch.setattr(workers, "THREADS", 2)
     waiters = Waiters(Workers())
     monkeypatch.setattr("consumer_membership.aio.consumer.WAITERS", waiters)
     return waiters
 
 
-def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic: str, two_threads: Waiters) -> None:
-    """Each gets its record all the same, its callbacks run, and a cancelled one is forgotten."""
+def test_many_waiting_consumers_share_a_thread_and_get_their_records(
+    aio_consumers: AIOFactory, topic: str, two_threads: Waiters
+) -> None:
+    """Each consumer gets its record and its callbacks, and the shared thread drops a cancelled poll."""
 
     async def program() -> None:
         consumers = [aio_consumers(group_id=f"g{number}") for number in range(8)]
@@ -100,7 +102,7 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
         for consumer in consumers:
             await consumer.subscribe([topic], on_assign=on_assign)
         polls = [asyncio.ensure_future(consumer.poll()) for consumer in consumers]
-        # Of six, one may be looked at just now.
+        # The shared thread may be polling one of the six at this moment.
         await async_wait_until(lambda: len(two_threads._sharing) >= 5, "consumers that share a thread")
         assert two_threads._busy == 2
         polls[-1].cancel()
@@ -117,8 +119,10 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
     run(program())
 
 
-def test_timeouts_hold_on_the_shared_thread(aio_consumers: AIOFactory, topic: str, two_threads: Waiters) -> None:
-    """None for each when its time is over."""
+def test_poll_on_the_shared_thread_returns_none_after_its_timeout(
+    aio_consumers: AIOFactory, topic: str, two_threads: Waiters
+) -> None:
+    """Each poll on the shared thread returns None when its timeout expires."""
 
     async def program() -> None:
         consumers = [aio_consumers(group_id=f"g{number}") for number in range(5)]
