@@ -1,4 +1,4 @@
-"""Clients against scripted brokers: settings, orders and scripts that several tests share."""
+"""Clients of scripted brokers: settings, orders and scripts that several tests share."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def with_client(
     act: Callable[[Cluster], Awaitable[ResultT]],
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
-    """What `act` makes of a client, which is closed at the end and leaves no task behind."""
+    """The result of `act` with a client, which is closed at the end and leaves no task behind."""
 
     async def run() -> ResultT:
         known = servers if isinstance(servers, ConnectionSettings) else settings(*servers)
@@ -68,7 +68,7 @@ def with_client(
 
 
 def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> RefusalT:
-    """How a question is refused when its time is over; it has more of it where none of its answers came in time."""
+    """The refusal of a request whose time is over. The request gets more time if no response came in time."""
     for time_s in (0.05, 0.5, 5.0):
         try:
             ask(time_s)
@@ -80,7 +80,7 @@ def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> 
 
 
 def answers(**by_api: Callable[[Received], Answer] | Answer) -> Script:
-    """A script by the names of APIs: what each is answered, or what makes the answer."""
+    """A script by the names of APIs: the response to each, or the function that makes it."""
     scripted = {_APIS[name]: answer for name, answer in by_api.items()}
 
     def answer(request: Received) -> Answer:
@@ -97,12 +97,12 @@ def node(broker: ScriptedBroker, node_id: int = 1) -> BrokerAddress:
 
 
 def beat(epoch: int = 5, request_id: int = 1, pattern: str | None = None) -> SendHeartbeat:
-    """A heartbeat's order."""
+    """A heartbeat order."""
     return SendHeartbeat(request_id=request_id, heartbeat=Heartbeat(member_id="m", member_epoch=epoch, pattern=pattern))
 
 
 def commit_of(*partitions: TopicPartition) -> CommitOffsets:
-    """A commit's order."""
+    """A commit order."""
     return CommitOffsets(
         commit_id=4,
         offsets={partition: OffsetAndMetadata(offset=7) for partition in partitions},
@@ -113,7 +113,7 @@ def commit_of(*partitions: TopicPartition) -> CommitOffsets:
 
 
 def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7.ListOffsetsResponse:
-    """A ListOffsets answer with offset and code of each partition."""
+    """A ListOffsets response with offset and code of each partition."""
     return offsets_v7.ListOffsetsResponse(
         throttle_time=ZERO,
         topics=tuple(
@@ -140,5 +140,5 @@ def asked_partitions(request: Received) -> list[TopicPartition]:
 
 
 def offset_by_node(request: Received) -> Answer:
-    """Each node says its own number for the partitions that it is asked for."""
+    """Each node returns its own number for the requested partitions."""
     return offsets_answer(dict.fromkeys(asked_partitions(request), (request.node_id, 0)))

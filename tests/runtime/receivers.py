@@ -1,4 +1,4 @@
-"""A scripted broker that wants metrics of its clients, and takes them (KIP-714)."""
+"""A scripted broker that requests metrics of its clients and accepts them (KIP-714)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ ME = UUID(int=7)
 
 
 class Receiver:
-    """A broker that wants metrics 50 times a second, and takes them; `changes` are other words of its subscription."""
+    """A broker that requests metrics 50 times a second and accepts them.
+
+    `changes` replace fields of its subscription.
+    """
 
     def __init__(self, **changes: object) -> None:
         self.changes = changes

@@ -1,4 +1,4 @@
-"""What fails again and again is said once, then counted."""
+"""A repeated failure is logged once, then counted."""
 
 import logging
 
@@ -7,8 +7,8 @@ import pytest
 from consumer_membership.runtime.failures import FailureLog
 
 
-def test_first_failure_and_powers_of_ten_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that is away for a night leaves a handful of warnings, not thousands."""
+def test_failure_log_warns_of_the_first_failure_and_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that is unreachable for a night causes a few warnings, and not thousands."""
     log = FailureLog("Connecting to h:1")
     with caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
         for _ in range(150):
@@ -24,8 +24,8 @@ def test_first_failure_and_powers_of_ten_are_warnings(caplog: pytest.LogCaptureF
     assert len(caplog.records) == 152
 
 
-def test_counting_begins_anew_after_a_success(caplog: pytest.LogCaptureFixture) -> None:
-    """The next trouble is news again."""
+def test_failure_log_counts_from_one_again_after_a_success(caplog: pytest.LogCaptureFixture) -> None:
+    """The next failure is logged as a first failure."""
     log = FailureLog("Connecting to h:1")
     with caplog.at_level(logging.WARNING, logger="consumer_membership.network"):
         log.failed("refused")

@@ -1,4 +1,4 @@
-"""What crosses between the two sides, and what each may rely on."""
+"""The messages between the two sides of a line, and its guarantees."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_send_and_ask_start_the_thread_but_post_does_not(line: Line, thread: Thr
     assert (thread.starts, line.has_sent) == (2, True)
 
 
-def test_view_and_its_orders_are_seen_together() -> None:
-    """Whoever sees the view finds the orders, although it looks before they are there; and the other way round."""
+def test_show_publishes_the_view_and_its_orders_together() -> None:
+    """A thread that reads the view also finds its orders, in whichever order it reads them."""
     found: deque[ApplicationEffect] = deque()
     taker = threading.Thread(target=lambda: eager.move_orders(found), daemon=True)
 
@@ -101,8 +101,8 @@ def test_view_and_its_orders_are_seen_together() -> None:
     assert found == deque([LeaveCompleted()])
 
 
-def test_each_view_is_another_version(line: Line) -> None:
-    """Also where it says the same; and a view alone wakes nobody."""
+def test_show_gives_each_view_a_new_version(line: Line) -> None:
+    """An equal view also gets a new version, and a view without orders wakes no listener."""
     heard: list[int] = []
     line.listen(lambda: heard.append(line.snapshot.version))
     before = line.snapshot.version
@@ -112,8 +112,8 @@ def test_each_view_is_another_version(line: Line) -> None:
     assert (line.snapshot.version, heard, line.wake_up.is_set) == (before + 2, [before + 2], True)
 
 
-def test_orders_of_one_call_come_at_once_and_leave_the_wake_up_set(line: Line) -> None:
-    """Taking orders performs none of them: only a review clears the wake-up, and only once no order waits."""
+def test_move_orders_takes_all_orders_and_leaves_the_wake_up_set(line: Line) -> None:
+    """Taking orders performs none of them; only a review without waiting orders clears the wake-up."""
     line.show(line.view, LeaveCompleted(), LeaveCompleted())
     line.wake_up.review()
     assert line.wake_up.is_set

@@ -1,4 +1,4 @@
-"""A consumer's lines in the application's own logger, or on stderr: each once, in librdkafka's form."""
+"""A consumer's log lines in the application's logger, or on stderr: each once, in librdkafka's format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, lin
 ROOM = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
 Record = tuple[int, str, tuple[object, ...]]
-#: A program that configures logging after its imports, with the default that disables loggers that exist.
+#: A program that configures logging after its imports, with the default that disables existing loggers.
 PROGRAM = """
 import logging.config
 import sys
@@ -42,7 +42,7 @@ print(sorted(name for name in logging.root.manager.loggerDict if name.startswith
 
 
 class Kept(logging.Handler):
-    """Keeps what it is given."""
+    """A handler that keeps its records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,56 +54,56 @@ class Kept(logging.Handler):
 
     @property
     def texts(self) -> list[str]:
-        """The lines without librdkafka's head."""
+        """The lines without librdkafka's prefix."""
         return [str(arguments[-1]).partition("]: ")[2] for _, _, arguments in self.records]
 
 
 @pytest.fixture
 def kept() -> Kept:
-    """What the application's logger wrote."""
+    """The handler of the application's logger."""
     return Kept()
 
 
 @pytest.fixture
 def logger(kept: Kept) -> logging.Logger:
-    """The application's logger; not a registered one, so that the test runner does not add handlers to it."""
+    """The application's logger; it is not registered, so that the test runner adds no handlers to it."""
     made = logging.Logger("application", logging.DEBUG)  # noqa: LOG001 - see above
     made.addHandler(kept)
     return made
 
 
 class Polls:
-    """What is done at the application's next poll."""
+    """The calls that run at the application's next poll."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
 
     def poll(self) -> None:
-        """Do it."""
+        """Run the calls."""
         while self.calls:
             self.calls.pop(0)()
 
 
 def settings(*contexts: str, level: int = 6) -> LogSettings:
-    """With these words in `debug`."""
+    """Log settings with these contexts in `debug`."""
     return LogSettings(contexts=frozenset(contexts), level=7 if contexts else level)
 
 
 def log_of(lines: ConsumerLines | None, room: str = ROOM, facility: str = "HEARTBEAT") -> PackageLog:
-    """A room's log that belongs to one consumer."""
+    """A package's log that belongs to one consumer."""
     return PackageLog(room, facility, lines)
 
 
 def everything(log: PackageLog) -> None:
-    """A line of each level."""
+    """Log a line of each level."""
     log.debug("d")
     log.info("i %d", 1)
     log.warning("w 100%")
     log.error("e", exc_info=ValueError("why"))
 
 
-def test_lines_go_to_the_logger_when_the_application_polls(logger: logging.Logger, kept: Kept) -> None:
-    """In librdkafka's form: level, "%s [%s] %s", and facility, name and text as arguments."""
+def test_log_lines_reach_the_logger_when_the_application_polls(logger: logging.Logger, kept: Kept) -> None:
+    """The format is librdkafka's: level, "%s [%s] %s", and facility, name and text as arguments."""
     polls = Polls()
     log = log_of(lines_of(settings("cgrp"), logger, polls.calls.append))
     log.info("hello %s", "group")
@@ -126,18 +126,18 @@ def test_lines_go_to_the_logger_when_the_application_polls(logger: logging.Logge
     ],
     ids=str,
 )
-def test_details_want_a_context_and_the_rest_log_level(
+def test_log_lines_follow_debug_contexts_and_log_level(
     logger: logging.Logger, kept: Kept, given: LogSettings, expected: list[str]
 ) -> None:
-    """As librdkafka's: `debug` of another room brings no detail of this one."""
+    """As in librdkafka, a `debug` context of another package adds no debug lines of this one."""
     polls = Polls()
     everything(log_of(lines_of(given, logger, polls.calls.append)))
     polls.poll()
     assert kept.texts == expected
 
 
-def test_network_has_contexts_of_its_own(logger: logging.Logger, kept: Kept) -> None:
-    """`debug=broker` is about connections, `debug=consumer` is not."""
+def test_log_lines_of_the_network_follow_its_own_contexts(logger: logging.Logger, kept: Kept) -> None:
+    """`debug=broker` logs connections, and `debug=consumer` does not."""
     polls = Polls()
     lines = lines_of(settings("broker"), logger, polls.calls.append)
     log_of(lines, ROOM).debug("heartbeat")
@@ -146,8 +146,8 @@ def test_network_has_contexts_of_its_own(logger: logging.Logger, kept: Kept) -> 
     assert kept.texts == ["connection"]
 
 
-def test_line_that_the_logger_gets_anyway_is_not_repeated(logger: logging.Logger, kept: Kept) -> None:
-    """The package's loggers write to the same handler: from there it comes already."""
+def test_log_line_that_the_handler_already_received_is_not_repeated(logger: logging.Logger, kept: Kept) -> None:
+    """The package's logger already writes to the same handler."""
     polls = Polls()
     room = logging.getLogger(ROOM)
     room.addHandler(kept)
@@ -161,8 +161,8 @@ def test_line_that_the_logger_gets_anyway_is_not_repeated(logger: logging.Logger
     assert [form for _, form, _ in kept.records] == ["once", "%s [%s] %s"]
 
 
-def test_handler_of_the_application_alone_gets_it(logger: logging.Logger, kept: Kept) -> None:
-    """One handler is the package's, too, and has the line; the other one is the application's own, and has it not."""
+def test_log_line_reaches_only_the_handlers_that_did_not_receive_it(logger: logging.Logger, kept: Kept) -> None:
+    """A handler that both loggers share has the line already; the application's own handler has not."""
     polls, both, room = Polls(), Kept(), logging.getLogger(ROOM)
     logger.addHandler(both)
     room.addHandler(both)
@@ -174,8 +174,8 @@ def test_handler_of_the_application_alone_gets_it(logger: logging.Logger, kept: 
     assert (len(both.records), kept.texts) == (1, ["once each"])
 
 
-def test_without_logger_a_context_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """At once, as librdkafka does: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
+def test_log_lines_without_a_logger_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line is written at once, as in librdkafka: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
     log = log_of(lines_of(settings("cgrp"), None, lambda _: None))
     log.debug("d")
     log.info("i")
@@ -187,8 +187,8 @@ def test_without_logger_a_context_writes_to_stderr(capsys: pytest.CaptureFixture
     assert None not in found
 
 
-def test_warning_is_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    """Where nothing is configured Python's `logging` writes warnings to stderr itself."""
+def test_log_warning_is_written_to_stderr_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Without configuration, Python's `logging` already writes warnings to stderr."""
     room = logging.getLogger(ROOM)
     room.propagate = False
     try:
@@ -198,13 +198,13 @@ def test_warning_is_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     assert "HEARTBEAT" not in capfd.readouterr().err
 
 
-def test_nobody_asked() -> None:
-    """Then there is nothing more than before."""
+def test_lines_of_returns_none_without_logger_and_debug() -> None:
+    """Without a logger or a `debug` context, a consumer has no log lines of its own."""
     assert lines_of(settings(), None, lambda _: None) is None
 
 
-def test_thread_says_whose_line_it_is(logger: logging.Logger, kept: Kept) -> None:
-    """What many consumers' connections log through is shared; each member has a thread of its own."""
+def test_log_line_belongs_to_the_consumer_of_its_thread(logger: logging.Logger, kept: Kept) -> None:
+    """Connections of several consumers share a log, and each member has its own thread."""
     polls = Polls()
     lines = lines_of(settings("broker"), logger, polls.calls.append)
     shared = PackageLog(NETWORK, "BROKER")
@@ -223,16 +223,16 @@ def test_thread_says_whose_line_it_is(logger: logging.Logger, kept: Kept) -> Non
     assert str(kept.records[0][2][2]).startswith("[thrd:membership]: ")
 
 
-def test_room_logs_as_before(caplog: pytest.LogCaptureFixture) -> None:
-    """With the place of the caller, for handlers that write it."""
+def test_package_log_keeps_the_place_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """Handlers may write the file and line of the caller."""
     with caplog.at_level("INFO", ROOM):
         PackageLog(ROOM, "X").info("a %s", "b")
     (record,) = caplog.records
     assert (record.name, record.getMessage(), record.filename) == (ROOM, "a b", "test_log_lines.py")
 
 
-def test_logger_that_is_none_of_pythons_is_taken() -> None:
-    """As in confluent-kafka: whatever has a `log` method."""
+def test_logger_may_be_any_object_with_a_log_method() -> None:
+    """As in confluent-kafka, the logger may be any object with a `log` method."""
 
     class Other:
         def __init__(self) -> None:
@@ -242,7 +242,7 @@ def test_logger_that_is_none_of_pythons_is_taken() -> None:
             self.lines.append(f"{level} {form % arguments}")
 
     other, polls = Other(), Polls()
-    lines = lines_of(settings(), other, polls.calls.append)  # type: ignore[arg-type]  # the door lets it through
+    lines = lines_of(settings(), other, polls.calls.append)  # type: ignore[arg-type]  # accepted at run time
     log_of(lines).warning("hello")
     polls.poll()
     assert re.fullmatch(r"30 HEARTBEAT \[rdkafka#member-\d+\] \[thrd:app\]: hello", other.lines[0])
@@ -258,25 +258,30 @@ def test_logger_that_is_none_of_pythons_is_taken() -> None:
         ({"log_level": "nonsense"}, set(), 6),
     ],
 )
-def test_configuration_is_read_as_librdkafka_does(keys: dict[str, object], contexts: set[str], level: int) -> None:
-    """`debug` lifts `log_level` there, too; what has no meaning librdkafka refuses itself."""
+def test_log_settings_follow_debug_and_log_level_as_in_librdkafka(
+    keys: dict[str, object], contexts: set[str], level: int
+) -> None:
+    """`debug` also raises `log_level` there, and librdkafka itself rejects invalid values."""
     config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h", "client.id": "c", **keys})
     assert config.log_settings() == LogSettings(client_id="c", contexts=frozenset(contexts), level=level)
 
 
 def printed_by(program: str) -> str:
-    """What a process of its own prints."""
+    """The output of a new process."""
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     return ran.stdout
 
 
 @pytest.mark.slow
-def test_logging_that_is_configured_after_the_import_shows_the_lines() -> None:
-    """`disable_existing_loggers`, True by default, silences loggers that exist: the package has made none by then."""
+def test_logging_configured_after_the_import_shows_the_lines() -> None:
+    """`disable_existing_loggers`, True by default, disables existing loggers.
+
+    The package has created none at that time.
+    """
     assert "transitioned from UNSUBSCRIBED to JOINING" in printed_by(PROGRAM)
 
 
 @pytest.mark.slow
-def test_import_of_the_whole_runtime_makes_no_logger() -> None:
-    """A module that gets its logger when it is imported would be silenced by a later `dictConfig`."""
+def test_import_of_the_whole_runtime_creates_no_logger() -> None:
+    """A module that gets its logger at import would be silenced by a later `dictConfig`."""
     assert printed_by(IMPORTS) == "[]\n"

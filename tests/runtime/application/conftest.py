@@ -1,4 +1,4 @@
-"""The fixtures of tests/clients: parts of the application's side as a consumer drives them, its member played."""
+"""The fixtures of tests/clients for tests of the application's side, whose member is scripted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose callbacks are told of the whole, and when that ends."""
+"""When rebalance callbacks are eager: they receive the whole assignment instead of the difference."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
 def told(consumer: ScriptedConsumer) -> bool:
-    """Whether the member was asked to tell of the whole."""
+    """Whether the subscription requested eager callbacks from the member."""
     return consumer.member.of(Subscribed)[-1].is_eager
 
 
 def ignore(*_: object) -> None:
-    """A callback."""
+    """A callback that does nothing."""
 
 
 @pytest.mark.parametrize(
@@ -37,32 +37,35 @@ def ignore(*_: object) -> None:
         (COOPERATIVE | {"rebalance_callbacks": "Eager"}, True),
     ],
 )
-def test_configuration_says_what_callbacks_are_told(
+def test_subscribe_requests_eager_callbacks_according_to_the_configuration(
     consumers: ConsumerFactory,
     config: dict[str, object],
     is_eager: bool,  # noqa: FBT001
 ) -> None:
-    """The key, or else what confluent-kafka would do with the same configuration."""
+    """`rebalance.callbacks` decides; without it, callbacks are eager where confluent-kafka's would be."""
     consumer = consumers(**config)
     consumer.subscribe(["t"], on_assign=ignore)
     assert told(consumer) is is_eager
 
 
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
-def test_one_callback_is_enough(consumers: ConsumerFactory, name: str) -> None:
-    """Whichever it is."""
+def test_subscribe_with_any_one_callback_requests_eager_callbacks(consumers: ConsumerFactory, name: str) -> None:
+    """Any one of the three callbacks makes the subscription eager."""
     consumer = consumers()
     consumer.subscribe(["t"], **{name: ignore})
     assert told(consumer)
 
 
 @pytest.mark.parametrize(("config", "is_eager"), [({}, False), ({"rebalance_callbacks": "eager"}, True)])
-def test_without_callbacks_nobody_is_told(
+def test_subscribe_without_callbacks_keeps_retained_partitions(
     consumers: ConsumerFactory,
     config: dict[str, object],
     is_eager: bool,  # noqa: FBT001
 ) -> None:
-    """What stays goes on, unless the other is asked for; a later subscription may have callbacks."""
+    """Without callbacks, retained partitions are not revoked unless the key asks for it.
+
+    A later subscription with callbacks is eager.
+    """
     consumer = consumers(**config)
     consumer.subscribe(["t"])
     assert told(consumer) is is_eager
@@ -70,8 +73,10 @@ def test_without_callbacks_nobody_is_told(
     assert told(consumer)
 
 
-def test_on_assign_that_assigns_by_differences_is_found_out(consumers: ConsumerFactory, topic: str) -> None:
-    """Told once; later subscriptions are told of differences, too."""
+def test_incremental_assign_inside_on_assign_makes_callbacks_incremental(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """The member is informed once, and later subscriptions also use incremental callbacks."""
     consumer = consumers()
     consumer.subscribe([topic], on_assign=lambda own, parts: own.incremental_assign(parts))
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -83,8 +88,10 @@ def test_on_assign_that_assigns_by_differences_is_found_out(consumers: ConsumerF
     assert not told(consumer)
 
 
-def test_on_revoke_that_gives_up_by_differences_is_found_out(consumers: ConsumerFactory, topic: str) -> None:
-    """Likewise."""
+def test_incremental_unassign_inside_on_revoke_makes_callbacks_incremental(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """The member is informed once that the application unassigns incrementally."""
     consumer = consumers()
     consumer.subscribe([topic], on_revoke=lambda own, parts: own.incremental_unassign(parts))
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -96,8 +103,10 @@ def test_on_revoke_that_gives_up_by_differences_is_found_out(consumers: Consumer
 
 
 @pytest.mark.parametrize("config", [{"rebalance_callbacks": "eager"}, {"group_protocol": "consumer"}])
-def test_who_was_asked_for_stays(consumers: ConsumerFactory, topic: str, config: dict[str, object]) -> None:
-    """Differences assigned by a program that set the key, or that is told of them anyway, change nothing."""
+def test_incremental_assign_inside_on_assign_keeps_configured_callbacks(
+    consumers: ConsumerFactory, topic: str, config: dict[str, object]
+) -> None:
+    """Incremental calls change nothing if the key is set or callbacks are incremental already."""
     consumer = consumers(**config)
     consumer.subscribe([topic], on_assign=lambda own, parts: own.incremental_assign(parts))
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -105,8 +114,8 @@ def test_who_was_asked_for_stays(consumers: ConsumerFactory, topic: str, config:
     assert consumer.member.of(AssignedIncrementally) == []
 
 
-def test_incremental_assignment_by_hand_means_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """Outside callbacks it is how partitions are read beside the group's."""
+def test_incremental_assign_outside_callbacks_keeps_callbacks(consumers: ConsumerFactory, topic: str) -> None:
+    """Outside callbacks, incremental calls only read partitions beside the group's, so callbacks stay as they are."""
     consumer = consumers()
     consumer.incremental_assign([PartitionOffset(topic, 0)])
     consumer.incremental_unassign([PartitionOffset(topic, 0)])

@@ -1,4 +1,4 @@
-"""Commits: what is sent to the member, and how its answer comes back."""
+"""Commits: the requests to the member, and how its responses return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reported = list[tuple[KafkaError | None, list[PartitionOffset]]]
 
 
 def consuming(consumers: ConsumerFactory, topic: str, **config: object) -> ScriptedConsumer:
-    """A consumer that got one record of partition 0."""
+    """A consumer that received one record of partition 0."""
     consumer = consumers(**config)
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -30,12 +30,15 @@ def consuming(consumers: ConsumerFactory, topic: str, **config: object) -> Scrip
 
 
 def plain(partitions: list[PartitionOffset] | None) -> list[tuple[int, int, int | None]]:
-    """Partition, offset and error code of each."""
+    """The partition, offset and error code of each."""
     return [(p.partition, p.offset, None if p.error is None else p.error.code()) for p in partitions or []]
 
 
 def test_commit_sends_positions_with_their_leader_epoch(consumers: ConsumerFactory, topic: str) -> None:
-    """Without arguments: the position after the last delivered record; the member has the socket's timeout for it."""
+    """Without arguments, `commit` sends the position after the last delivered record.
+
+    The request's timeout is `socket.timeout.ms`.
+    """
     consumer = consuming(consumers, topic, socket_timeout_ms=7000)
     assert plain(consumer.commit(asynchronous=False)) == [(0, 1, None)]
     assert consumer.member.of(CommitRequested) == [
@@ -43,8 +46,8 @@ def test_commit_sends_positions_with_their_leader_epoch(consumers: ConsumerFacto
     ]
 
 
-def test_second_commit_of_the_same_position_has_nothing_to_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """Only what lies above the known committed offset is sent: `_NO_OFFSET`."""
+def test_second_commit_of_the_same_position_raises_no_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """`commit` sends only offsets above the known committed offset, and raises `_NO_OFFSET` if there are none."""
     consumer = consuming(consumers, topic)
     consumer.commit(asynchronous=False)
     with pytest.raises(KafkaException) as caught:
@@ -53,8 +56,8 @@ def test_second_commit_of_the_same_position_has_nothing_to_commit(consumers: Con
     assert isinstance(caught.value, CommitError)
 
 
-def test_commit_keeps_metadata_and_leader_epoch_of_what_it_is_given(consumers: ConsumerFactory, topic: str) -> None:
-    """KIP-320, and the application's own text; unassigned partitions may be committed."""
+def test_commit_keeps_metadata_and_leader_epoch_of_given_offsets(consumers: ConsumerFactory, topic: str) -> None:
+    """`commit` keeps the leader epoch (KIP-320) and the metadata, and accepts unassigned partitions."""
     consumer = consumers()
     given = [PartitionOffset(topic, 3, 9, "note", 4), PartitionOffset(topic, 2, 8), PartitionOffset(topic, 1)]
     answer = consumer.commit(offsets=given, asynchronous=False) or []
@@ -67,8 +70,8 @@ def test_commit_keeps_metadata_and_leader_epoch_of_what_it_is_given(consumers: C
     assert consumer.member.is_started
 
 
-def test_commit_of_a_message_is_the_offset_after_it(consumers: ConsumerFactory, topic: str) -> None:
-    """With the record's leader epoch."""
+def test_commit_of_a_message_commits_the_offset_after_it(consumers: ConsumerFactory, topic: str) -> None:
+    """The commit also carries the record's leader epoch."""
     consumer = consumers()
     consumer.commit(Message(topic=topic, partition=1, offset=6, leader_epoch=3), asynchronous=False)
     assert consumer.member.of(CommitRequested)[0].offsets == {
@@ -77,7 +80,7 @@ def test_commit_of_a_message_is_the_offset_after_it(consumers: ConsumerFactory, 
 
 
 def test_commit_that_fails_for_every_partition_raises(consumers: ConsumerFactory, topic: str) -> None:
-    """With the broker's own code, and both families of exceptions catch it."""
+    """The exception has the broker's error code, and is a `CommitError` and a `KafkaException`."""
     consumer = consuming(consumers, topic)
     consumer.member.commit_error = REFUSED
     with pytest.raises(CommitError, match="not this epoch") as caught:
@@ -87,7 +90,7 @@ def test_commit_that_fails_for_every_partition_raises(consumers: ConsumerFactory
 
 
 def test_commit_that_fails_for_some_partitions_returns_their_errors(consumers: ConsumerFactory, topic: str) -> None:
-    """The others are committed, and what failed is still to be committed."""
+    """The other partitions are committed; each failed partition carries its error."""
     consumer = consumers()
     consumer.member.answers_commits = False
     committing = Thread(
@@ -107,7 +110,7 @@ def test_commit_that_fails_for_some_partitions_returns_their_errors(consumers: C
 
 
 def test_failed_partition_behaves_as_a_topic_partition(consumers: ConsumerFactory, topic: str) -> None:
-    """It equals the plain one, hashes alike, and shows its error."""
+    """A failed partition equals the plain `TopicPartition`, has the same hash, and shows its error in `str`."""
     reported: Reported = []
     consumer = consumers(on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.member.commit_error = REFUSED
@@ -123,7 +126,7 @@ def test_failed_partition_behaves_as_a_topic_partition(consumers: ConsumerFactor
 
 
 def test_asynchronous_commit_reports_through_on_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """It returns None at once; the outcome comes out of a later poll."""
+    """An asynchronous commit returns None at once; a later poll calls on_commit with the outcome."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     assert consumer.commit() is None
@@ -133,8 +136,8 @@ def test_asynchronous_commit_reports_through_on_commit(consumers: ConsumerFactor
     assert (error, plain(partitions)) == (None, [(0, 1, None)])
 
 
-def test_asynchronous_commit_of_nothing_reports_no_offset(consumers: ConsumerFactory) -> None:
-    """As in confluent-kafka: no exception, `_NO_OFFSET` to on_commit."""
+def test_asynchronous_commit_without_offsets_reports_no_offset(consumers: ConsumerFactory) -> None:
+    """As in confluent-kafka, on_commit receives `_NO_OFFSET` and `commit` raises nothing."""
     reported: Reported = []
     consumer = consumers(on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.commit()
@@ -144,7 +147,7 @@ def test_asynchronous_commit_of_nothing_reports_no_offset(consumers: ConsumerFac
 
 
 def test_synchronous_commit_does_not_call_on_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """Its outcome is its result."""
+    """A synchronous commit returns its outcome and does not call on_commit."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.commit(asynchronous=False)
@@ -152,8 +155,8 @@ def test_synchronous_commit_does_not_call_on_commit(consumers: ConsumerFactory, 
     assert reported == []
 
 
-def test_on_commit_that_raises_comes_out_of_poll(consumers: ConsumerFactory, topic: str) -> None:
-    """And loses no record."""
+def test_poll_raises_what_on_commit_raised_and_loses_no_record(consumers: ConsumerFactory, topic: str) -> None:
+    """`poll` raises the exception of on_commit, and the next poll returns the next record."""
 
     def fail(_: object, partitions: list[PartitionOffset]) -> None:
         if partitions[0].offset == 1:
@@ -169,7 +172,10 @@ def test_on_commit_that_raises_comes_out_of_poll(consumers: ConsumerFactory, top
 def test_automatic_commit_collects_positions_and_reports_through_on_commit(
     consumers: ConsumerFactory, topic: str
 ) -> None:
-    """The member asks when the interval is over; what is committed already is not reported again."""
+    """The member requests the positions after each interval.
+
+    Positions that are committed already are not reported again.
+    """
     reported: Reported = []
     consumer = subscribed(consumers, topic, [], on_commit=lambda error, ps: reported.append((error, ps)))
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -185,8 +191,8 @@ def test_automatic_commit_collects_positions_and_reports_through_on_commit(
     assert [at.offset for at in consumer.member.of(PositionsReported)[1].offsets.values()] == [2]
 
 
-def test_stored_offsets_are_what_is_committed(consumers: ConsumerFactory, topic: str) -> None:
-    """enable.auto.offset.store=false: delivered is not consumed, stored is."""
+def test_commit_without_auto_offset_store_commits_stored_offsets(consumers: ConsumerFactory, topic: str) -> None:
+    """With enable.auto.offset.store=false, `commit` uses stored offsets and ignores delivered ones."""
     consumer = consumers(enable_auto_offset_store=False)
     consumer.assign([PartitionOffset(topic, 0, 0), PartitionOffset(topic, 1, 0)])
     message = record(consumer)
@@ -211,7 +217,7 @@ def test_stored_offsets_are_what_is_committed(consumers: ConsumerFactory, topic:
 def test_store_offsets_raises_when_all_fail(
     consumers: ConsumerFactory, topic: str, offsets: list[tuple[str, int]], code: int
 ) -> None:
-    """`_STATE` for what is not assigned, `_UNKNOWN_PARTITION` for topics that are not known here."""
+    """The code is `_STATE` for an unassigned partition and `_UNKNOWN_PARTITION` for an unknown topic."""
     consumer = consumers(enable_auto_offset_store=False)
     consumer.assign([PartitionOffset(topic, 0, 0)])
     with pytest.raises(KafkaException) as caught:
@@ -219,8 +225,8 @@ def test_store_offsets_raises_when_all_fail(
     assert caught.value.args[0].code() == code
 
 
-def test_stored_offset_is_forgotten_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
-    """An assignment made anew starts from other facts."""
+def test_stored_offset_is_dropped_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
+    """A new assignment starts without the stored offsets of the previous one."""
     consumer = consumers(enable_auto_offset_store=False, enable_auto_commit=False)
     consumer.assign([PartitionOffset(topic, 0, 0)])
     consumer.store_offsets(offsets=[PartitionOffset(topic, 0, 5)])
@@ -229,8 +235,8 @@ def test_stored_offset_is_forgotten_with_the_assignment(consumers: ConsumerFacto
         consumer.commit(asynchronous=False)
 
 
-def test_partitions_assigned_by_hand_are_committed_automatically(consumers: ConsumerFactory, topic: str) -> None:
-    """The member keeps the schedule for them too, and what they are given up at is committed."""
+def test_manually_assigned_partitions_are_committed_automatically(consumers: ConsumerFactory, topic: str) -> None:
+    """The member also schedules commits for manually assigned partitions, and `unassign` commits their positions."""
     consumer = consuming(consumers, topic)
     assert consumer.member.of(AssignedByHand) == [AssignedByHand(holds=True)]
     consumer.unassign()
@@ -240,8 +246,8 @@ def test_partitions_assigned_by_hand_are_committed_automatically(consumers: Cons
     assert consumer.member.of(AssignedByHand)[1:] == [AssignedByHand(holds=False)]
 
 
-def test_without_auto_commit_a_consumer_by_hand_needs_no_member(consumers: ConsumerFactory, topic: str) -> None:
-    """Nothing connects that is not needed."""
+def test_manual_assignment_without_auto_commit_starts_no_member(consumers: ConsumerFactory, topic: str) -> None:
+    """A manually assigned consumer without auto-commit opens no connection to the coordinator."""
     consumer = consuming(consumers, topic, enable_auto_commit=False)
     consumer.unassign()
     assert (consumer.member.is_started, consumer.member.events) == (False, [])
@@ -249,7 +255,7 @@ def test_without_auto_commit_a_consumer_by_hand_needs_no_member(consumers: Consu
 
 @pytest.mark.parametrize("name", ["assign", "revoke"])
 def test_synchronous_commit_works_inside_callbacks(consumers: ConsumerFactory, topic: str, name: str) -> None:
-    """C06, C07: it waits for its own answer, not for a poll."""
+    """C06, C07: a commit inside a callback waits for its own response and needs no poll."""
     answers: list[list[tuple[int, int, int | None]]] = []
 
     def commit(called: str, given: Consumer) -> None:
@@ -265,10 +271,8 @@ def test_synchronous_commit_works_inside_callbacks(consumers: ConsumerFactory, t
     assert answers == [[(0, 3, None)]]
 
 
-def test_synchronous_commit_is_answered_while_nobody_and_while_somebody_polls(
-    consumers: ConsumerFactory, topic: str
-) -> None:
-    """Whoever takes the mail hands the answer to the thread that waits for it."""
+def test_synchronous_commit_completes_with_and_without_a_polling_thread(consumers: ConsumerFactory, topic: str) -> None:
+    """The thread that takes the response from the queue hands it to the thread that waits for it."""
     consumer = consumers()
     consumer.member.answers_commits = False
 
@@ -285,10 +289,10 @@ def test_synchronous_commit_is_answered_while_nobody_and_while_somebody_polls(
     assert polling.outcome() is None
 
 
-def test_unanswered_commit_ends_with_a_timeout(
+def test_unanswered_commit_raises_after_its_timeout(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that says nothing must not keep the application for ever."""
+    """A member that does not respond does not block the application forever."""
     monkeypatch.setattr("consumer_membership.runtime.application.commits.ANSWER_GRACE_S", 0.05)
     consumer = consumers(socket_timeout_ms=10, fetch_wait_max_ms=1)
     consumer.member.answers_commits = False
@@ -297,8 +301,8 @@ def test_unanswered_commit_ends_with_a_timeout(
     assert caught.value.code == -185
 
 
-def test_begun_commit_is_answered_while_records_go_on(consumers: ConsumerFactory, topic: str) -> None:
-    """`begin_commit` returns at once; neither a poll nor on_commit is needed for its result, which may be had twice."""
+def test_begin_commit_completes_without_poll_or_on_commit(consumers: ConsumerFactory, topic: str) -> None:
+    """`begin_commit` returns at once; its result needs neither a poll nor on_commit, and may be read twice."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.member.answers_commits = False
@@ -310,16 +314,16 @@ def test_begun_commit_is_answered_while_records_go_on(consumers: ConsumerFactory
     assert reported == []
 
 
-def test_begun_commit_of_positions_is_of_what_was_consumed_then(consumers: ConsumerFactory, topic: str) -> None:
-    """Without arguments, as `commit`; and there has to be something."""
+def test_begin_commit_without_arguments_commits_positions(consumers: ConsumerFactory, topic: str) -> None:
+    """Without arguments, `begin_commit` commits the positions as `commit` does, and raises if there are none."""
     consumer = consuming(consumers, topic)
     assert plain(consumer.begin_commit().result()) == [(0, 1, None)]
     with pytest.raises(CommitError, match="No offset stored"):
         consumer.begin_commit()
 
 
-def test_begun_commit_that_is_refused_says_so_each_time(consumers: ConsumerFactory, topic: str) -> None:
-    """In its result, with the broker's own code."""
+def test_begin_commit_result_raises_the_brokers_error_each_time(consumers: ConsumerFactory, topic: str) -> None:
+    """Each `result` call raises the broker's error code."""
     consumer = consuming(consumers, topic)
     consumer.member.commit_error = REFUSED
     pending = consumer.begin_commit()
@@ -329,16 +333,16 @@ def test_begun_commit_that_is_refused_says_so_each_time(consumers: ConsumerFacto
         assert caught.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
 
 
-def test_begun_commit_outlives_its_consumer(consumers: ConsumerFactory, topic: str) -> None:
-    """`close` waits for what is on its way, and the answer is kept."""
+def test_begin_commit_result_is_available_after_close(consumers: ConsumerFactory, topic: str) -> None:
+    """`close` waits for commits in flight, and their results stay readable."""
     consumer = consuming(consumers, topic)
     pending = consumer.begin_commit()
     consumer.close()
     assert plain(pending.result()) == [(0, 1, None)]
 
 
-def test_unknown_keyword_is_refused(consumers: ConsumerFactory) -> None:
-    """As any function would."""
+def test_commit_rejects_an_unknown_keyword(consumers: ConsumerFactory) -> None:
+    """`commit` raises TypeError for an unknown keyword argument, as any Python function does."""
     call: Callable[..., object] = consumers().commit
     with pytest.raises(TypeError, match="'later'"):
         call(later=True)

@@ -33,19 +33,19 @@ LIMIT = 5
 
 
 def among(*snapshots: MembershipView) -> list[set[TopicPartition]]:
-    """What is cancelled at each of these views, with both partitions frozen since the first one."""
+    """The partitions whose revocation is cancelled at each of these views; both are frozen from the first view on."""
     cancelled = CancelledRevocations()
     frozen = {P0, P1}
     return [set(cancelled.among(frozen, Snapshot(version, view))) for version, view in enumerate(snapshots)]
 
 
 def test_cancelled_revocations_are_those_of_owned_partitions_in_a_later_settled_view() -> None:
-    """A view at the freeze proves nothing, nor does a member that is not settled; a partition it lost stays frozen."""
+    """A later view of a settled member proves a cancelled revocation; a partition that the member lost stays frozen."""
     assert among(SETTLED, RECONCILING, SETTLED) == [set(), set(), {P0}]
 
 
 def test_cancelled_revocations_start_over_with_each_freeze() -> None:
-    """After no partition was frozen, the view of the next freeze counts, not that of an earlier one."""
+    """After a time without frozen partitions, the view of the next freeze counts, and earlier views do not."""
     cancelled = CancelledRevocations()
     cancelled.among({P0}, Snapshot(1, RECONCILING))
     cancelled.among(set(), Snapshot(2, SETTLED))
@@ -54,7 +54,7 @@ def test_cancelled_revocations_start_over_with_each_freeze() -> None:
 
 
 class Scene:
-    """A delivery on a real handle that fetches one partition, and the member beside it."""
+    """A delivery on a real handle that fetches one partition, and its scripted member."""
 
     def __init__(self, cluster: MockCluster, topic: str) -> None:
         given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
@@ -77,7 +77,7 @@ class Scene:
         self.whole: HandOutQueue[list[Message]] = HandOutQueue()
 
     def gather(self) -> None:
-        """Fetch a full batch, into the buffer or whole."""
+        """Fetch a full batch into the buffer, or return it whole."""
         self.delivery.gather(LIMIT, PATIENCE_S, self.whole)
 
     def offsets(self) -> list[int | None]:
@@ -87,23 +87,23 @@ class Scene:
 
 @pytest.fixture
 def scene(cluster: MockCluster, topic: str) -> Iterator[Scene]:
-    """A delivery that is closed at the end."""
+    """A delivery that is closed at the end of the test."""
     made = Scene(cluster, topic)
     yield made
     made.delivery.close()
 
 
 def nothing(_: Scene) -> None:
-    """Nothing stops delivery."""
+    """Change nothing: delivery continues."""
 
 
 def order(scene: Scene) -> None:
-    """The wake-up is set, as by an order."""
+    """Set the wake-up, as an order does."""
     scene.line.wake_up.set()
 
 
 def lease_over(scene: Scene) -> None:
-    """The member's lease is over, and no timer has noticed it yet."""
+    """Let the member's lease expire before a timer notices it."""
     scene.line.show(replace(scene.line.view, lease_until=monotonic() - 1.0))
 
 
@@ -112,7 +112,7 @@ def lease_over(scene: Scene) -> None:
 def test_gather_hands_out_a_whole_batch_only_if_nothing_stops_delivery(
     scene: Scene, stop: Callable[[Scene], None], *, is_whole: bool
 ) -> None:
-    """A batch that passes the buffer would escape a revocation or the end of the lease."""
+    """A batch that bypasses the buffer would escape a revocation or the end of the lease."""
     stop(scene)
     scene.gather()
     assert (bool(scene.whole), bool(scene.delivery.buffer.ready)) == (is_whole, not is_whole)
@@ -129,7 +129,7 @@ def test_wait_idle_ends_with_a_record_that_it_leaves_in_the_buffer(scene: Scene)
 
 @pytest.mark.slow
 def test_wait_idle_ends_when_the_wake_up_is_set(scene: Scene, topic: str) -> None:
-    """An order that comes during the wait is performed after the present slice, long before the deadline."""
+    """An order that arrives during the wait is performed after the current slice, long before the deadline."""
     scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record comes
     waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + 10 * PATIENCE_S))
     wait_until(lambda: scene.delivery.buffer.turns > 0, "a slice of the wait")

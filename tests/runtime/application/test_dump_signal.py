@@ -1,4 +1,4 @@
-"""SIGUSR2: each consumer that asked for it writes a recording, and the program's own handler is called, too."""
+"""SIGUSR2: each consumer with `recorder.signal.enable` writes a recording, and the program's own handler also runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ for consumer in (*wanted, other, *late):
 """
 
 
-def test_consumers_that_asked_for_it_write_one(tmp_path: Path) -> None:
-    """In the thread of nobody who is waited for; one that was made outside the main thread is told that it cannot."""
+def test_dump_signal_makes_each_enabled_consumer_write_a_recording(tmp_path: Path) -> None:
+    """Other threads write the recordings. A consumer created outside the main thread logs that the key is ignored."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -71,7 +71,7 @@ for consumer in (first, second):
 
 
 def test_dump_signal_whose_handler_is_wrapped_records_each_consumer_once(tmp_path: Path) -> None:
-    """A consumer that is made after a program wrapped the handler gets a second one; each consumer writes one file."""
+    """A consumer created after a program wrapped the handler installs another one; each consumer writes one file."""
     done = subprocess.run(
         [sys.executable, "-c", _REPLACED_HANDLER, str(tmp_path)],
         capture_output=True,

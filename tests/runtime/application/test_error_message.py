@@ -1,4 +1,4 @@
-"""The messages in which errors of the membership are told, of either kind."""
+"""The messages that carry membership errors: confluent-kafka's `Message` or the package's own class."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from consumer_membership.runtime.application import error_message as module
 from consumer_membership.runtime.application.error_message import CAN_BE_MADE, ErrorMessage, error_message
 
 ERROR = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not yours")
-#: What every supported release's messages can be asked.
+#: The methods of messages in every supported release.
 QUESTIONS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "latency", "leader_epoch")
 
 
-def test_message_has_librdkafkas_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of both kinds the same; it is true, as its value is not empty."""
+def test_error_message_has_librdkafkas_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of message have the same fields, and both are true because their value is not empty."""
     made = [error_message("t", ERROR)]
     monkeypatch.setattr(module, "CAN_BE_MADE", False)
     made.append(error_message("t", ERROR))
@@ -26,16 +26,16 @@ def test_message_has_librdkafkas_fields(monkeypatch: pytest.MonkeyPatch) -> None
         assert (bool(one), len(one)) == (True, 9)
 
 
-def test_own_message_has_every_method_of_the_releases_it_is_for() -> None:
-    """Those before messages could be made; later ones have their own."""
+def test_own_error_message_has_every_method_of_older_releases() -> None:
+    """The package's class replaces `Message` in releases whose messages cannot be constructed."""
     if not CAN_BE_MADE:
         public = {name for name in dir(Message) if not name.startswith("_")}
         assert public <= set(dir(ErrorMessage))
     assert {*QUESTIONS, "error", "set_key", "set_value", "set_headers"} <= set(dir(ErrorMessage))
 
 
-def test_deserializer_may_set_what_it_made() -> None:
-    """And what is no text has no length, as in librdkafka's messages."""
+def test_own_error_message_accepts_deserialized_key_value_and_headers() -> None:
+    """A deserializer may set key, value and headers; a value that is not text has length 0, as in librdkafka."""
     own = ErrorMessage("t", b"words", ERROR)
     own.set_key("k")
     own.set_headers([("h", b"v")])

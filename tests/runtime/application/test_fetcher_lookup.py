@@ -1,4 +1,4 @@
-"""A topic that comes when the handle is connected already is asked for at once."""
+"""A connected handle requests the metadata of a new topic at once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.slow
 
 _LOG = logging.getLogger("tests.handle")
 
-#: How librdkafka's log says that the broker is connected for good, no more as a bootstrap server only.
+#: librdkafka's log line for a broker that is connected under its id, and not only as a bootstrap server.
 CONNECTED = "/1: Broker changed state APIVERSION_QUERY -> UP"
-#: How it says what the broker is asked; of its own accord librdkafka gives other reasons.
+#: librdkafka's log line for a metadata request of the application; its own requests give other reasons.
 ASKED = "Request metadata for 1 topic(s): application requested"
 
 
 class Handle:
-    """A fetching handle that is connected, and what its log says."""
+    """A connected fetching handle, and the lines of its log."""
 
     def __init__(self, bootstrap_servers: str, log: pytest.LogCaptureFixture) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class Handle:
         assert self.says(CONNECTED)
 
     def says(self, words: str) -> bool:
-        """Whether a line of its log comes to end so."""
+        """Whether a log line with this ending appears."""
         deadline = monotonic() + PATIENCE_S
         while not any(line.endswith(words) for line in self._log.messages):
             if monotonic() > deadline:
@@ -47,7 +47,7 @@ class Handle:
 
 @pytest.fixture
 def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
-    """A handle with a broker."""
+    """A handle that is connected to a broker."""
     with MockCluster.start(1) as cluster:
         connected = Handle(cluster.bootstrap_servers, caplog)
         yield connected
@@ -62,7 +62,7 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
         pytest.param(lambda fetcher: fetcher.add([PartitionOffset("t", 0, 0)]), id="added by hand"),
     ],
 )
-def test_connected_broker_is_asked_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:
-    """By itself librdkafka would notice the topic when its timer comes, once a second."""
+def test_fetcher_requests_metadata_of_a_new_topic_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:
+    """On its own, librdkafka notices the topic with its next timer, which runs once a second."""
     come(Fetcher(lambda: handle.consumer, PrefetchBuffer()))
     assert handle.says(ASKED)

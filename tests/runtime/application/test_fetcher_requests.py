@@ -1,4 +1,4 @@
-"""Requests of the handle in slices."""
+"""Requests of the handle that are divided into time slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from consumer_membership.runtime.application.fetcher import in_slices
 
 
 class Request:
-    """A request that is answered when it was given enough time at once, on a clock of its own."""
+    """A request that succeeds if one slice is long enough, on a clock of its own."""
 
     def __init__(self, needs_s: float, fails_after_s: float | None = None) -> None:
         self.clock = 100.0
@@ -32,15 +32,15 @@ class Request:
         return in_slices(self, timeout_s, lambda: self.clock, 1.0)
 
 
-def test_slow_answer_gets_a_longer_slice() -> None:
-    """A broker that takes 3 s would never answer within 1 s: each slice is twice as long as the one before."""
+def test_in_slices_doubles_the_slice_for_a_slow_response() -> None:
+    """Each slice is twice as long as the one before; a broker that takes 3 s would never respond within 1 s."""
     request = Request(needs_s=3)
     assert request.ask(-1) == "answer"
     assert request.slices == [1.0, 2.0, 4.0]
 
 
-def test_slices_end_with_the_callers_time() -> None:
-    """The last one is cut, and its error is the caller's."""
+def test_in_slices_raises_when_the_callers_time_is_over() -> None:
+    """The last slice is cut to the remaining time, and the caller receives its error."""
     request = Request(needs_s=30)
     with pytest.raises(KafkaException) as caught:
         request.ask(2.5)
@@ -48,16 +48,16 @@ def test_slices_end_with_the_callers_time() -> None:
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
 
 
-def test_failure_before_the_slice_is_over_is_final() -> None:
-    """It is an answer, not an expiry."""
+def test_in_slices_raises_a_failure_before_the_end_of_a_slice() -> None:
+    """A failure before the end of a slice is a response and not a timeout, so it is not repeated."""
     request = Request(needs_s=1, fails_after_s=0.1)
     with pytest.raises(KafkaException):
         request.ask(-1)
     assert request.slices == [1.0]
 
 
-def test_no_time_is_one_try() -> None:
-    """As in confluent-kafka: timeout 0 asks once."""
+def test_in_slices_with_timeout_0_tries_once() -> None:
+    """As in confluent-kafka, timeout 0 sends the request once."""
     request = Request(needs_s=1)
     with pytest.raises(KafkaException):
         request.ask(0)

@@ -1,4 +1,4 @@
-"""When a handle that is silent is made anew, on a clock of the test's own."""
+"""When a silent handle is replaced, on a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consumer_membership.runtime.application.handle import (
 
 
 class Handle:
-    """A handle with or without brokers, and the member beside it; looked at in every slice of a silent poll."""
+    """A handle with or without brokers and its member, checked in every slice of a poll without records."""
 
     def __init__(self, *, is_member: bool = True) -> None:
         self.clock = 100.0
@@ -33,7 +33,7 @@ class Handle:
         return self.has_broker
 
     def silent_for(self, seconds: float) -> list[float]:
-        """Let time pass in slices without a record; when it was found lost, in seconds from now."""
+        """Let time pass in slices without a record; return when the handle was reported lost, in seconds from now."""
         begun, found = self.clock, []
         while self.clock < begun + seconds:
             self.clock += 0.05
@@ -44,15 +44,15 @@ class Handle:
         return found
 
 
-def test_silence_of_a_handle_with_a_broker_means_nothing() -> None:
-    """An idle topic; it costs a question now and then."""
+def test_handle_watch_accepts_silence_while_a_broker_is_connected() -> None:
+    """An idle topic is not a loss; the watch checks for a broker only now and then."""
     handle = Handle()
     assert handle.silent_for(600) == []
     assert handle.asked <= 600 / BROKER_CHECK_AFTER_S
 
 
-def test_records_keep_questions_away() -> None:
-    """A handle that delivers is not asked at all."""
+def test_handle_watch_makes_no_check_while_records_arrive() -> None:
+    """A handle that delivers records is not checked at all."""
     handle = Handle()
     for _ in range(100):
         assert handle.silent_for(BROKER_CHECK_AFTER_S * 0.8) == []
@@ -60,16 +60,19 @@ def test_records_keep_questions_away() -> None:
     assert handle.asked == 0
 
 
-def test_handle_without_broker_is_found_while_heartbeats_are_answered() -> None:
-    """Librdkafka's issue 5301: it would stay so for ever."""
+def test_handle_watch_reports_a_handle_without_broker_while_heartbeats_succeed() -> None:
+    """Librdkafka's issue 5301: such a handle would stay without a broker forever."""
     handle = Handle()
     handle.has_broker = False
     (found,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S + 2 * BROKER_RECHECK_S)
     assert found >= BROKER_CHECK_AFTER_S + LOST_AFTER_S
 
 
-def test_away_cluster_is_no_loss_and_its_return_is_waited_for() -> None:
-    """Nothing would be found by another handle; librdkafka mostly comes back by itself."""
+def test_handle_watch_reports_no_loss_while_the_cluster_is_unreachable() -> None:
+    """Another handle would find no broker either.
+
+    After the cluster is back, librdkafka mostly reconnects on its own.
+    """
     handle = Handle()
     handle.has_broker = handle.is_answered = False
     assert handle.silent_for(600) == []
@@ -77,8 +80,8 @@ def test_away_cluster_is_no_loss_and_its_return_is_waited_for() -> None:
     assert handle.silent_for(2 * BROKER_RECHECK_S) != []
 
 
-def test_reconnected_handle_is_left_alone() -> None:
-    """A broker that came back in time ends the count."""
+def test_handle_watch_reports_no_loss_after_a_reconnect() -> None:
+    """A broker that comes back in time resets the count."""
     handle = Handle()
     handle.has_broker = False
     assert handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S * 0.8) == []
@@ -88,8 +91,8 @@ def test_reconnected_handle_is_left_alone() -> None:
     assert handle.silent_for(LOST_AFTER_S * 0.8) == []
 
 
-def test_new_handle_without_broker_gets_more_time() -> None:
-    """A way to the brokers that is slow, or is not there, does not make a new handle every few seconds."""
+def test_handle_watch_doubles_the_time_for_each_new_handle_without_broker() -> None:
+    """A slow or missing route to the brokers does not replace the handle every few seconds."""
     handle = Handle()
     handle.has_broker = False
     found = handle.silent_for(600)
@@ -103,8 +106,8 @@ def test_new_handle_without_broker_gets_more_time() -> None:
     assert found_again < gaps[-1]
 
 
-def test_partitions_assigned_by_hand_have_no_heartbeats_to_compare_with() -> None:
-    """It takes longer than librdkafka's own longest pause."""
+def test_handle_watch_waits_longer_for_manually_assigned_partitions() -> None:
+    """Without heartbeats to compare with, the watch waits longer than librdkafka's longest reconnect backoff."""
     handle = Handle(is_member=False)
     handle.has_broker = False
     (found,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_ALONE_S + 2 * BROKER_RECHECK_S)

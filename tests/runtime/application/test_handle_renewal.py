@@ -1,4 +1,4 @@
-"""A handle that has lost its brokers is made anew, and nothing of what it fetched is lost or comes twice."""
+"""A handle that has lost its brokers is replaced, and no fetched record is lost or delivered twice."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 def renew(consumer: Consumer) -> None:
-    """Make the handle anew, whatever its condition."""
+    """Replace the handle, whatever its condition."""
     consumer._session.fetcher.renew()  # type: ignore[union-attr]
 
 
 def numbers(consumer: Consumer, count: int) -> list[tuple[int, int]]:
-    """Partition and offset of so many records: a logical start costs a new handle half a second."""
+    """The partition and offset of this many records. A logical start costs a new handle half a second."""
     return [(message.partition() or 0, message.offset() or 0) for message in (record(consumer) for _ in range(count))]
 
 
-def test_records_go_on_where_they_were(consumers: ConsumerFactory, topic: str) -> None:
-    """What was delivered, what waits and what is still to come: each once, in order."""
+def test_renewed_handle_continues_at_the_positions(consumers: ConsumerFactory, topic: str) -> None:
+    """Delivered, buffered and future records are returned once each, in order."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 5), PartitionOffset(topic, 1, -2)])
     seen = numbers(consumer, 7)
@@ -54,8 +54,8 @@ def test_records_go_on_where_they_were(consumers: ConsumerFactory, topic: str) -
     assert drain(consumer) == []
 
 
-def test_partitions_of_which_nothing_came_begin_where_they_were_to(consumers: ConsumerFactory, topic: str) -> None:
-    """Numbers and logical offsets, and where a partition was sought."""
+def test_renewed_handle_starts_undelivered_partitions_at_their_start(consumers: ConsumerFactory, topic: str) -> None:
+    """Numeric starts, logical starts and seeks of partitions without a delivered record are kept."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 40), PartitionOffset(topic, 1, -2), PartitionOffset(topic, 2, 0)])
     consumer.pause([PartitionOffset(topic, partition) for partition in (0, 1, 2)])
@@ -70,8 +70,8 @@ def test_partitions_of_which_nothing_came_begin_where_they_were_to(consumers: Co
     assert firsts == [40, 0, 45]
 
 
-def test_what_is_held_back_stays_so(consumers: ConsumerFactory, topic: str) -> None:
-    """By the application; and commits name what was consumed before and after."""
+def test_renewed_handle_keeps_paused_partitions_and_commits(consumers: ConsumerFactory, topic: str) -> None:
+    """Partitions that the application paused stay paused, and commits cover records before and after the renewal."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     seen = numbers(consumer, 1)
@@ -90,13 +90,13 @@ def test_what_is_held_back_stays_so(consumers: ConsumerFactory, topic: str) -> N
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch as it is, quicker."""
+    """The watch with shorter times."""
     monkeypatch.setattr(handles, "BROKER_CHECK_AFTER_S", 0.2)
     monkeypatch.setattr(handles, "LOST_AFTER_ALONE_S", 1.0)
 
 
 class ShuttingDown:
-    """A broker that answers a metadata request with no brokers and hangs up with that very answer, when told to."""
+    """A broker that, on request, responds to metadata with no brokers and closes the connection with that response."""
 
     def __init__(self) -> None:
         self.is_going = False
@@ -113,7 +113,7 @@ class ShuttingDown:
         return None
 
     def restart(self, consumer: Consumer) -> None:
-        """Go and come back while this consumer asks for metadata."""
+        """Stop and start again while this consumer requests metadata."""
         self.is_going = True
         with suppress(KafkaException):  # the answer or the connection's end, whichever is noticed first
             consumer.list_topics(timeout=5)  # the race needs the answer, a second and more on a busy machine
@@ -122,7 +122,7 @@ class ShuttingDown:
         self.broker.start_node(1)
 
     def fetched_from(self) -> int:
-        """The offset that the last fetch request asked for."""
+        """The offset of the last fetch request."""
         (topic,) = self.broker.requests(FETCH)[-1].entity.topics
         (partition,) = topic.partitions
         return int(partition.fetch_offset)
@@ -130,14 +130,14 @@ class ShuttingDown:
 
 @pytest.fixture
 def shutting_down() -> Iterator[ShuttingDown]:
-    """Such a broker."""
+    """A running `ShuttingDown` broker."""
     going = ShuttingDown()
     with going.broker:
         yield going
 
 
 def poll_until(consumer: ScriptedConsumer, condition: Callable[[], bool], what: str) -> None:
-    """Poll, which must return no record, until the condition holds."""
+    """Poll until the condition holds; no poll may return a record."""
 
     def poll() -> None:
         assert consumer.poll(0.05) is None
@@ -151,8 +151,8 @@ def has_fetched(broker: ScriptedBroker, count: int) -> bool:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: ShuttingDown) -> None:
-    """Settled by its heartbeats, with partitions, and nothing comes: the view tells why."""
+def test_membership_view_names_the_wait_of_a_member_that_cannot_fetch(shutting_down: ShuttingDown) -> None:
+    """The view gives the reason when a stable member with partitions receives no records."""
     broker = shutting_down.broker
     with ScriptedConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}) as consumer:
         consumer.assign([PartitionOffset("records", 0, 0)])
@@ -171,7 +171,7 @@ def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: Shutting
 
 @pytest.mark.usefixtures("impatient")
 def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown) -> None:
-    """Librdkafka's issue 5301; how often it strikes is a race inside librdkafka, so it gets several chances."""
+    """Librdkafka's issue 5301 is a race inside librdkafka, so the test makes several attempts."""
     broker = shutting_down.broker
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", "log_level": 0}
     for start in range(10, 40):

@@ -1,4 +1,4 @@
-"""The thread that looks at partitions: begun when it is wanted, ended with its session, quick to ask."""
+"""The thread that samples partitions: it starts on request, ends with its session, and `health()` is quick."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level":
 
 
 def looking() -> set[threading.Thread]:
-    """The threads that look."""
+    """The threads that sample partitions."""
     return {thread for thread in threading.enumerate() if thread.name == "membership health"}
 
 
-def test_nobody_looks_before_somebody_asks() -> None:
-    """One thread for each consumer that was asked, which ends with it."""
+def test_health_starts_one_thread_that_ends_with_the_consumer() -> None:
+    """The first `health()` call of a consumer starts one thread, which ends with the consumer."""
     before = looking()
     with Consumer(NOBODY) as consumer:
         assert looking() == before
@@ -40,16 +40,16 @@ def test_nobody_looks_before_somebody_asks() -> None:
     assert looking() == before
 
 
-def test_where_recordings_are_wanted_it_looks_unasked(tmp_path: object) -> None:
-    """What is stuck is to be recorded, whether somebody asks or not."""
+def test_health_thread_starts_with_the_subscription_if_recordings_are_enabled(tmp_path: object) -> None:
+    """A stalled consumer is recorded, whether or not the application calls `health()`."""
     before = looking()
     with Consumer(NOBODY, **{"recorder.directory": str(tmp_path)}) as consumer:
         consumer.subscribe(["orders"])
         assert len(looking() - before) == 1
 
 
-def test_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was dropped without a close is gone as ever."""
+def test_health_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that is dropped without `close` is still garbage-collected, and its thread ends."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
     before = looking()
     consumer = Consumer(NOBODY)
@@ -63,8 +63,11 @@ def test_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None
     assert not thread.is_alive()
 
 
-def test_verdict_does_not_walk_through_partitions() -> None:
-    """What is told of 1,000 partitions was made when they were looked at: 50,000 verdicts take a second or so."""
+def test_health_verdict_does_not_iterate_over_partitions() -> None:
+    """The partition data is made when partitions are sampled.
+
+    50,000 verdicts over 1,000 partitions take about a second.
+    """
     rests = PartitionHealth(position=7, end=7, lag=0, progressed_at=1.0)
     partitions = {TopicPartition("orders", number): rests for number in range(1_000)}
     circumstances = Circumstances(
@@ -78,8 +81,8 @@ def test_verdict_does_not_walk_through_partitions() -> None:
     assert judged(2.0, circumstances).partitions is partitions
 
 
-def test_health_is_asked_in_microseconds() -> None:
-    """It waits for nothing, whoever polls; the figure stands in the benchmarks."""
+def test_health_returns_in_microseconds_while_another_thread_polls() -> None:
+    """`health()` does not wait for a poll in another thread; the benchmarks measure its time."""
     with Consumer(NOBODY) as consumer:
         consumer.health()
         poller = threading.Thread(target=lambda: consumer.poll(1.0))

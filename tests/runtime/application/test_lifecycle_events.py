@@ -1,4 +1,4 @@
-"""Callbacks for events: one thread that is there when it is wanted, and nobody who waits for it."""
+"""Callbacks for events: one thread that starts on demand, and no call waits for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tellers() -> set[threading.Thread]:
 
 
 class Heard:
-    """A callback that keeps what it hears."""
+    """A callback that keeps the events it receives."""
 
     def __init__(self) -> None:
         self.events: Queue[LifecycleEvent] = Queue()
@@ -42,11 +42,11 @@ class Heard:
         self.events.put(event)
 
     def next(self) -> LifecycleEvent:
-        """The next event, in bounded time."""
+        """The next event; it fails after a bounded time."""
         return self.events.get(timeout=PATIENCE_S)
 
     def until(self, kind: LifecycleKind) -> list[LifecycleEvent]:
-        """All up to one of this kind."""
+        """All events up to the first one of this kind."""
         heard = [self.next()]
         while heard[-1].kind is not kind:
             heard.append(self.next())
@@ -55,7 +55,7 @@ class Heard:
 
 @pytest.fixture
 def consumer() -> Iterator[ScriptedConsumer]:
-    """One whose member the test plays; no broker is there."""
+    """A consumer with a scripted member and without a broker."""
     made = ScriptedConsumer(NOBODY)
     yield made
     made.close()
@@ -65,13 +65,13 @@ EPOCHS = count(1)
 
 
 def change(consumer: ScriptedConsumer) -> None:
-    """Have one event happen: the member gives up what it has, or is assigned something."""
+    """Cause one event: the member gives up its partition, or is assigned one."""
     owned = {} if consumer.member.view.owned else {TopicPartition("orders", 0): next(EPOCHS)}
     consumer.member.happens(member_epoch=0, owned=owned)
 
 
-def test_nothing_is_made_before_the_first_callback(consumer: ScriptedConsumer) -> None:
-    """Then one thread for all of them, and the one that looks at partitions; both end with the consumer."""
+def test_on_event_starts_its_threads_with_the_first_callback(consumer: ScriptedConsumer) -> None:
+    """All callbacks share one thread, beside the thread that samples partitions; both end with the consumer."""
     before = set(threading.enumerate())
     change(consumer)
     assert set(threading.enumerate()) == before
@@ -90,8 +90,8 @@ def test_nothing_is_made_before_the_first_callback(consumer: ScriptedConsumer) -
         assert not thread.is_alive()
 
 
-def test_callback_hears_what_happens_after_it_was_registered_until_it_is_removed(consumer: ScriptedConsumer) -> None:
-    """Also where the thread has not come so far yet."""
+def test_on_event_callback_receives_events_between_registration_and_removal(consumer: ScriptedConsumer) -> None:
+    """The rule also holds for events that the thread has not delivered yet."""
     is_held = threading.Event()
     first, late, removed = Heard(), Heard(), Heard()
     consumer.on_event(lambda _: is_held.wait(PATIENCE_S))
@@ -109,10 +109,10 @@ def test_callback_hears_what_happens_after_it_was_registered_until_it_is_removed
     assert removed.events.empty()
 
 
-def test_what_a_callback_raises_is_logged_once_then_counted(
+def test_on_event_callback_that_raises_is_logged_once_then_counted(
     consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is called again all the same, the others are, and the thread goes on; `sys.exit` is no exception."""
+    """The callback and the others are called again and the thread continues, also after `sys.exit`."""
     heard = Heard()
 
     def fail(event: LifecycleEvent) -> None:
@@ -135,10 +135,10 @@ def test_what_a_callback_raises_is_logged_once_then_counted(
     assert isinstance(caplog.records[1].exc_info, tuple)
 
 
-def test_blocked_callback_holds_up_nobody_and_what_is_dropped_is_told(
+def test_on_event_callback_that_blocks_delays_no_call_and_drops_are_counted(
     consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Polls, the member and close go on; the end is never dropped."""
+    """Polls, the member and close continue; the event of the close is never dropped."""
     monkeypatch.setattr(lifecycle_events, "WAITING", 3)
     is_called, is_held = threading.Event(), threading.Event()
     heard = Heard()
@@ -161,8 +161,8 @@ def test_blocked_callback_holds_up_nobody_and_what_is_dropped_is_told(
     assert [event.dropped for event in heard.until(K.CLOSED)] == [0, 0, 0, 0, 12]
 
 
-def test_callback_may_close_the_consumer_while_another_thread_polls(consumer: ScriptedConsumer) -> None:
-    """And call whatever else it likes."""
+def test_on_event_callback_may_close_the_consumer_during_a_poll(consumer: ScriptedConsumer) -> None:
+    """A callback may call any method of the consumer, also `close` while another thread polls."""
     heard = Heard()
 
     def close(event: LifecycleEvent) -> None:
@@ -181,7 +181,7 @@ def test_callback_may_close_the_consumer_while_another_thread_polls(consumer: Sc
 
 
 def _unclosed_that_heard(heard: Heard) -> weakref.ref[ScriptedConsumer]:
-    """One to which nobody refers but its own callback."""
+    """A consumer to which only its own callback refers."""
     consumer = ScriptedConsumer(NOBODY)
 
     def refer(event: LifecycleEvent) -> None:
@@ -194,13 +194,13 @@ def _unclosed_that_heard(heard: Heard) -> weakref.ref[ScriptedConsumer]:
     return weakref.ref(consumer)
 
 
-def test_callback_keeps_no_consumer_alive() -> None:
-    """Not even one that refers to it; without a close nothing is told of the end."""
+def test_on_event_callback_keeps_no_consumer_alive() -> None:
+    """A consumer is collected even if its callback refers to it; without `close`, no event reports its end."""
     before = tellers()
     heard = Heard()
     gone = _unclosed_that_heard(heard)
     (thread,) = tellers() - before
-    # The thread may be on its way out of the call.
+    # The thread may still be returning from the call.
     wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -214,18 +214,18 @@ async def _never_awaited(event: LifecycleEvent) -> None:
 @pytest.mark.parametrize(
     ("callback", "words"), [(None, "on_event expects a callable"), (_never_awaited, "coroutine function")]
 )
-def test_what_cannot_be_called_is_refused(
+def test_on_event_rejects_an_argument_that_is_not_a_plain_callable(
     consumer: ScriptedConsumer, callback: Callable[[LifecycleEvent], object], words: str
 ) -> None:
-    """When it is given, and not at the first event."""
+    """`on_event` raises TypeError at registration, and not at the first event."""
     with pytest.raises(TypeError, match=words):
         consumer.on_event(callback)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_forked_child_is_refused_and_ends(consumer: ScriptedConsumer) -> None:
-    """The parent's callbacks go on hearing."""
+def test_on_event_in_a_forked_child_raises(consumer: ScriptedConsumer) -> None:
+    """The child ends cleanly, and the parent's callbacks still receive events."""
     heard = Heard()
     consumer.on_event(heard)
     child = os.fork()
@@ -255,8 +255,8 @@ consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_l
         ("consumer.on_event(print)", ""),
     ],
 )
-def test_interpreter_ends_cleanly(rest: str, said: str) -> None:
-    """What was closed is told, a callback that never returns is left, and nothing is written on the way."""
+def test_on_event_lets_the_interpreter_exit_cleanly(rest: str, said: str) -> None:
+    """The close is reported, a callback that never returns is abandoned, and nothing is written to stderr."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM + rest], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -1,4 +1,4 @@
-"""The fair lock around the handle: nobody starves, and a thread never waits for itself."""
+"""The fair lock around the handle: no thread starves, and a thread never waits for itself."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.support.waiting import PATIENCE_S
 
 
 def run(action: Callable[[], object]) -> threading.Thread:
-    """Start it in a thread."""
+    """Start an action in a thread."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     return thread
 
 
 def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: threading.Event) -> None:
-    """Send the main thread a signal when it waits for its turn.
+    """Send the main thread a signal while it waits for its turn.
 
-    Once more where that came a moment before the wait, which a lock does not look for.
+    The signal is repeated if it came a moment before the wait, because a lock does not check for that.
     """
     while fair_lock._door.acquire(blocking=False):
         fair_lock._door.release()
@@ -34,8 +34,8 @@ def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: 
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
-def test_who_waits_goes_before_who_comes_back() -> None:
-    """A thread that takes and releases in a loop, as a poll does, lets a waiting one in at once."""
+def test_fair_lock_lets_a_waiting_thread_in_before_a_returning_one() -> None:
+    """A thread that acquires and releases in a loop, as a poll does, lets a waiting thread in at once."""
     fair_lock = FairLock()
     got_in = threading.Event()
     turns_after_waiting = 0
@@ -55,8 +55,8 @@ def test_who_waits_goes_before_who_comes_back() -> None:
     assert turns_after_waiting <= 1
 
 
-def test_it_is_reentrant_while_another_one_waits() -> None:
-    """A callback or a signal handler inside must not queue behind the one that waits for its own thread."""
+def test_fair_lock_is_reentrant_while_another_thread_waits() -> None:
+    """A callback or signal handler inside must not queue behind a thread that waits for its own thread."""
     fair_lock = FairLock()
     with fair_lock:
         waiter = run(fair_lock.__enter__)
@@ -70,8 +70,8 @@ def test_it_is_reentrant_while_another_one_waits() -> None:
     assert not fair_lock.is_mine()
 
 
-def test_signal_handler_may_enter_while_its_thread_waits() -> None:
-    """The interrupted thread waits at the door; its handler goes through it first."""
+def test_fair_lock_lets_a_signal_handler_in_while_its_thread_waits() -> None:
+    """The interrupted thread waits for the lock, and its signal handler acquires the lock first."""
     fair_lock = FairLock()
     entered: list[bool] = []
     release = threading.Event()
@@ -101,8 +101,8 @@ def test_signal_handler_may_enter_while_its_thread_waits() -> None:
     holder.join(PATIENCE_S)
 
 
-def test_interrupted_wait_leaves_nothing_locked() -> None:
-    """Ctrl-C while waiting: the exception goes on, and others get in afterwards."""
+def test_fair_lock_is_free_after_an_interrupted_wait() -> None:
+    """Ctrl-C during the wait raises KeyboardInterrupt, and other threads acquire the lock afterwards."""
     fair_lock = FairLock()
     release = threading.Event()
     inside = threading.Event()
@@ -142,7 +142,7 @@ def test_interrupted_wait_leaves_nothing_locked() -> None:
 
 
 class Other:
-    """A thread that enters the lock and leaves it, as often as the test asks."""
+    """A thread that acquires and releases the lock on request."""
 
     def __init__(self, fair_lock: FairLock) -> None:
         self._fair_lock = fair_lock
@@ -162,7 +162,10 @@ class Other:
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_fair_lock_that_is_interrupted_at_any_line_is_held_once_for_each_block(depth: int) -> None:
-    """An interrupted entry adds nothing to the count; a completed entry adds one, which the end of its block takes."""
+    """An interrupted entry adds nothing to the count.
+
+    A completed entry adds one, which the end of its block removes.
+    """
     fair_lock = FairLock()
     other = Other(fair_lock)
 
@@ -189,7 +192,7 @@ def test_fair_lock_that_is_interrupted_at_any_line_is_held_once_for_each_block(d
 
 @pytest.mark.slow
 def test_fair_lock_in_a_storm_of_signals_is_held_once_for_each_block() -> None:
-    """Signals between any two instructions, also right after C took the lock: nothing stays locked or is lost."""
+    """Signals between any two instructions, also right after C code acquired the lock, leave no lock held or lost."""
     fair_lock = FairLock()
     other = Other(fair_lock)
     interrupts: list[None] = []
@@ -208,6 +211,6 @@ def test_fair_lock_in_a_storm_of_signals_is_held_once_for_each_block() -> None:
         while len(interrupts) < 50:
             with suppress(Interrupt):
                 nest()
-            assert not fair_lock._is_owned()  # type: ignore[attr-defined]  # C's own answer: a signal cannot interrupt it
+            assert not fair_lock._is_owned()  # type: ignore[attr-defined]  # answered in C: a signal cannot interrupt it
     assert not fair_lock.is_mine()
     assert other.gets_in()

@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """What a call returns on another thread."""
+    """The result of a call on another thread."""
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
     thread.start()
@@ -24,14 +24,14 @@ def outcome(call: Callable[[], object]) -> object:
 
 
 def owns(lock: CallLock) -> bool:
-    """Whether a call that begins now gets the lock; it owns it until it returns."""
+    """Whether a new call acquires the lock; it owns the lock until it returns."""
     running = Lock()
     with running:
         return lock.acquire(running)
 
 
 def test_call_lock_is_owned_by_one_call_at_a_time() -> None:
-    """Neither a call further in on the same thread nor another thread gets the lock while a call owns it."""
+    """While a call owns the lock, neither a nested call on the same thread nor another thread acquires it."""
     lock, running = CallLock(), Lock()
     with running:
         assert lock.acquire(running)
@@ -45,7 +45,7 @@ def test_call_lock_is_owned_by_one_call_at_a_time() -> None:
 
 
 def test_call_lock_that_is_released_is_free_before_its_call_ends() -> None:
-    """The owning call lets another call own the lock, and its own end changes nothing for the new owner."""
+    """After a release another call may own the lock; the end of the first call changes nothing for the new owner."""
     lock, running, later = CallLock(), Lock(), Lock()
     with later:
         with running:
@@ -72,7 +72,7 @@ def test_call_lock_of_an_interrupted_call_is_free() -> None:
 
 
 def test_call_lock_that_is_interrupted_at_any_line_has_no_owner_after_its_call() -> None:
-    """An interrupt at each line of `acquire` and `release`: the lock is free afterwards, for each thread."""
+    """After an interrupt at any line of `acquire` or `release`, the lock is free for each thread."""
     lock = CallLock()
 
     def call() -> None:
@@ -114,7 +114,7 @@ def test_call_lock_shows_the_owner_to_other_threads() -> None:
 
 
 def test_running_calls_are_inside_until_the_outermost_one_ends() -> None:
-    """A call further in does not end the outer call, and another thread is not inside."""
+    """A nested call does not end the outer call, and another thread is not inside."""
     calls = RunningCalls()
     assert not calls.is_inside
     with calls.begin():
@@ -129,7 +129,7 @@ def test_running_calls_are_inside_until_the_outermost_one_ends() -> None:
 
 
 def test_running_calls_that_are_interrupted_at_any_line_leave_no_thread_inside() -> None:
-    """An interrupt at each line of a call's beginning, with and without an outer call."""
+    """The rule holds for an interrupt at each line of a call's beginning, with and without an outer call."""
     calls = RunningCalls()
 
     def call() -> None:

@@ -1,7 +1,7 @@
-"""A look-up of librdkafka's that was cut short does not move a partition that has another start by then.
+"""An interrupted offset lookup of librdkafka does not move a partition that has another start by then.
 
-What librdkafka makes of its late answer, and resets of a position that is gone, which the mock cluster reports
-otherwise than a broker, are in `integration/test_cut_short_resets.py`.
+`integration/test_cut_short_resets.py` tests librdkafka's own reaction to the late response, and resets of a position
+that is gone, which the mock cluster reports differently from a broker.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def network(cluster: MockCluster) -> Iterator[Proxy]:
 
 @pytest.fixture
 def its_network(cluster: MockCluster) -> Iterator[Proxy]:
-    """That of librdkafka alone: neither's look-up holds up the other one."""
+    """The network of librdkafka alone, so that neither lookup delays the other."""
     with Proxy(cluster.bootstrap_servers) as proxy:
         yield proxy
 
 
 def by_group(consumer: ScriptedConsumer, topic: str) -> None:
-    """The group takes the partition, and gives it again when somebody has committed."""
+    """The group revokes the partition and assigns it again with a committed offset."""
     consumer.member.pause(at(topic, 0))
     consumer.member.revoke(at(topic, 0))
     consumer.poll(0)
@@ -53,19 +53,22 @@ def by_group(consumer: ScriptedConsumer, topic: str) -> None:
 
 
 def by_seek(consumer: ScriptedConsumer, topic: str) -> None:
-    """The application goes elsewhere."""
+    """The application seeks."""
     consumer.seek(PartitionOffset(topic, 0, _COMMITTED))
 
 
 @pytest.mark.parametrize("begins_elsewhere", [by_group, by_seek])
-def test_groups_partition_begins_where_it_was_given_or_sought(
+def test_partition_starts_at_its_new_offset_despite_a_late_offset_lookup(
     consumers: ConsumerFactory,
     network: Proxy,
     its_network: Proxy,
     topic: str,
     begins_elsewhere: Callable[[ScriptedConsumer, str], None],
 ) -> None:
-    """And every record comes once; librdkafka alone, on a network that does the same, begins anew meanwhile."""
+    """Every record is delivered once.
+
+    On a network with the same delay, librdkafka alone starts again at the first record.
+    """
     alone = Confluent({"bootstrap.servers": its_network.address, "group.id": "alone", "log_level": 0})
     consumer = subscribed(consumers, topic, [], bootstrap_servers=network.address)
     for each in (alone, consumer):
@@ -73,7 +76,7 @@ def test_groups_partition_begins_where_it_was_given_or_sought(
     for each_network in (network, its_network):
         each_network.hold_from(LIST_OFFSETS)
     alone.assign([PartitionOffset(topic, 0, OFFSET_BEGINNING)])
-    # As the network says where a partition starts whose leader does not tell it.
+    # As the network thread orders it for a partition whose leader does not return the start.
     consumer.member.assign({at(topic, 0)[0]: OFFSET_BEGINNING})
     consumer.poll(0)
     network.wait(lambda: network.held[LIST_OFFSETS] == 1, "its beginning being looked up")
@@ -81,7 +84,7 @@ def test_groups_partition_begins_where_it_was_given_or_sought(
     alone.unassign()
     alone.assign([PartitionOffset(topic, 0, _COMMITTED)])
     begins_elsewhere(consumer, topic)
-    # Nothing can come yet.
+    # No record can arrive yet.
     assert consumer.poll(0) is None
     network.heal()
     its_network.heal()
@@ -93,12 +96,12 @@ def test_groups_partition_begins_where_it_was_given_or_sought(
 
 
 def begins_anew(alone: Confluent) -> bool:
-    """Whether it is at the first record."""
+    """Whether the consumer returns the first record."""
     return 0 in [message.offset() for message in alone.consume(RECORDS, 0.1)]
 
 
-def test_idle_partition_that_comes_back_is_fetched_by_the_same_handle(consumers: ConsumerFactory, topic: str) -> None:
-    """Nothing is looked up where the group gives numbers, whether a record came or not."""
+def test_reassigned_idle_partition_is_fetched_by_the_same_handle(consumers: ConsumerFactory, topic: str) -> None:
+    """A partition with a numeric offset from the group needs no lookup, whether or not a record arrived before."""
     consumer = subscribed(consumers, topic, [])
     handle = consumer._session.fetcher.handle  # type: ignore[union-attr]
     consumer.member.assign(dict.fromkeys(at(topic, 0), RECORDS))
@@ -109,13 +112,13 @@ def test_idle_partition_that_comes_back_is_fetched_by_the_same_handle(consumers:
 
 
 class Handle:
-    """Stands for librdkafka's: it has heard of this end of each partition; None: it does not know the partition."""
+    """A substitute for librdkafka's handle that knows this end of each partition; None means an unknown partition."""
 
     def __init__(self, end: int | None) -> None:
         self.end = end
 
     def get_watermark_offsets(self, partition: PartitionOffset, *, cached: bool) -> tuple[int, int]:
-        """What is known without asking."""
+        """The end that is known without a request."""
         assert cached
         if self.end is None:
             raise KafkaException(KafkaError(_UNKNOWN, partition.topic))
@@ -126,19 +129,19 @@ PLACE = TopicPartition("t", 0)
 
 
 def mislead(look_ups: LookUps, end: int | None) -> bool:
-    """Whether a look-up may mislead when the partition begins while this end is known."""
+    """Whether a lookup may mislead if the partition starts while this end is known."""
     look_ups.begins(cast("LibrdkafkaConsumer", Handle(end)), PLACE)
     return look_ups.has_stale_lookup
 
 
 @pytest.mark.parametrize(("end", "does"), [(None, False), (OFFSET_INVALID, False), (-1, True), (0, False), (7, False)])
-def test_partition_that_begins_after_an_error_may_be_being_reset(end: int | None, *, does: bool) -> None:
-    """A broker tells no end with an error, such as that the position is gone."""
+def test_look_ups_expect_a_reset_of_a_partition_that_starts_after_an_error(end: int | None, *, does: bool) -> None:
+    """A broker returns no end with an error, such as a position that no longer exists."""
     assert mislead(LookUps(resets_by_itself=True), end) is does
 
 
-def test_handle_that_never_resets_by_itself_looks_nothing_up_after_an_error() -> None:
-    """`auto.offset.reset` is `error`, or a duration."""
+def test_look_ups_expect_no_reset_if_the_handle_never_resets() -> None:
+    """With `auto.offset.reset` set to `error` or to a duration, the handle starts no lookup after an error."""
     assert not mislead(LookUps(resets_by_itself=False), -1)
 
 
@@ -152,10 +155,10 @@ def test_handle_that_never_resets_by_itself_looks_nothing_up_after_an_error() ->
         (True, 7, True),
     ],
 )
-def test_logical_start_that_is_given_up_counts_until_the_partition_is_fetched(
+def test_look_ups_keep_an_abandoned_logical_start_until_the_partition_is_fetched(
     *, is_of_group: bool, end: int, does: bool
 ) -> None:
-    """The group's counts always, and once: another handle knows nothing of it."""
+    """A start that the group assigned always counts, and only once; a new handle starts without lookups."""
     look_ups = LookUps(resets_by_itself=True)
     if is_of_group:
         look_ups.left_to_handle(PLACE)
@@ -176,10 +179,13 @@ def test_logical_start_that_is_given_up_counts_until_the_partition_is_fetched(
         (False, OFFSET_END, True),
     ],
 )
-def test_handle_that_never_resets_by_itself_looks_up_what_it_is_told_alone(
+def test_look_ups_without_automatic_reset_count_only_explicit_logical_starts(
     *, resets_by_itself: bool, start: int, does: bool
 ) -> None:
-    """Under `auto.offset.reset=error` a program seeks when it hears that nothing is committed: that costs nothing."""
+    """With `auto.offset.reset=error`, an application seeks after the error for a missing commit.
+
+    The seek costs no new handle.
+    """
     look_ups = LookUps(resets_by_itself=resets_by_itself)
     look_ups.left_to_handle(PLACE)
     look_ups.cut_short(cast("LibrdkafkaConsumer", Handle(OFFSET_INVALID)), PLACE, start)

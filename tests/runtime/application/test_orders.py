@@ -1,4 +1,4 @@
-"""The member's orders: sorted by whoever comes first, for everybody who waits."""
+"""The member's orders: the first thread that takes them sorts them for all threads that wait."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def commit(number: int) -> CommitCompleted:
 
 @pytest.fixture
 def line() -> Line:
-    """The line that they come over."""
+    """The line that carries the orders."""
     line = Line()
     line.show(view_of(MemberState.STABLE))
     return line
 
 
 def performed(orders: OrderQueue) -> ApplicationEffect | None:
-    """The next order, which is performed then."""
+    """Take the next order and mark it as performed."""
     order = orders.next()
     orders.done()
     return order
 
 
-def test_order_comes_again_until_it_is_performed(line: Line) -> None:
-    """An interrupt may end the call that took an order: the next one takes it again, and the wake-up stays set."""
+def test_order_queue_returns_an_order_again_until_it_is_performed(line: Line) -> None:
+    """If an interrupt ends the call that took an order, the next call takes it again, and the wake-up stays set."""
     orders = OrderQueue(line)
     line.show(line.view, LeaveCompleted(), commit(1))
     assert [orders.next(), orders.next()] == [LeaveCompleted(), LeaveCompleted()]
@@ -53,8 +53,8 @@ def test_order_comes_again_until_it_is_performed(line: Line) -> None:
     assert (line.wake_up.is_set, orders.has_waiting) == (False, False)
 
 
-def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -> None:
-    """A commit that nobody waits for is performed in its place: on_commit is called there."""
+def test_order_queue_hands_awaited_commits_over_and_keeps_the_other_orders(line: Line) -> None:
+    """A commit without a waiting call is performed in its place, where on_commit is called."""
     awaited: list[int] = []
 
     def take(completed: CommitCompleted) -> bool:
@@ -71,8 +71,8 @@ def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -
     assert awaited == [1]
 
 
-def test_steps_of_an_older_attempt_are_dropped(line: Line) -> None:
-    """Everything on the line is looked at before a step is performed."""
+def test_order_queue_drops_steps_of_an_older_attempt(line: Line) -> None:
+    """The queue reads every order on the line before it returns a step."""
     orders = OrderQueue(line)
     line.show(line.view, PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
     lose = LosePartitions(attempt=2)
@@ -80,8 +80,8 @@ def test_steps_of_an_older_attempt_are_dropped(line: Line) -> None:
     assert [performed(orders), performed(orders)] == [lose, None]
 
 
-def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no step, an automatic commit every few seconds, changes nothing."""
+def test_order_queue_shortens_the_slice_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order that is not a step, such as an automatic commit every few seconds, does not change the slice."""
     now = 1_000.0
     monkeypatch.setattr(rooms, "monotonic", lambda: now)
     orders = OrderQueue(line)
@@ -97,10 +97,10 @@ def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: 
     assert orders.slice_s == SLICE_S
 
 
-def test_wake_up_is_set_until_the_last_order_was_taken(line: Line) -> None:
-    """A wait for something else takes orders from the line, and each poll goes the long way until they are performed.
+def test_order_queue_keeps_the_wake_up_set_until_the_last_order_is_performed(line: Line) -> None:
+    """A wait takes orders from the line, and each poll leaves the hot path until they are performed.
 
-    The wake-up is what the hot path of poll reads.
+    The hot path of `poll` reads only the wake-up.
     """
     orders = OrderQueue(line)
     line.show(line.view, LeaveCompleted(), commit(2))
@@ -115,8 +115,8 @@ def test_wake_up_is_set_until_the_last_order_was_taken(line: Line) -> None:
     assert not orders.has_waiting
 
 
-def test_everybody_who_waits_is_woken_by_what_one_of_them_took(line: Line) -> None:
-    """One thread sorts, and the other's commit is in it."""
+def test_order_queue_wakes_all_waiting_threads_for_orders_that_one_took(line: Line) -> None:
+    """One thread sorts the orders, which include the commits of the other threads."""
     answered: set[int] = set()
 
     def take(completed: CommitCompleted) -> bool:
@@ -138,8 +138,8 @@ def test_everybody_who_waits_is_woken_by_what_one_of_them_took(line: Line) -> No
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_wait_ends_when_the_time_is_over(line: Line) -> None:
-    """And says that it did not come true."""
+def test_order_queue_wait_returns_false_after_its_timeout(line: Line) -> None:
+    """`wait` returns False if the condition is not true when the timeout expires."""
     orders = OrderQueue(line)
     assert orders.wait(lambda: False, 0.01) is False
     assert orders.wait(lambda: True, 0) is True

@@ -1,4 +1,4 @@
-"""Where the application is: positions, pause, resume and seek over a buffer that the handle is already past."""
+"""Positions, pause, resume and seek over a buffer whose records the handle has already fetched."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_position_is_the_first_undelivered_record(consumers: ConsumerFactory, to
 
 
 @pytest.mark.parametrize("start", [0, -2], ids=["number", "beginning"])
-def test_partition_of_which_nothing_was_delivered_has_no_position(
+def test_position_of_a_partition_without_a_delivered_record_is_invalid(
     consumers: ConsumerFactory, topic: str, start: int
 ) -> None:
-    """-1001 as in confluent-kafka, although the partition's records wait in the buffer."""
+    """The position is -1001 as in confluent-kafka, although the partition's records wait in the buffer."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, partition, start) for partition in (0, 1)])
     first = record(consumer)
@@ -49,8 +49,10 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
     assert position(consumer, topic, other) == OFFSET_INVALID
 
 
-def test_paused_records_are_kept_and_come_first_when_resumed(consumers: ConsumerFactory, topic: str) -> None:
-    """To drop them would lose them, for librdkafka's handle is already past them."""
+def test_resume_returns_the_buffered_records_of_a_paused_partition_first(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """Dropping them would lose them, because librdkafka's handle has already fetched them."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0), PartitionOffset(topic, 1, 0)])
     delivered = [record(consumer)]
@@ -63,8 +65,8 @@ def test_paused_records_are_kept_and_come_first_when_resumed(consumers: Consumer
     assert drain(consumer, RECORDS - before) == [(0, value) for value in range(before, RECORDS)]
 
 
-def test_resume_is_quick(consumers: ConsumerFactory, topic: str) -> None:
-    """By itself librdkafka takes up to 0.6 s to look at a resumed partition; the position survives the waking."""
+def test_resume_delivers_at_once_and_keeps_the_position(consumers: ConsumerFactory, topic: str) -> None:
+    """On its own, librdkafka takes up to 0.6 s to fetch a resumed partition."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     drained = len(consumer.consume(10, PATIENCE_S))
@@ -76,8 +78,8 @@ def test_resume_is_quick(consumers: ConsumerFactory, topic: str) -> None:
     assert position(consumer, topic) == drained + 1
 
 
-def test_seek_forgets_what_was_fetched(consumers: ConsumerFactory, topic: str) -> None:
-    """C06: the next record is the one sought, also backwards, and the position is unknown until it came."""
+def test_seek_drops_fetched_records_and_returns_the_sought_one(consumers: ConsumerFactory, topic: str) -> None:
+    """C06: the next record is the sought one, also backwards, and the position is unknown until it arrives."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -88,8 +90,8 @@ def test_seek_forgets_what_was_fetched(consumers: ConsumerFactory, topic: str) -
     assert drain(consumer, RECORDS - 2) == [(0, value) for value in range(2, RECORDS)]
 
 
-def test_seek_of_a_paused_partition_counts_when_it_is_resumed(consumers: ConsumerFactory, topic: str) -> None:
-    """What was kept of it is not delivered any more."""
+def test_seek_of_a_paused_partition_applies_on_resume(consumers: ConsumerFactory, topic: str) -> None:
+    """The buffered records of the paused partition are not delivered any more."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -100,8 +102,8 @@ def test_seek_of_a_paused_partition_counts_when_it_is_resumed(consumers: Consume
     assert drain(consumer, RECORDS - 45) == [(0, value) for value in range(45, RECORDS)]
 
 
-def test_commit_after_a_seek_is_of_what_was_consumed_before_it(consumers: ConsumerFactory, topic: str) -> None:
-    """As in librdkafka: a seek alone does not move what is committed."""
+def test_commit_after_a_seek_commits_the_position_before_the_seek(consumers: ConsumerFactory, topic: str) -> None:
+    """As in librdkafka, a seek alone does not change the offset that a commit sends."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -110,8 +112,8 @@ def test_commit_after_a_seek_is_of_what_was_consumed_before_it(consumers: Consum
     assert [(p.partition, p.offset) for p in consumer.commit(asynchronous=False) or []] == [(0, 2)]
 
 
-def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str) -> None:
-    """The buffer is bounded by weight: it is memory on top of librdkafka's queue."""
+def test_fetcher_reduces_the_batch_size_for_large_records(consumers: ConsumerFactory, topic: str) -> None:
+    """The buffer is bounded by bytes, because it needs memory in addition to librdkafka's queue."""
     from consumer_membership.runtime.application import fetcher  # noqa: PLC0415
 
     consumer = consumers()
@@ -125,8 +127,8 @@ def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str
     consumer._session.buffer.ready.clear()  # type: ignore[union-attr]
 
 
-def test_assigning_by_hand_replaces_and_adds(consumers: ConsumerFactory, topic: str) -> None:
-    """Without a group: assign replaces with what was fetched forgotten, the incremental calls add and remove."""
+def test_assign_replaces_and_incremental_calls_add_and_remove(consumers: ConsumerFactory, topic: str) -> None:
+    """Without a group, `assign` replaces the assignment and drops fetched records; the incremental calls change it."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 48)])
     record(consumer)
@@ -140,8 +142,11 @@ def test_assigning_by_hand_replaces_and_adds(consumers: ConsumerFactory, topic: 
     assert consumer.assignment() == []
 
 
-def test_duplicates_in_incremental_unassign_are_refused(consumers: ConsumerFactory, topic: str) -> None:
-    """They end the process inside librdkafka; here it is `_INVALID_ARG`, and the assignment stands."""
+def test_incremental_unassign_rejects_duplicates(consumers: ConsumerFactory, topic: str) -> None:
+    """Duplicates abort the process inside librdkafka.
+
+    Here they raise `_INVALID_ARG`, and the assignment does not change.
+    """
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     with pytest.raises(Exception, match="Duplicate records \\[0\\]") as caught:
@@ -150,8 +155,8 @@ def test_duplicates_in_incremental_unassign_are_refused(consumers: ConsumerFacto
     assert len(consumer.assignment()) == 1
 
 
-def test_end_of_partition_is_a_message(consumers: ConsumerFactory, topic: str) -> None:
-    """enable.partition.eof: the event comes in its place among the records and does not disturb positions."""
+def test_consume_returns_the_end_of_a_partition_as_a_message(consumers: ConsumerFactory, topic: str) -> None:
+    """With enable.partition.eof, the event keeps its place among the records and does not change positions."""
     consumer = consumers(enable_partition_eof=True)
     consumer.assign([PartitionOffset(topic, 0, 48)])
     messages = consumer.consume(3, PATIENCE_S)

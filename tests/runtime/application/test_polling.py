@@ -1,4 +1,7 @@
-"""What is buffered is handed out only while the member's session surely lasts: after a long pause it is asked first."""
+"""Buffered records are returned only while the member's session is certain.
+
+After a long pause they wait for a heartbeat.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,21 @@ BATCH = 10
 
 
 def polled(consumer: Consumer) -> list[Message]:
-    """What one short poll gives."""
+    """The records that one short poll returns."""
     message = consumer.poll(0.01)
     return [] if message is None else [message]
 
 
 def consumed(consumer: Consumer) -> list[Message]:
-    """What one short consume gives."""
+    """The records that one short consume returns."""
     return consumer.consume(BATCH, 0.01)
 
 
 def lease(consumer: ScriptedConsumer, left_s: float) -> None:
-    """The member's session lasts so much longer; where it is over, its thread has noticed that."""
+    """Let the member's session last this much longer.
+
+    A negative time ends it, and sets the wake-up as the member's thread does.
+    """
     member = consumer.member
     member.view = replace(member.view, lease_until=time.monotonic() + left_s)
     if left_s < 0:
@@ -41,7 +47,7 @@ def lease(consumer: ScriptedConsumer, left_s: float) -> None:
 
 
 def reading(consumers: ConsumerFactory, topic: str, calls: Called) -> ScriptedConsumer:
-    """A member that was given the first record of its partition; others are buffered."""
+    """A member that received the first record of its partition; more records are buffered."""
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
     lease(consumer, PATIENCE_S)
@@ -50,10 +56,10 @@ def reading(consumers: ConsumerFactory, topic: str, calls: Called) -> ScriptedCo
 
 
 @pytest.mark.parametrize("take", [polled, consumed])
-def test_buffered_records_wait_for_the_coordinator_s_word(
+def test_poll_and_consume_withhold_buffered_records_until_a_heartbeat_response(
     consumers: ConsumerFactory, topic: str, take: Callable[[Consumer], list[Message]]
 ) -> None:
-    """Nothing of them comes after the session's end, by no way; when it goes on they come in their order."""
+    """No call returns a record after the session's end; once the session is confirmed, the records come in order."""
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     assert [take(consumer) for _ in range(5)] == [[]] * 5
@@ -67,10 +73,10 @@ def test_buffered_records_wait_for_the_coordinator_s_word(
 
 
 @pytest.mark.parametrize("take", [polled, consumed])
-def test_member_that_was_fenced_meanwhile_hands_out_nothing(
+def test_poll_and_consume_return_no_record_of_a_member_that_was_fenced(
     consumers: ConsumerFactory, topic: str, take: Callable[[Consumer], list[Message]]
 ) -> None:
-    """The word is that it lost them: on_lost, and what was buffered is dropped."""
+    """The heartbeat response reports a loss: on_lost is called, and the buffered records are dropped."""
     calls: Called = []
     consumer = reading(consumers, topic, calls)
     lease(consumer, -1.0)
@@ -80,8 +86,8 @@ def test_member_that_was_fenced_meanwhile_hands_out_nothing(
     assert calls == [("assign", [0]), ("lost", [0])]
 
 
-def test_poll_that_waits_gets_the_record_when_the_word_comes(consumers: ConsumerFactory, topic: str) -> None:
-    """It need not come back for it."""
+def test_poll_returns_a_withheld_record_when_the_session_is_confirmed(consumers: ConsumerFactory, topic: str) -> None:
+    """The waiting poll itself returns the record."""
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     polling = Thread(lambda: record(consumer).offset())
@@ -89,10 +95,8 @@ def test_poll_that_waits_gets_the_record_when_the_word_comes(consumers: Consumer
     assert polling.outcome() == 1
 
 
-def test_poll_that_waits_for_a_word_serves_callbacks_and_ends_with_its_time(
-    consumers: ConsumerFactory, topic: str
-) -> None:
-    """It is an ordinary poll in all other things: what was asked for by hand is no member's, and goes on."""
+def test_poll_that_waits_for_a_heartbeat_response_ends_with_its_timeout(consumers: ConsumerFactory, topic: str) -> None:
+    """Such a poll keeps its timeout; manually assigned partitions have no lease, so their records are returned."""
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     begun = time.monotonic()

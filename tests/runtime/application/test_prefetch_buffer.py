@@ -18,23 +18,23 @@ def messages(*places: tuple[TopicPartition, int]) -> list[Message]:
 
 
 def places(found: list[Message]) -> list[tuple[TopicPartition, int]]:
-    """Where records come from."""
+    """The partition and offset of each record."""
     return [(TopicPartition(m.topic() or "", m.partition() or 0), m.offset() or 0) for m in found]
 
 
 def take_in(buffer: PrefetchBuffer, batch: list[Message]) -> None:
-    """Have the handle give this batch."""
+    """Let the handle deliver this batch."""
     buffer.landed.append(batch)
     buffer.take_in()
 
 
 def hand_out(buffer: PrefetchBuffer, limit: int) -> list[Message]:
-    """What the application gets."""
+    """The records that the application receives."""
     return [buffer.ready.popleft() for _ in range(min(limit, len(buffer.ready)))]
 
 
-def test_parked_records_come_back_before_newer_ones() -> None:
-    """Parking takes one partition's records out and leaves the others in their order."""
+def test_unparked_records_come_before_newer_ones() -> None:
+    """Parking removes one partition's records and leaves the others in their order."""
     buffer = PrefetchBuffer()
     take_in(buffer, messages((A, 1), (B, 1), (A, 2), (B, 2)))
     buffer.park({A})
@@ -44,8 +44,8 @@ def test_parked_records_come_back_before_newer_ones() -> None:
     assert places(hand_out(buffer, 9)) == [(A, 1), (A, 2), (A, 3)]
 
 
-def test_progress_counts_what_was_handed_out() -> None:
-    """Records in the buffer, parked or dropped are not handed out; turns are signs of life."""
+def test_progress_counts_delivered_records() -> None:
+    """Buffered, parked and dropped records do not count as delivered; turns count as signs of life."""
     buffer = PrefetchBuffer()
     take_in(buffer, messages((A, 1), (B, 1), (B, 2), (A, 2)))
     buffer.turns += 3
@@ -63,7 +63,7 @@ def test_progress_counts_what_was_handed_out() -> None:
 
 
 def test_waiting_counts_records_and_bytes_of_each_partition() -> None:
-    """Parked ones, too; what has an error is no record."""
+    """Parked records also count; messages with an error do not."""
     buffer = PrefetchBuffer()
     take_in(buffer, [Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
     take_in(buffer, [Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
@@ -72,8 +72,8 @@ def test_waiting_counts_records_and_bytes_of_each_partition() -> None:
     assert buffer.waiting() == {A: Waiting(records=3, bytes=18), B: Waiting(records=1)}
 
 
-def test_first_undelivered_looks_at_parked_records_first() -> None:
-    """They are the older ones."""
+def test_first_undelivered_prefers_parked_records() -> None:
+    """Parked records are older than the records in the buffer."""
     buffer = PrefetchBuffer()
     take_in(buffer, messages((A, 5), (B, 7)))
     buffer.park({A})
@@ -82,8 +82,8 @@ def test_first_undelivered_looks_at_parked_records_first() -> None:
     assert {partition: message.offset() for partition, message in found.items()} == {A: 5, B: 7}
 
 
-def test_errors_without_partition_are_never_taken_out() -> None:
-    """An error of the whole consumer belongs to no partition; one of a partition is no position."""
+def test_drop_keeps_errors_without_a_partition() -> None:
+    """An error of the whole consumer belongs to no partition; an error of a partition has no position."""
     buffer = PrefetchBuffer()
     whole = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     end = Message(topic="t", partition=0, offset=9, error=KafkaError(KafkaError._PARTITION_EOF))
@@ -99,8 +99,8 @@ _ACTIONS = st.lists(
 
 
 @given(_ACTIONS)
-def test_each_partition_is_handed_out_completely_and_in_order(actions: list[str]) -> None:
-    """Whatever is parked and unparked meanwhile, provided that parked partitions get nothing new."""
+def test_prefetch_buffer_delivers_each_partition_completely_and_in_order(actions: list[str]) -> None:
+    """The rule holds for any sequence of parking and unparking, if parked partitions receive no new records."""
     buffer = PrefetchBuffer()
     named = {"A": A, "B": B}
     made = {A: 0, B: 0}

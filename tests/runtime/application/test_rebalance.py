@@ -1,4 +1,4 @@
-"""The steps of a rebalance as the application sees them: callbacks, what is fetched, what is reported to the member."""
+"""The steps of a rebalance on the application's side: callbacks, fetched partitions, and reports to the member."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 # ---- subscribing ----
 
 
-def test_subscribe_alone_starts_nothing_and_the_first_poll_does(consumers: ConsumerFactory, topic: str) -> None:
-    """M25: the member's thread starts at the first poll, which says at once that the application polls."""
+def test_first_poll_after_subscribe_starts_the_member(consumers: ConsumerFactory, topic: str) -> None:
+    """M25: the member's thread starts at the first poll, which reports at once that the application polls."""
     consumer = consumers()
     consumer.subscribe([topic, "^logs.*", "^more"])
     assert (consumer.member.is_started, consumer.member.of(Polled)) == (False, [])
@@ -36,8 +36,8 @@ def test_subscribe_alone_starts_nothing_and_the_first_poll_does(consumers: Consu
     assert subscribed.subscription == subscription
 
 
-def test_polls_of_a_member_post_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """The hot path is silent: the member's thread counts what was handed over."""
+def test_poll_posts_no_event_while_records_flow(consumers: ConsumerFactory, topic: str) -> None:
+    """The hot path posts no event, because the member's thread reads the delivery counters."""
     consumer = consumers()
     consumer.subscribe([topic])
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -53,10 +53,10 @@ def test_polls_of_a_member_post_nothing(consumers: ConsumerFactory, topic: str) 
 
 
 @pytest.mark.parametrize("state", [MemberState.STALE, MemberState.FATAL, MemberState.UNSUBSCRIBED])
-def test_poll_announces_itself_once_where_the_member_waits_for_it(
+def test_poll_posts_one_event_if_the_member_waits_for_a_poll(
     consumers: ConsumerFactory, topic: str, state: MemberState
 ) -> None:
-    """M124: a member that is out of the group comes back at the next poll, not at the next look at the counters."""
+    """M124: a member outside its group rejoins at the next poll, without waiting for a sample of the counters."""
     consumer = consumers()
     consumer.subscribe([topic])
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -71,10 +71,10 @@ def test_poll_announces_itself_once_where_the_member_waits_for_it(
 # ---- assigning ----
 
 
-def test_on_assign_comes_before_the_partitions_and_they_start_where_the_member_says(
+def test_on_assign_runs_before_the_partitions_start_at_the_members_offsets(
     consumers: ConsumerFactory, topic: str
 ) -> None:
-    """M38, M40, C05: inside on_assign nothing of the new partitions is assigned or delivered; afterwards they start."""
+    """M38, M40, C05: inside on_assign the new partitions are neither assigned nor delivered; they start afterwards."""
     seen: list[object] = []
     calls: Called = []
 
@@ -91,8 +91,8 @@ def test_on_assign_comes_before_the_partitions_and_they_start_where_the_member_s
     assert [partition.offset for partition in consumer.assignment()] == [-1000, -1000]
 
 
-def test_assignment_that_ctrl_c_cut_short_is_made_again(consumers: ConsumerFactory, topic: str) -> None:
-    """The handle has a partition that nobody noted: it starts where the member says all the same."""
+def test_assign_step_repeats_an_assignment_that_ctrl_c_interrupted(consumers: ConsumerFactory, topic: str) -> None:
+    """A partition that only the handle knows still starts at the member's offset."""
     consumer = subscribed(consumers, topic, [])
     assert consumer._session is not None
     consumer._session.fetcher.handle.incremental_assign([PartitionOffset(topic, 0, 7)])
@@ -100,7 +100,9 @@ def test_assignment_that_ctrl_c_cut_short_is_made_again(consumers: ConsumerFacto
     assert min(start for number, start in drain(consumer, 2 * RECORDS - 3) if number == 0) == 3
 
 
-def test_only_the_difference_is_told_and_what_is_held_goes_on(consumers: ConsumerFactory, topic: str) -> None:
+def test_on_assign_receives_the_difference_while_retained_partitions_continue(
+    consumers: ConsumerFactory, topic: str
+) -> None:
     """M31: callbacks are incremental, and a second assignment adds to the first."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
@@ -113,7 +115,7 @@ def test_only_the_difference_is_told_and_what_is_held_goes_on(consumers: Consume
 
 
 def test_empty_assignment_calls_on_assign(consumers: ConsumerFactory, topic: str) -> None:
-    """M23: an assignment of nothing is told as well."""
+    """M23: on_assign is also called for an empty assignment."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign({})
@@ -121,8 +123,8 @@ def test_empty_assignment_calls_on_assign(consumers: ConsumerFactory, topic: str
     assert calls == [("assign", [])]
 
 
-def test_failed_on_assign_assigns_nothing_and_comes_out_of_poll(consumers: ConsumerFactory, topic: str) -> None:
-    """M39, M42, M44: the member learns of it, nothing is fetched, and when it orders the step again all is well."""
+def test_on_assign_that_raises_assigns_nothing_and_poll_raises(consumers: ConsumerFactory, topic: str) -> None:
+    """M39, M42, M44: the member receives the failure, no partition is fetched, and a repeated step succeeds."""
     calls: Called = []
 
     def fail_once(_: str, __: Consumer) -> None:
@@ -140,8 +142,8 @@ def test_failed_on_assign_assigns_nothing_and_comes_out_of_poll(consumers: Consu
     assert calls == [("assign", [0]), ("assign", [0])]
 
 
-def test_ctrl_c_inside_a_callback_ends_the_step(consumers: ConsumerFactory, topic: str) -> None:
-    """M43, M44, C18: an interrupt inside a callback is a failure of the callback, else the member waited for ever."""
+def test_ctrl_c_inside_a_callback_finishes_the_step_as_failed(consumers: ConsumerFactory, topic: str) -> None:
+    """M43, M44, C18: an interrupt counts as a failure of the callback; otherwise the member would wait forever."""
 
     def interrupt(_: str, __: Consumer) -> None:
         raise KeyboardInterrupt
@@ -154,8 +156,11 @@ def test_ctrl_c_inside_a_callback_ends_the_step(consumers: ConsumerFactory, topi
 
 
 @pytest.mark.parametrize("method", ["assign", "incremental_assign"])
-def test_offsets_that_on_assign_assigns_with_count(consumers: ConsumerFactory, topic: str, method: str) -> None:
-    """C06: the application may start elsewhere; -1001 means where the group left off. Eager programs call assign."""
+def test_assign_inside_on_assign_sets_the_start_offsets(consumers: ConsumerFactory, topic: str, method: str) -> None:
+    """C06: the application may start elsewhere, and -1001 means the committed offset.
+
+    Eager applications call `assign`.
+    """
     calls: Called = []
 
     def take(name: str, given: Consumer) -> None:
@@ -168,8 +173,8 @@ def test_offsets_that_on_assign_assigns_with_count(consumers: ConsumerFactory, t
     assert [partition.offset for partition in consumer.assignment()] == [47, OFFSET_STORED]
 
 
-def test_partition_that_on_assign_pauses_is_held_back(consumers: ConsumerFactory, topic: str) -> None:
-    """C06: pause inside on_assign is about the partitions that arrive."""
+def test_pause_inside_on_assign_pauses_the_new_partitions(consumers: ConsumerFactory, topic: str) -> None:
+    """C06: `pause` inside on_assign applies to the partitions that are being assigned."""
     calls: Called = []
 
     def pause(name: str, given: Consumer) -> None:
@@ -183,8 +188,8 @@ def test_partition_that_on_assign_pauses_is_held_back(consumers: ConsumerFactory
     assert drain(consumer, 1) == [(0, 49)]
 
 
-def test_assign_outside_callbacks_of_a_subscribed_consumer_is_refused(consumers: ConsumerFactory, topic: str) -> None:
-    """The group assigns; `_STATE`, as confluent-kafka says under the consumer protocol."""
+def test_assign_outside_callbacks_raises_on_a_subscribed_consumer(consumers: ConsumerFactory, topic: str) -> None:
+    """The group assigns, so the call raises `_STATE`, as confluent-kafka does under the consumer protocol."""
     consumer = subscribed(consumers, topic, [])
     for call in (lambda: consumer.assign([PartitionOffset(topic, 0)]), consumer.unassign):
         with pytest.raises(Exception, match="Erroneous state") as caught:
@@ -195,8 +200,10 @@ def test_assign_outside_callbacks_of_a_subscribed_consumer_is_refused(consumers:
 # ---- revoking ----
 
 
-def test_pause_reports_the_first_undelivered_record_and_stops_delivery(consumers: ConsumerFactory, topic: str) -> None:
-    """M34: what is reported for the commit is what the application was given, not what librdkafka handed over."""
+def test_pause_step_reports_the_first_undelivered_record_and_stops_delivery(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """M34: the reported offset is that of the application, and not of the records that librdkafka has fetched."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -213,8 +220,8 @@ def test_pause_reports_the_first_undelivered_record_and_stops_delivery(consumers
     assert held(consumer) == []
 
 
-def test_kept_partitions_are_delivered_throughout_a_revocation(consumers: ConsumerFactory, topic: str) -> None:
-    """Only what is revoked stops; its records in the buffer are dropped, those of the others are not."""
+def test_retained_partitions_are_delivered_during_a_revocation(consumers: ConsumerFactory, topic: str) -> None:
+    """Only the revoked partition stops; its buffered records are dropped, and those of other partitions are kept."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     first = record(consumer)
@@ -226,8 +233,8 @@ def test_kept_partitions_are_delivered_throughout_a_revocation(consumers: Consum
     assert [value for partition, value in rest if partition == 0] == []
 
 
-def test_without_auto_commit_nothing_is_reported(consumers: ConsumerFactory, topic: str) -> None:
-    """M33: the application commits itself."""
+def test_pause_step_reports_no_offsets_without_auto_commit(consumers: ConsumerFactory, topic: str) -> None:
+    """M33: the application commits its own offsets."""
     consumer = subscribed(consumers, topic, [], enable_auto_commit=False)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
     record(consumer)
@@ -236,8 +243,8 @@ def test_without_auto_commit_nothing_is_reported(consumers: ConsumerFactory, top
     assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.PAUSE)
 
 
-def test_nothing_consumed_is_nothing_reported(consumers: ConsumerFactory, topic: str) -> None:
-    """A partition of which no record was delivered has no position, although its records wait in the buffer."""
+def test_pause_step_reports_no_offset_of_an_undelivered_partition(consumers: ConsumerFactory, topic: str) -> None:
+    """A partition without a delivered record has no position, although its records wait in the buffer."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     first = record(consumer)
@@ -250,8 +257,8 @@ def test_nothing_consumed_is_nothing_reported(consumers: ConsumerFactory, topic:
     assert consumer.position([PartitionOffset(topic, other)])[0].offset == OFFSET_INVALID
 
 
-def test_what_on_revoke_stores_is_reported_after_it(consumers: ConsumerFactory, topic: str) -> None:
-    """With enable.auto.offset.store=false a last store_offsets in on_revoke is committed before the acknowledgement."""
+def test_offset_stored_inside_on_revoke_is_reported_after_the_callback(consumers: ConsumerFactory, topic: str) -> None:
+    """With enable.auto.offset.store=false, the last stored offset is committed before the acknowledgement."""
     calls: Called = []
 
     def store(name: str, given: Consumer) -> None:
@@ -271,8 +278,8 @@ def test_what_on_revoke_stores_is_reported_after_it(consumers: ConsumerFactory, 
     ]
 
 
-def test_inside_on_revoke_the_old_assignment_stands(consumers: ConsumerFactory, topic: str) -> None:
-    """C06: assignment and position still answer for what is being revoked."""
+def test_assignment_inside_on_revoke_includes_the_revoked_partitions(consumers: ConsumerFactory, topic: str) -> None:
+    """C06: `assignment` and `position` still return values for the partitions that are being revoked."""
     seen: list[object] = []
 
     def look(name: str, given: Consumer) -> None:
@@ -289,8 +296,10 @@ def test_inside_on_revoke_the_old_assignment_stands(consumers: ConsumerFactory, 
 
 
 @pytest.mark.parametrize("method", ["unassign", "incremental_unassign"])
-def test_on_revoke_may_unassign_itself(consumers: ConsumerFactory, topic: str, method: str) -> None:
-    """As in confluent-kafka; eager programs call unassign, which then is about what is revoked."""
+def test_unassign_inside_on_revoke_removes_only_the_revoked_partitions(
+    consumers: ConsumerFactory, topic: str, method: str
+) -> None:
+    """As in confluent-kafka, eager applications call `unassign`, which then applies to the revoked partitions."""
 
     def give_up(name: str, given: Consumer) -> None:
         if name == "revoke":
@@ -307,8 +316,8 @@ def test_on_revoke_may_unassign_itself(consumers: ConsumerFactory, topic: str, m
     assert held(consumer) == [1]
 
 
-def test_failed_on_revoke_keeps_the_partitions_frozen(consumers: ConsumerFactory, topic: str) -> None:
-    """M41, M43: nothing is given up and nothing delivered; the member orders the revocation again."""
+def test_on_revoke_that_raises_keeps_the_partitions_frozen(consumers: ConsumerFactory, topic: str) -> None:
+    """M41, M43: the partitions are neither released nor delivered, and the member orders the revocation again."""
     calls: Called = []
 
     def fail_once(_: str, __: Consumer) -> None:
@@ -331,8 +340,8 @@ def test_failed_on_revoke_keeps_the_partitions_frozen(consumers: ConsumerFactory
     assert held(consumer) == []
 
 
-def test_partition_whose_revocation_is_called_off_goes_on(consumers: ConsumerFactory, topic: str) -> None:
-    """After a failed on_revoke the coordinator may give the partition back, and then no step says so."""
+def test_partition_whose_revocation_is_cancelled_continues(consumers: ConsumerFactory, topic: str) -> None:
+    """After a failed on_revoke the coordinator may return the partition, and no step reports it."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":
@@ -352,8 +361,8 @@ def test_partition_whose_revocation_is_called_off_goes_on(consumers: ConsumerFac
     consumer.poll(0)
 
 
-def test_steps_of_an_overtaken_attempt_are_dropped(consumers: ConsumerFactory, topic: str) -> None:
-    """M70: whoever was fenced and rejoined in the middle does not see the rest of the old reconciliation."""
+def test_steps_of_an_earlier_attempt_are_dropped(consumers: ConsumerFactory, topic: str) -> None:
+    """M70: a member that was fenced and rejoined performs no remaining step of the earlier reconciliation."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.order(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
@@ -364,7 +373,7 @@ def test_steps_of_an_overtaken_attempt_are_dropped(consumers: ConsumerFactory, t
     assert consumer.member.steps == [StepFinished(attempt=attempt, step=Step.ASSIGN)]
 
 
-def test_revoking_nothing_calls_nothing(consumers: ConsumerFactory, topic: str) -> None:
+def test_revocation_of_no_partitions_calls_no_callback(consumers: ConsumerFactory, topic: str) -> None:
     """M85: on_revoke and on_lost are never called with an empty list."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
@@ -378,7 +387,7 @@ def test_revoking_nothing_calls_nothing(consumers: ConsumerFactory, topic: str) 
 
 
 def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
-    """C09: a revoked partition comes back unpaused (librdkafka would keep the flag), a kept one stays paused."""
+    """C09: a revoked partition returns unpaused; a retained partition stays paused. librdkafka would keep the flag."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
     consumer.poll(0)
@@ -397,7 +406,7 @@ def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFa
 
 
 def test_lost_partitions_are_frozen_before_on_lost(consumers: ConsumerFactory, topic: str) -> None:
-    """M86, M88, M96, M127: another member may own them already: nothing is delivered once the loss is known."""
+    """M86, M88, M96, M127: another member may own the partitions; no record is delivered once the loss is known."""
     calls: Called = []
     seen: list[object] = []
 
@@ -415,8 +424,8 @@ def test_lost_partitions_are_frozen_before_on_lost(consumers: ConsumerFactory, t
     assert held(consumer) == []
 
 
-def test_on_revoke_stands_in_for_a_missing_on_lost(consumers: ConsumerFactory, topic: str) -> None:
-    """As in confluent-kafka."""
+def test_on_revoke_is_called_for_lost_partitions_without_on_lost(consumers: ConsumerFactory, topic: str) -> None:
+    """on_revoke receives the lost partitions if the subscription has no on_lost, as in confluent-kafka."""
     calls: list[list[int]] = []
     consumer = consumers()
     consumer.subscribe([topic], on_revoke=lambda _, partitions: calls.append([p.partition for p in partitions]))
@@ -427,8 +436,8 @@ def test_on_revoke_stands_in_for_a_missing_on_lost(consumers: ConsumerFactory, t
     assert calls == [[0]]
 
 
-def test_failed_on_lost_loses_the_partitions_all_the_same(consumers: ConsumerFactory, topic: str) -> None:
-    """M87: there is nothing to keep; the exception comes out of poll."""
+def test_on_lost_that_raises_still_loses_the_partitions(consumers: ConsumerFactory, topic: str) -> None:
+    """M87: the partitions are lost in any case, and `poll` raises the exception."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "lost":
@@ -444,8 +453,8 @@ def test_failed_on_lost_loses_the_partitions_all_the_same(consumers: ConsumerFac
     assert held(consumer) == []
 
 
-def test_commit_inside_on_lost_is_refused(consumers: ConsumerFactory, topic: str) -> None:
-    """The positions may be another member's by now: `_ASSIGNMENT_LOST`."""
+def test_commit_inside_on_lost_raises_assignment_lost(consumers: ConsumerFactory, topic: str) -> None:
+    """Another member may have committed later positions already, so the commit raises `_ASSIGNMENT_LOST`."""
     codes: list[int] = []
 
     def commit(name: str, given: Consumer) -> None:
@@ -462,11 +471,11 @@ def test_commit_inside_on_lost_is_refused(consumers: ConsumerFactory, topic: str
     assert codes == [-142]
 
 
-# ---- the rest ----
+# ---- long calls, unsubscribe and close ----
 
 
-def test_a_step_is_applied_in_a_long_poll(consumers: ConsumerFactory, topic: str) -> None:
-    """A poll of any length serves steps within a slice: here the record comes from the partition that it assigned."""
+def test_poll_performs_a_step_while_it_waits(consumers: ConsumerFactory, topic: str) -> None:
+    """A poll of any length performs steps within a slice; here the record comes from the newly assigned partition."""
     consumer = subscribed(consumers, topic, [])
     polling = Thread(lambda: consumer.poll(PATIENCE_S))
     consumer.member.wait_for(Polled)
@@ -476,8 +485,8 @@ def test_a_step_is_applied_in_a_long_poll(consumers: ConsumerFactory, topic: str
     assert message.offset() == 49
 
 
-def test_consume_gathers_over_a_rebalance(consumers: ConsumerFactory, topic: str) -> None:
-    """Steps are served between the slices of one consume call, which goes on gathering."""
+def test_consume_continues_over_a_rebalance(consumers: ConsumerFactory, topic: str) -> None:
+    """One `consume` call performs steps between its slices and continues to collect records."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
     consuming = Thread(lambda: consumer.consume(4, PATIENCE_S))
@@ -488,8 +497,8 @@ def test_consume_gathers_over_a_rebalance(consumers: ConsumerFactory, topic: str
     assert sorted((m.partition(), m.offset()) for m in messages) == [(0, 48), (0, 49), (1, 48), (1, 49)]
 
 
-def test_what_consume_gathered_before_a_callback_raised_is_kept(consumers: ConsumerFactory, topic: str) -> None:
-    """Nothing is lost: the next call has it."""
+def test_consume_keeps_its_records_if_a_callback_raises(consumers: ConsumerFactory, topic: str) -> None:
+    """No record is lost, because the next call returns the collected records."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":
@@ -508,8 +517,8 @@ def test_what_consume_gathered_before_a_callback_raised_is_kept(consumers: Consu
     consumer.poll(0)
 
 
-def test_unsubscribe_returns_at_once_and_polls_serve_the_rest(consumers: ConsumerFactory, topic: str) -> None:
-    """C11, C12: on_revoke comes from a later poll; then the application may assign by hand."""
+def test_unsubscribe_returns_at_once_and_a_later_poll_revokes(consumers: ConsumerFactory, topic: str) -> None:
+    """C11, C12: a later poll calls on_revoke; then the application may call `assign`."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -530,7 +539,7 @@ def test_unsubscribe_returns_at_once_and_polls_serve_the_rest(consumers: Consume
 def test_missing_committed_offset_with_reset_error_reaches_the_application(
     consumers: ConsumerFactory, topic: str
 ) -> None:
-    """auto.offset.reset=error: librdkafka tells the application itself, with `_AUTO_OFFSET_RESET`."""
+    """With auto.offset.reset=error, librdkafka reports `_AUTO_OFFSET_RESET` to the application."""
     consumer = subscribed(consumers, topic, [], auto_offset_reset="error", group_id="never-committed")
     consumer.member.assign(dict.fromkeys(at(topic, 0), OFFSET_INVALID))
     message = consumer.poll(PATIENCE_S)

@@ -1,6 +1,7 @@
-"""Where a handle is sent that has no position, under `auto.offset.reset=by_duration`.
+"""The start of a handle without a position, under `auto.offset.reset=by_duration`.
 
-On a broker it is tested by `integration/test_start_by_duration.py`; here is what a healthy broker does not do.
+`integration/test_start_by_duration.py` tests it on a broker; this module has the cases that a healthy broker does not
+cause.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ END = 9
 
 
 class Handle:
-    """Stands for librdkafka's: no record is young, the end is 9; it fails as often as it is told."""
+    """A substitute for librdkafka's handle without recent records and with end 9; it fails this many times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.asked: list[list[str]] = []
 
     def offsets_for_times(self, times: list[PartitionOffset], timeout_s: float) -> list[PartitionOffset]:
-        """The offsets at these moments."""
+        """The offsets at these times."""
         assert timeout_s > 0
         self.asked.append([f"{one.topic}-{one.partition}" for one in times])
         if self.failures:
@@ -40,22 +41,22 @@ class Handle:
 
 
 def report(partition: int, code: int = NO_POSITION) -> Message:
-    """What librdkafka says of a partition."""
+    """An error that librdkafka reports for a partition."""
     return Message(topic="t", partition=partition, offset=0, error=KafkaError(code))
 
 
 def record(partition: int) -> Message:
-    """A record of it."""
+    """A record of this partition."""
     return Message(topic="t", partition=partition, offset=0, value=b"v")
 
 
 def taken(reset: DurationResets, handle: Handle, batch: list[Message]) -> list[Message]:
-    """What is left of the batch."""
+    """The messages of the batch that are not taken out."""
     return reset.take_out(cast("Consumer", handle), batch)
 
 
-def test_reports_are_taken_out_and_answered() -> None:
-    """Records and other errors stay, in their order."""
+def test_duration_resets_take_out_reports_and_move_their_partitions() -> None:
+    """Records and other errors stay in the batch, in their order."""
     moved: list[tuple[int, int]] = []
     reset = DurationResets(ByDuration(milliseconds=1), lambda start: moved.append((start.partition, start.offset)))
     others = [record(0), report(1, KafkaError._PARTITION_EOF)]
@@ -63,8 +64,8 @@ def test_reports_are_taken_out_and_answered() -> None:
     assert moved == [(2, END)]
 
 
-def test_failed_question_is_asked_again_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the next polls, and no more often than every half a second; then never again."""
+def test_duration_resets_repeat_a_failed_request_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later polls repeat the request at most every half second, and never after its success."""
     moved: list[int] = []
     handle = Handle(failures=2)
     reset = DurationResets(ByDuration(milliseconds=1), lambda start: moved.append(start.partition))
@@ -80,8 +81,8 @@ def test_failed_question_is_asked_again_until_it_is_answered(monkeypatch: pytest
     assert len(handle.asked) == 4
 
 
-def test_partition_that_was_given_up_meanwhile_is_not_sent_anywhere() -> None:
-    """Nor one that the application sent elsewhere."""
+def test_duration_resets_do_not_move_a_partition_that_was_forgotten() -> None:
+    """A partition that was revoked, or that the application moved, is not moved."""
     handle = Handle(failures=1)
     reset = DurationResets(ByDuration(milliseconds=1), lambda _: pytest.fail("it is somebody else's by now"))
     taken(reset, handle, [report(0)])

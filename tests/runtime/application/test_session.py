@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class Observer:
-    """Notes what it is called with."""
+    """An observer that keeps its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -60,7 +60,7 @@ def observed(**config: object) -> Observer:
 
 
 def test_session_calls_its_observer_for_a_subscription_and_the_close() -> None:
-    """Every call is refused already when the observer stops; a second close calls it no more."""
+    """Calls already raise when the observer stops, and a second close does not call the observer again."""
     observer = observed()
     observer.session.subscribe(Subscription(topics=frozenset({"t"})), RebalanceListener())
     observer.session.close(LeaveOption.DEFAULT)
@@ -70,15 +70,15 @@ def test_session_calls_its_observer_for_a_subscription_and_the_close() -> None:
 
 
 def test_session_that_is_dropped_calls_its_observer_once() -> None:
-    """The end of an unclosed consumer is no close: nothing is committed, and the group hears nothing."""
+    """The end of an unclosed consumer is not a close: nothing is committed, and the group receives no leave."""
     observer = observed()
     observer.session.abandon()
     observer.session.abandon()
     assert observer.calls == ["dropped"]
 
 
-def test_statistics_reach_the_observer_without_a_callback_of_the_user() -> None:
-    """Metrics count what librdkafka reports, also if the application has no `stats_cb`."""
+def test_statistics_reach_the_observer_without_stats_cb() -> None:
+    """Metrics count librdkafka's statistics, also if the application has no `stats_cb`."""
     observer = observed(**{"statistics.interval.ms": 10})
     session = observer.session
     wait_until(lambda: "statistics" in observer.calls, "statistics", between=lambda: session.prepare(1, 0.0))

@@ -1,4 +1,4 @@
-"""librdkafka's statistics with the truth about the group in them."""
+"""librdkafka's statistics with the group's actual values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ VIEW = replace(view_of(MemberState.STABLE, epoch=3), coordinator=BrokerAddress(n
 
 
 def broker(nodename: str) -> dict[str, Any]:
-    """One broker's entry, as far as it is read here."""
+    """One broker's entry with the values that are read here."""
     counts = ("tx", "txbytes", "rx", "rxbytes", "req_timeouts", "connects", "disconnects")
     return {"nodename": nodename, "req": {"Fetch": 4, "ApiVersion": 1, "OffsetCommit": 0}, **dict.fromkeys(counts, 1)}
 
 
 def statistics(**partition: int) -> str:
-    """What librdkafka's handle says, which commits and stores nothing."""
+    """The statistics of librdkafka's handle, which neither commits nor stores offsets."""
     one = {
         "partition": 0,
         "fetchq_cnt": 5,
@@ -82,7 +82,7 @@ def document_of(
 
 
 def partition_of(document: dict[str, Any]) -> dict[str, int]:
-    """Its one partition."""
+    """The entry of its one partition."""
     found: dict[str, int] = document["topics"]["a"]["partitions"]["0"]
     return found
 
@@ -93,11 +93,11 @@ def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
 
 
 def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> KnownCommit:
-    """What the coordinator said."""
+    """A commit that the coordinator returned."""
     return KnownCommit(offset, moment)
 
 
-def test_every_state_has_one_of_librdkafkas_words() -> None:
+def test_join_states_map_every_state_to_one_of_librdkafkas() -> None:
     """Dashboards know librdkafka's join states; a state without one would break the callback."""
     known = {
         "init",
@@ -114,8 +114,8 @@ def test_every_state_has_one_of_librdkafkas_words() -> None:
     assert set(JOIN_STATES.values()) <= known
 
 
-def test_offsets_are_the_applications() -> None:
-    """Not those of the internal batch, which it has not got yet; what waits for it is still in a queue."""
+def test_statistics_have_the_applications_offsets() -> None:
+    """Offsets of the internal batch are not used, because its records are undelivered; they count as queued."""
     progress = Progress(
         positions={A0: at(100, 2)}, stored={A0: at(90, 2)}, waiting={A0: Waiting(records=401, bytes=4010)}
     )
@@ -136,8 +136,8 @@ def test_offsets_are_the_applications() -> None:
 
 
 @pytest.mark.parametrize(("read_committed", "end"), [(True, 1000), (False, 1010)])
-def test_lag_counts_to_the_end_that_can_be_read(read_committed: bool, end: int) -> None:  # noqa: FBT001
-    """As in librdkafka: the last stable offset, or with isolation.level=read_uncommitted the high watermark."""
+def test_consumer_lag_counts_to_the_readable_end(read_committed: bool, end: int) -> None:  # noqa: FBT001
+    """As in librdkafka, the end is the last stable offset, or the high watermark for read_uncommitted."""
     progress = Progress(positions={A0: at(100)}, stored={A0: at(100)})
     document = document_of(MemberFigures(committed={A0: heard(at(70))}), progress, read_committed=read_committed)
     shown = partition_of(document)
@@ -149,48 +149,48 @@ def test_lag_counts_to_the_end_that_can_be_read(read_committed: bool, end: int) 
     [(statistics(hi_offset=OFFSET_INVALID, ls_offset=OFFSET_INVALID), 70), (statistics(), 1001)],
     ids=["end unknown", "beyond the end"],
 )
-def test_lag_is_unknown_as_in_librdkafka(text: str, offset: int) -> None:
-    """-1 where the end is not known, and where what is committed lies behind it."""
+def test_consumer_lag_is_unknown_without_a_usable_end(text: str, offset: int) -> None:
+    """The lag is -1 if the end is unknown or lies before the committed offset."""
     figures = MemberFigures(committed={A0: heard(at(offset))})
     document = document_of(figures, Progress(stored={A0: at(offset)}), text=text)
     shown = partition_of(document)
     assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (-1, -1)
 
 
-def test_end_is_not_before_what_was_handed_out() -> None:
-    """A callback that was served late finds the application ahead of the ends that librdkafka wrote down."""
+def test_statistics_end_is_not_before_the_position() -> None:
+    """If a callback runs late, the application's position may be beyond the ends that librdkafka recorded."""
     progress = Progress(positions={A0: at(1200)}, stored={A0: at(1200)})
     shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(1100))}), progress))
     names = ("hi_offset", "ls_offset", "consumer_lag", "consumer_lag_stored")
     assert [shown[name] for name in names] == [1200, 1200, 100, 0]
 
 
-def test_partition_without_commit_has_none() -> None:
-    """What a former assignment had is not shown for one that the coordinator knows nothing of."""
+def test_statistics_show_no_committed_offset_if_the_group_has_none() -> None:
+    """The committed offset of a former assignment is not shown if the coordinator has none."""
     text = statistics(committed_offset=5, commited_offset=5, committed_leader_epoch=1)
     shown = partition_of(document_of(MemberFigures(committed={A0: heard(None)}), text=text))
     names = ("committed_offset", "commited_offset", "committed_leader_epoch", "consumer_lag")
     assert [shown[name] for name in names] == [-1001, -1001, -1, -1]
 
 
-def test_partition_of_which_the_member_never_heard_keeps_librdkafkas_word() -> None:
-    """One that the application assigned at "where the group left off": librdkafka asked for it itself."""
+def test_statistics_keep_librdkafkas_offset_of_a_partition_unknown_to_the_member() -> None:
+    """Librdkafka itself fetches the committed offset of a partition that the application assigned at that offset."""
     text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
     shown = partition_of(document_of(text=text))
     assert (shown["committed_offset"], shown["committed_leader_epoch"], shown["consumer_lag"]) == (600, 1, 400)
 
 
 @pytest.mark.parametrize(("asked_at", "expected"), [(9.0, 70), (11.0, 600)])
-def test_later_word_is_good(asked_at: float, expected: int) -> None:
-    """The member's, or that of librdkafka, which asked for the partition again when it was assigned by hand."""
+def test_statistics_show_the_later_of_two_committed_offsets(asked_at: float, expected: int) -> None:
+    """The later value counts: the member's, or librdkafka's after it fetched the offset of a manual assignment."""
     text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
     progress = Progress(asked_at={A0: asked_at})
     shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress, text=text))
     assert shown["committed_offset"] == expected
 
 
-def test_requests_of_the_group_are_the_coordinators() -> None:
-    """Under librdkafka's names; what was asked of a broker as such stands with that broker, all of it in the totals."""
+def test_statistics_count_group_requests_for_the_coordinator() -> None:
+    """Group requests have librdkafka's names; other requests count for their broker, and all count in the totals."""
     group, cluster = Traffic(), Traffic()
     for api in ("ApiVersions", "ConsumerGroupHeartbeat", "ConsumerGroupHeartbeat", "OffsetCommit"):
         group.sent(api, 10)
@@ -210,8 +210,8 @@ def test_requests_of_the_group_are_the_coordinators() -> None:
     assert [document[name] for name in ("tx", "tx_bytes", "rx", "rx_bytes")] == [15, 147, 13, 130]
 
 
-def test_broker_without_an_entry_is_in_the_totals() -> None:
-    """It is one that librdkafka has not met."""
+def test_statistics_totals_include_a_broker_without_an_entry() -> None:
+    """A broker that librdkafka has not met gets no entry."""
     traffic = Traffic()
     traffic.sent("Metadata", 7)
     elsewhere = BrokerTraffic(is_of_group=False, host="other", port=1, counts=traffic.snapshot())
@@ -220,8 +220,8 @@ def test_broker_without_an_entry_is_in_the_totals() -> None:
     assert document["brokers"] == json.loads(statistics())["brokers"]
 
 
-def test_group_has_librdkafkas_words() -> None:
-    """While the coordinator is looked for; a rebalance's reason is that of what began it, not of its end."""
+def test_statistics_describe_the_group_in_librdkafkas_terms() -> None:
+    """The state is `query-coord` during a coordinator lookup, and the reason is that of the rebalance's beginning."""
     ways = [
         Transition(at=1.0, old=MemberState.JOINING, new=MemberState.RECONCILE, reason="begin"),
         Transition(at=2.0, old=MemberState.RECONCILE, new=MemberState.ACK, reason="end"),
@@ -239,7 +239,7 @@ def test_group_has_librdkafkas_words() -> None:
     }
 
 
-def test_group_that_was_never_looked_for_is_init() -> None:
-    """As in librdkafka before subscribe."""
+def test_statistics_state_is_init_before_subscribe() -> None:
+    """The group's state is `init` before `subscribe`, as in librdkafka."""
     view = replace(VIEW, coordinator=None, state=MemberState.UNSUBSCRIBED)
     assert document_of(view=view)["cgrp"]["state"] == "init"

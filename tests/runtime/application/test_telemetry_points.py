@@ -1,4 +1,4 @@
-"""What brokers are told of a consumer: the catalogue's values under KIP-714's names, and nothing that is not known."""
+"""The metrics that a consumer pushes to brokers: the catalog's values under KIP-714's names, without unknown values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.documents import DOCS, tables
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PREFIX = "org.apache.kafka.consumer."
-#: Those of KIP-714's required ones that this client knows the truth of.
+#: KIP-714's required metrics that this client measures.
 REQUIRED = (
     "coordinator.assigned.partitions",
     "coordinator.commit.latency.avg",
@@ -26,7 +26,7 @@ REQUIRED = (
 
 
 def by_name(points: tuple[Point, ...]) -> dict[str, list[Point]]:
-    """Behind the prefix that all have."""
+    """The points by their name without the common prefix."""
     found: dict[str, list[Point]] = {}
     for point in points:
         assert point.name.startswith(PREFIX)
@@ -34,8 +34,8 @@ def by_name(points: tuple[Point, ...]) -> dict[str, list[Point]]:
     return found
 
 
-def test_what_happened_is_told_under_kafkas_names() -> None:
-    """In Java's units, with topic and partition where it is about one; totals are what only grows."""
+def test_telemetry_points_have_kafkas_names_and_units() -> None:
+    """Points have Java's units, and topic and partition where they describe one; totals only grow."""
     membership, application = MembershipLedger(), ApplicationLedger()
     membership.rebalance.add(0.25, NOW)
     membership.commit.add(0.05, NOW)
@@ -64,8 +64,8 @@ def test_what_happened_is_told_under_kafkas_names() -> None:
     assert totals == {name for name in found if name.endswith(".total")}
 
 
-def test_what_there_has_been_none_of_is_left_out() -> None:
-    """It is not a number, and a zero would be one."""
+def test_telemetry_points_omit_values_that_were_never_measured() -> None:
+    """A value without a measurement is not a number, and a zero would be a number."""
     metrics = snapshot()
     found = by_name(points_of(metrics))
     assert "coordinator.commit.latency.avg" not in found
@@ -74,8 +74,8 @@ def test_what_there_has_been_none_of_is_left_out() -> None:
     assert {"coordinator.rebalance.latency.max", "coordinator.heartbeat.response.time.max"} <= left_out
 
 
-def test_document_names_all_of_them() -> None:
-    """What is pushed stands in docs/metrics.md; `and .max` is said of the name before it."""
+def test_metrics_document_names_every_telemetry_point() -> None:
+    """docs/metrics.md lists each pushed metric; `and .max` there extends the name before it."""
     lines = next(lines for lines in tables((DOCS / "metrics.md").read_text()) if lines[0] == "| of | names |")
     told = set()
     for line in lines[2:]:

@@ -1,4 +1,4 @@
-"""The wake-up: while an order waits or delivery has to stop, the hot path of `poll` hands out nothing."""
+"""The wake-up: while an order waits or delivery has to stop, the hot path of `poll` returns no record."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 SOON_S = 1_000.0
 REFUSED = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="no right to read")
 
-#: A step that was ordered: the number of its attempt, and what its end is reported as.
+#: A step that was ordered: the number of its attempt, and the step that its end reports.
 Ordered: TypeAlias = tuple[int, Step]
 
 
 def commit(consumer: Consumer, offset: int = 1) -> None:
-    """Commit an offset and wait for the answer."""
+    """Commit an offset and wait for the response."""
     consumer.commit(offsets=[PartitionOffset(TOPIC, 0, offset)], asynchronous=False)
 
 
 def test_wake_up_that_is_set_while_the_reasons_are_read_stays_set() -> None:
-    """A reason that becomes true while the others are read, in another thread or in a signal handler, is not lost."""
+    """A reason that becomes true during the review, in another thread or a signal handler, is not lost."""
     wake_up = WakeUp()
     waiting: list[str] = []
 
@@ -58,7 +58,7 @@ def test_wake_up_that_is_set_while_the_reasons_are_read_stays_set() -> None:
 
 
 def test_wake_up_is_cleared_by_a_review_without_a_reason() -> None:
-    """One poll goes the long way, and the next one takes the hot path again."""
+    """One poll leaves the hot path, and the next poll takes it again."""
     wake_up = WakeUp()
     wake_up.add_reason(lambda: False)
     wake_up.set()
@@ -68,10 +68,10 @@ def test_wake_up_is_cleared_by_a_review_without_a_reason() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("end", "called"), [("lost", ["lost"]), ("fatal", []), ("lease", []), ("revoked", ["revoke"])])
-def test_poll_stops_after_a_synchronous_commit(
+def test_poll_returns_no_record_after_a_change_during_a_synchronous_commit(
     consumers: ConsumerFactory, topic: str, end: str, called: list[str]
 ) -> None:
-    """What a commit learns while it waits for its answer, the next poll obeys, however much is buffered."""
+    """A loss, error, lease end or revocation that arrives during a commit stops the next poll, whatever is buffered."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -96,7 +96,7 @@ def test_poll_stops_after_a_synchronous_commit(
 
 
 class Application(RuleBasedStateMachine):
-    """A consumer that two threads call, beside a member that orders, and what each has to hear of the other."""
+    """A consumer that two threads call, its scripted member, and the events that each must receive from the other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,14 +130,14 @@ class Application(RuleBasedStateMachine):
 
     @property
     def unfinished(self) -> list[Ordered]:
-        """The steps that wait to be performed: a later attempt makes earlier ones void."""
+        """The steps that wait to be performed; a later attempt cancels earlier steps."""
         finished = {(step.attempt, step.step) for step in self.member.steps}
         return [one for one in self.ordered if one[0] == self.member.attempt and one not in finished]
 
     @precondition(lambda self: self.waiting is None)  # an assignment waits for commits of its partitions
     @rule(records=strategies.integers(1, 6))
     def assigns(self, records: int) -> None:
-        """Give partitions, of which records are fetched at once."""
+        """Assign partitions; records of them are fetched at once."""
         self.ordered.append((self.member.assign(dict.fromkeys(PARTITIONS, 0)), Step.ASSIGN))
         self.polls(in_other_thread=False)
         if not self.unfinished:
@@ -155,12 +155,12 @@ class Application(RuleBasedStateMachine):
 
     @rule()
     def loses(self) -> None:
-        """Learn that another member has them."""
+        """Report that another member owns the partitions."""
         self.ordered.append((self.member.lose(), Step.LOSE))
 
     @rule()
     def is_refused(self) -> None:
-        """Have an error for the application."""
+        """Report an error to the application."""
         self.errors += 1
         self.member.order(RaiseToApplication(error=REFUSED, problem=Problem.REFUSED))
 
@@ -173,7 +173,7 @@ class Application(RuleBasedStateMachine):
 
     @rule(left_s=strategies.sampled_from([-1.0, SOON_S, None]))
     def moves_the_lease(self, left_s: float | None) -> None:
-        """Hear of the coordinator, or not any more; a timer of the membership thread notices the lease's end."""
+        """Extend, end or remove the lease; a timer of the membership thread notices its end."""
         until = None if left_s is None else time.monotonic() + left_s
         self.member.view = replace(self.member.view, lease_until=until)
         if left_s is not None and left_s < 0:
@@ -193,7 +193,7 @@ class Application(RuleBasedStateMachine):
 
     @rule(in_other_thread=strategies.booleans())
     def polls(self, in_other_thread: bool) -> None:  # noqa: FBT001 - Hypothesis gives it by name
-        """Poll once: no record comes where delivery has to stop."""
+        """Poll once; no record is returned where delivery has to stop."""
         has_to_stop = self.is_fenced or self.has_lost_touch
         message = self.in_thread(lambda: self.consumer.poll(0), in_other_thread)
         assert message is None or isinstance(message, Message)
@@ -212,13 +212,13 @@ class Application(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting is None)
     @rule(in_other_thread=strategies.booleans())
     def commits_and_waits(self, in_other_thread: bool) -> None:  # noqa: FBT001
-        """Commit synchronously; the answer comes at once."""
+        """Commit synchronously; the response comes at once."""
         self.in_thread(lambda: commit(self.consumer), in_other_thread)
 
     @precondition(lambda self: self.waiting is None)
     @rule()
     def begins_to_wait_for_a_commit(self) -> None:
-        """Have the other thread wait for an answer while this one goes on."""
+        """Let the other thread wait for a response while this one continues."""
         self.member.answers_commits = False
         before = len(self.member.of(CommitRequested))
         self.waiting = Thread(lambda: commit(self.consumer))
@@ -240,7 +240,7 @@ class Application(RuleBasedStateMachine):
         self.consumer.pause(held)
         self.consumer.resume(held)
 
-    # ---- the law ----
+    # ---- the invariant ----
 
     @property
     def has_lost_touch(self) -> bool:
@@ -250,7 +250,7 @@ class Application(RuleBasedStateMachine):
 
     @invariant()
     def wake_up_is_set_while_something_waits(self) -> None:
-        """Whatever was called last, and in which thread."""
+        """The rule holds whatever was called last, in either thread."""
         reasons = {
             "steps": self.unfinished,
             "errors": self.errors,
@@ -261,12 +261,12 @@ class Application(RuleBasedStateMachine):
         assert self.consumer._wake_up.is_set or not any(reasons.values()), reasons
 
     def in_thread(self, action: object, in_other_thread: bool) -> object:  # noqa: FBT001
-        """What this returns, in the other thread or in this one."""
+        """The result of an action, in the other thread or in this one."""
         assert callable(action)
         return Thread(action).outcome() if in_other_thread else action()
 
     def teardown(self) -> None:
-        """End it."""
+        """Close the consumer."""
         self.member.view = replace(self.member.view, lease_until=None)
         if self.waiting is not None:
             self.gets_the_answer()

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, with its guardian: what a user's application is."""
+"""A consumer in its own process with its guardian, as in a user's application."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a consumer says of itself; its id is "-" as long as a classic one has none."""
+    """A consumer's report of its membership; the id is "-" until a classic member has one."""
 
     member_id: str
     heartbeats: int
@@ -49,7 +49,7 @@ class Standing:
 
 
 class ConsumerProcess(Application):
-    """One consumer; its log is in `log`."""
+    """One consumer process; its log is in `log`."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, log: Path, **config: object) -> None:
         settings: dict[str, object] = {
@@ -64,18 +64,18 @@ class ConsumerProcess(Application):
             super().__init__(_PROGRAM, json.dumps(settings), topic, stderr=stderr)
 
     def standing(self) -> Standing:
-        """What it says of itself now."""
+        """Its current report."""
         self.order("report")
         member_id, beats, state, *owned = self.hears()
         return Standing(member_id, int(beats), state, tuple(map(int, owned)))
 
     def set_credentials(self, user: str, password: str) -> None:
-        """Have it say this to brokers from now on."""
+        """Set the credentials for later authentications."""
         self.order(f"credentials {user} {password}")
         assert self.hears() == ["set"]
 
     def settled(self, count: int, patience_s: float = PATIENCE_S) -> Standing:
-        """Its standing as soon as it is STABLE and owns so many partitions."""
+        """Its report as soon as it is STABLE and owns this many partitions."""
 
         def look() -> Standing | None:
             latest = self.standing()
@@ -84,7 +84,7 @@ class ConsumerProcess(Application):
         return wait_until(look, f"STABLE with {count} partitions", patience_s)
 
     def guardian_lines(self) -> list[str]:
-        """What its guardian wrote into the log."""
+        """The lines that its guardian wrote into the log."""
         return [line for line in self.log.read_text().splitlines() if "its process" in line]
 
     def children(self) -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""A broker's half of SASL for scripted brokers: who has not shown a password gets no answer to anything else."""
+"""The broker's half of SASL for scripted brokers: a client without a verified password receives no other response."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SALT = b"salt of alice"
 
 
 class Gatekeeper:
-    """Knows one user, alice, and lets her requests through to `then`; a script.
+    """A script that knows one user, alice, and passes her requests to `then`.
 
-    With `is_genuine=False` it takes any proof and does not know the password itself, as an impostor would.
+    With `is_genuine=False` it accepts any proof and does not know the password itself, as an impostor would.
     """
 
     def __init__(self, then: Script, mechanism: str, password: str = "pencil", *, is_genuine: bool = True) -> None:  # noqa: S107
@@ -27,7 +27,7 @@ class Gatekeeper:
         self._known: set[int] = set()
 
     def __call__(self, request: Received) -> Answer:
-        """The answer to this request."""
+        """The response to this request."""
         match request.api_key:
             case 18:
                 return None

@@ -1,4 +1,4 @@
-"""Leave requests for the tests, made as for a member, and what brokers answer them."""
+"""Leave requests as a member makes them, and the responses of brokers to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
 
 class NotedGuardian(Guardian):
-    """A guardian without a process: it remembers what it was told."""
+    """A guardian without a process that keeps its updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class NotedGuardian(Guardian):
         self.tended = 0
 
     def update(self, key: int, leave_request: LeaveRequest | None) -> None:
-        """Remember it."""
+        """Keep the update."""
         self.told.append((key, leave_request))
 
     def tend(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.tended += 1
 
 
@@ -53,7 +53,7 @@ def view(
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
     group_id: str = "orders",
 ) -> MembershipView:
-    """A member's picture."""
+    """A member's view."""
     settings = MemberSettings(group_id=group_id, instance_id=instance_id)
     fresh = GroupMember(settings, CONSUMER_ONLY, new_member_id=lambda: member_id, jitter=lambda: 0.5).view()
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
@@ -91,7 +91,7 @@ ZERO = timedelta(0)
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only during a sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -101,13 +101,13 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let it pass."""
+        """Let the time pass."""
         self.now += seconds
         self.slept.append(seconds)
 
 
 class OneAttempt(Clock):
-    """Time that is over with the first wait."""
+    """Time that ends with the first wait."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
@@ -115,13 +115,13 @@ class OneAttempt(Clock):
 
 
 def left(request: LeaveRequest, clock: Clock | None = None) -> LeaveOutcome:
-    """What became of this leave, in virtual time."""
+    """The outcome of this leave, in virtual time."""
     clock = clock or Clock()
     return leave(request, clock=clock, sleep=clock.sleep)
 
 
 def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
-    """An answer to a heartbeat."""
+    """A heartbeat response."""
     return request.response(
         throttle_time=ZERO,
         error_code=code,
@@ -134,7 +134,7 @@ def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None 
 
 
 def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
-    """Answers heartbeats with these codes in turn, the last one again and again."""
+    """Answer heartbeats with these codes in turn, and repeat the last one."""
     left_over = list(codes)
 
     def answer(request: Received) -> Answer:
@@ -151,7 +151,7 @@ def classic_leave_request(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -
 
 
 def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Received], Answer]:
-    """Answers LeaveGroups with these codes in turn: the request's, and the member's (None: nothing of a member)."""
+    """Answer LeaveGroups with these codes in turn: the request's code and the member's (None: no member)."""
     left_over = list(codes)
 
     def answer(request: Received) -> Answer:
@@ -163,7 +163,7 @@ def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Rece
 
 
 def left_group(request: Received, code: ErrorCode, of_member: ErrorCode | None) -> Answer:
-    """An answer to a LeaveGroup."""
+    """A LeaveGroup response."""
     kind = importlib.import_module(request.response.__module__)
     members = request.entity.members if of_member is not None else ()
     return kind.LeaveGroupResponse(

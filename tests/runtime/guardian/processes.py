@@ -1,4 +1,4 @@
-"""Small applications in processes of their own, to be killed, and what becomes of their guardians."""
+"""Small applications in their own processes that tests kill, and their guardians."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no more; the init of a container may take its time to bury it."""
+    """Whether the process has ended; the init of a container may take time to reap it."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -25,9 +25,9 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 class Application:
-    """A Python program in a process of its own, killed at the latest when its context is left.
+    """A Python program in its own process, killed at the latest when its context ends.
 
-    Its program says things by `say(word)`, one line each, and waits for orders by `order()`.
+    Its program prints lines with `say(word)` and waits for input with `order()`.
     """
 
     PRELUDE = """
@@ -68,14 +68,14 @@ def order(): return sys.stdin.readline().strip()
                 pipe.close()
 
     def hears(self) -> list[str]:
-        """The next thing it says, by words."""
+        """The words of the next line that it prints."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode().split()
         assert line, f"the application ended: {self.process.poll()}"
         return line
 
     def process_named(self, word: str) -> psutil.Process:
-        """The process whose id it says next, with this word."""
+        """The process whose id it prints next, with this word."""
         said, pid = self.hears()
         assert said == word
         found = psutil.Process(int(pid))
@@ -83,7 +83,7 @@ def order(): return sys.stdin.readline().strip()
         return found
 
     def guardian(self) -> psutil.Process:
-        """The guardian's process as soon as there is one."""
+        """The guardian's process as soon as it exists."""
         itself = psutil.Process(self.process.pid)
         guardian = wait_until(
             lambda: next((child for child in itself.children() if "guardian" in " ".join(child.cmdline())), None),
@@ -93,18 +93,18 @@ def order(): return sys.stdin.readline().strip()
         return guardian
 
     def order(self, word: str = "") -> None:
-        """Let it go on."""
+        """Send a line, so that the program continues."""
         assert self.process.stdin is not None
         self.process.stdin.write(word.encode() + b"\n")
 
     def kill(self) -> None:
-        """End it without a goodbye."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
 
 
 def sleeps_again(process: psutil.Process) -> Callable[[], bool]:
-    """Holds once the process has woken up since this call, and waits for something again."""
+    """A condition that holds once the process has woken up since this call and waits again."""
     before = process.num_ctx_switches().voluntary
 
     def holds() -> bool:
@@ -114,11 +114,11 @@ def sleeps_again(process: psutil.Process) -> Callable[[], bool]:
 
 
 def pss_bytes(process: psutil.Process) -> int:
-    """Its share of the memory that it uses (Linux)."""
+    """The process's share of the memory that it uses (Linux)."""
     full: int = process.memory_full_info().pss
     return full
 
 
 def maps(process: psutil.Process) -> str:
-    """What it has mapped, as text (Linux)."""
+    """The memory maps of the process, as text (Linux)."""
     return Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")

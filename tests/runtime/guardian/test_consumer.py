@@ -1,4 +1,4 @@
-"""A whole consumer with its guardian, against the coordinator of floor 3 behind a port."""
+"""A whole consumer with its guardian, against the coordinator of the simulation behind a port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "orders"
 
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
-    """A coordinator that keeps to the broker's rules, and a topic of four partitions."""
+    """A coordinator with the broker's rules, and a topic of four partitions."""
     coordinator = CoordinatorScript()
     with ScriptedBroker(coordinator, versions=VERSIONS) as running:
         coordinator.create_topic(running, TOPIC, 4)
@@ -35,13 +35,15 @@ def consumer(broker: ScriptedBroker, folder: Path, **config: object) -> Consumer
 
 
 def leaves(broker: ScriptedBroker) -> list[Received]:
-    """The leaves that came."""
+    """The leaves that the broker received."""
     return [request for request in broker.requests(HEARTBEAT) if request.entity.member_epoch < 0]
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_killed_consumer_has_left(broker: ScriptedBroker, tmp_path: Path, instance_id: str | None, epoch: int) -> None:
-    """As itself: its member id, and the epoch of its kind of membership."""
+def test_guardian_leaves_for_a_killed_consumer(
+    broker: ScriptedBroker, tmp_path: Path, instance_id: str | None, epoch: int
+) -> None:
+    """The leave has the consumer's member id, and the epoch of a dynamic or a static member."""
     with consumer(broker, tmp_path, **({"group_instance_id": instance_id} if instance_id else {})) as one:
         member_id = one.settled(4).member_id
         guardian = one.guardian()
@@ -53,8 +55,8 @@ def test_killed_consumer_has_left(broker: ScriptedBroker, tmp_path: Path, instan
         assert len(one.guardian_lines()) == 1
 
 
-def test_closed_consumer_leaves_the_guardian_nothing(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """One leave, the consumer's own; the guardian ends with the process."""
+def test_guardian_sends_no_leave_for_a_closed_consumer(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """The broker receives only the consumer's own leave, and the guardian ends with the process."""
     with consumer(broker, tmp_path) as one:
         one.settled(4)
         guardian = one.guardian()
@@ -65,8 +67,8 @@ def test_closed_consumer_leaves_the_guardian_nothing(broker: ScriptedBroker, tmp
         assert one.guardian_lines() == []
 
 
-def test_consumer_that_nobody_closed_has_left(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """The interpreter ended without close(): a death without a goodbye, too."""
+def test_guardian_leaves_for_a_consumer_that_was_not_closed(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """An interpreter that exits without close() sent no leave, so the guardian sends it."""
     with consumer(broker, tmp_path) as one:
         member_id = one.settled(4).member_id
         one.order("exit")
@@ -75,8 +77,8 @@ def test_consumer_that_nobody_closed_has_left(broker: ScriptedBroker, tmp_path: 
         assert leaves(broker)[0].entity.member_id == member_id
 
 
-def test_consumer_killed_while_it_joins_has_left(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """The coordinator may have taken it in already; its answer came too late."""
+def test_guardian_leaves_for_a_consumer_that_was_killed_during_its_join(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """The coordinator may have added the member although its response came too late."""
     script = broker.script
     joined: list[Received] = []
     started = threading.Event()
@@ -95,15 +97,15 @@ def test_consumer_killed_while_it_joins_has_left(broker: ScriptedBroker, tmp_pat
         assert leaves(broker)[0].entity.member_id == joined[0].entity.member_id
 
 
-def test_no_guardian_unless_asked_for(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """Off by default: a consumer is one process."""
+def test_consumer_without_crash_guardian_starts_no_guardian(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """With crash.guardian.enable=false, a consumer is one process."""
     with consumer(broker, tmp_path, crash_guardian_enable="false") as one:
         one.settled(4)
         assert one.children() == []
 
 
-def test_guardian_of_a_consumer_is_small_and_listens_nowhere(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """Under 25 MB resident, one thread, no port."""
+def test_guardian_of_a_consumer_is_small_and_opens_no_port(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """The guardian has less than 25 MB of resident memory, one thread and no port."""
     with consumer(broker, tmp_path) as one:
         one.settled(4)
         guardian = one.guardian()

@@ -1,4 +1,4 @@
-"""Which pictures of a member change what the guardian is to do for it."""
+"""The views of a member that change its leave request at the guardian."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSIC = GroupProtocol.CLASSIC
 
 
 def told_of(*views: MembershipView) -> NotedGuardian:
-    """A guardian that was told of these pictures of one member."""
+    """A guardian that received these views of one member."""
     noted = NotedGuardian()
     observer = GuardedMember(noted, SETTINGS, ConnectionSecurity(SETTINGS))
     for picture in views:
@@ -40,8 +40,8 @@ def told_of(*views: MembershipView) -> NotedGuardian:
     "state",
     [MemberState.JOINING, MemberState.RECONCILE, MemberState.ACK, MemberState.STABLE, MemberState.UNSUBSCRIBING],
 )
-def test_member_that_the_coordinator_may_know_has_a_leave_request(state: MemberState) -> None:
-    """A join may be on its way, and a leave not yet."""
+def test_guarded_member_has_a_leave_request_while_the_coordinator_may_know_it(state: MemberState) -> None:
+    """Its join may be in flight, or its leave is not sent yet."""
     assert state in GUARDED
     ((_, request),) = told_of(view(state)).told
     assert request is not None
@@ -54,42 +54,42 @@ def test_member_that_the_coordinator_may_know_has_a_leave_request(state: MemberS
 
 
 @pytest.mark.parametrize("state", sorted(set(MemberState) - GUARDED, key=str))
-def test_member_out_of_its_group_has_none_any_more(state: MemberState) -> None:
-    """UNSUBSCRIBED, FENCED, STALE, FATAL: there is nothing to leave."""
+def test_guarded_member_outside_its_group_has_no_leave_request(state: MemberState) -> None:
+    """A member in UNSUBSCRIBED, FENCED, STALE or FATAL has nothing to leave."""
     noted = told_of(view(), view(state), view(state))
     assert [request is None for _, request in noted.told] == [False, True]
     assert told_of(view(state)).told == []
 
 
-def test_nothing_is_said_while_nothing_changes() -> None:
-    """Epochs and states within the group are not the guardian's; it is looked after all the same."""
+def test_guarded_member_sends_no_update_while_its_leave_is_the_same() -> None:
+    """Epochs and states within the group do not change the leave; the guardian is still tended."""
     noted = told_of(view(MemberState.JOINING, epoch=0), view(MemberState.RECONCILE, epoch=3), view(epoch=4))
     assert (len(noted.told), noted.tended) == (1, 2)
 
 
-def test_member_without_coordinator_is_unknown_to_it() -> None:
-    """No heartbeat was sent yet."""
+def test_guarded_member_without_a_coordinator_has_no_leave_request() -> None:
+    """Without a coordinator, the member has sent no heartbeat yet."""
     assert told_of(view(MemberState.JOINING, None)).told == []
 
 
-def test_lost_coordinator_is_the_last_one_known() -> None:
-    """The guardian begins there, and looks it up where it is gone."""
+def test_guarded_member_keeps_the_last_known_coordinator() -> None:
+    """The guardian starts with that coordinator, and looks it up if it is gone."""
     assert len(told_of(view(), view(coordinator=None)).told) == 1
 
 
 @pytest.mark.parametrize(
     "changed", [view(coordinator=("127.0.0.1", 9093)), view(member_id="another"), view(instance_id="another")]
 )
-def test_change_of_what_the_leave_says_is_told(changed: MembershipView) -> None:
-    """The coordinator moved; the member took another id; it claimed another instance id."""
+def test_guarded_member_updates_its_leave_request_after_a_change(changed: MembershipView) -> None:
+    """The coordinator moved, or the member has another member id or instance id."""
     noted = told_of(view(), changed)
     assert len(noted.told) == 2
     assert noted.told[0][0] == noted.told[1][0]
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_frames_are_the_leave_in_every_version(instance_id: str | None, epoch: int) -> None:
-    """-1 ends a dynamic membership, -2 keeps a static member's partitions for its replacement."""
+def test_leave_request_has_the_leave_in_every_version(instance_id: str | None, epoch: int) -> None:
+    """Epoch -1 ends a dynamic membership; -2 keeps a static member's partitions for its replacement."""
     ((_, request),) = told_of(view(instance_id=instance_id)).told
     assert request is not None
     assert request.member_epoch == epoch
@@ -102,8 +102,8 @@ def test_frames_are_the_leave_in_every_version(instance_id: str | None, epoch: i
         assert entity.instance_id == instance_id
 
 
-def test_other_frames_are_those_of_any_client() -> None:
-    """ApiVersions in version 0, and FindCoordinator for the group in every version."""
+def test_leave_request_has_the_frames_of_other_requests() -> None:
+    """The leave request contains ApiVersions in version 0, and FindCoordinator for the group in every version."""
     ((_, request),) = told_of(view()).told
     assert request is not None
     hello = _parse(1, 1, request.hello[4:])
@@ -115,21 +115,24 @@ def test_other_frames_are_those_of_any_client() -> None:
 
 @pytest.mark.parametrize("state", sorted(CLASSIC_GUARDED, key=str))
 def test_classic_member_with_an_id_has_a_leave_request(state: MemberState) -> None:
-    """In the group, on its way in or out; one that was fenced for its generation alone keeps its id, and its place."""
+    """It is in the group, joins or leaves.
+
+    A member that was fenced only for its generation keeps its id and its place.
+    """
     ((_, request),) = told_of(view(state, protocol=CLASSIC)).told
     assert request is not None
     assert (request.group_id, request.member_id, request.member_epoch) == ("orders", "m", None)
 
 
 @pytest.mark.parametrize("state", sorted(set(MemberState) - CLASSIC_GUARDED, key=str))
-def test_classic_member_out_of_its_group_has_none_any_more(state: MemberState) -> None:
-    """UNSUBSCRIBED, STALE, FATAL: there is nothing to leave, whether the member keeps its id or not."""
+def test_classic_member_outside_its_group_has_no_leave_request(state: MemberState) -> None:
+    """A member in UNSUBSCRIBED, STALE or FATAL has nothing to leave, whether or not it keeps its id."""
     noted = told_of(view(protocol=CLASSIC), view(state, protocol=CLASSIC))
     assert [request is None for _, request in noted.told] == [False, True]
 
 
-def test_classic_member_has_a_leave_request_from_its_id_on() -> None:
-    """The coordinator makes the id with its first answer, and counts on the member, pending, from then on."""
+def test_classic_member_has_a_leave_request_once_it_has_an_id() -> None:
+    """The coordinator creates the id with its first response, and the member is pending from then on."""
     noted = told_of(
         view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
         view(MemberState.JOINING, member_id="given", protocol=CLASSIC),
@@ -139,7 +142,7 @@ def test_classic_member_has_a_leave_request_from_its_id_on() -> None:
 
 
 def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_another() -> None:
-    """UNKNOWN_MEMBER_ID: the coordinator has forgotten it."""
+    """After UNKNOWN_MEMBER_ID the coordinator has no such member."""
     noted = told_of(
         view(protocol=CLASSIC),
         view(MemberState.FENCED, member_id=NO_MEMBER_ID, protocol=CLASSIC),
@@ -154,12 +157,12 @@ def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_anot
 
 
 def test_classic_static_member_has_no_leave_request() -> None:
-    """A LeaveGroup would end its place for good; as it is, its replacement takes it from the dead at once."""
+    """A LeaveGroup would end its place permanently; without one, its replacement takes over the place at once."""
     assert told_of(view(instance_id="i", protocol=CLASSIC)).told == []
 
 
-def test_will_follows_the_protocol() -> None:
-    """`group.protocol=auto`: refused as a consumer member, it joins as a classic one; and the other way round."""
+def test_leave_request_follows_the_protocol() -> None:
+    """With `group.protocol=auto`, a member that is refused by one protocol joins with the other, in both directions."""
     noted = told_of(
         view(MemberState.JOINING, epoch=0),
         view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
@@ -175,8 +178,8 @@ def test_will_follows_the_protocol() -> None:
     assert [request is None for _, request in noted.told] == [False, True, False, False]
 
 
-def test_classic_frames_are_the_leave_in_every_version() -> None:
-    """LeaveGroup for this member alone, with the reason where the version has room for one (KIP-800)."""
+def test_classic_leave_request_has_the_leave_in_every_version() -> None:
+    """LeaveGroup names only this member, with the reason where the version has a field for it (KIP-800)."""
     ((_, request),) = told_of(view(protocol=CLASSIC)).told
     assert request is not None
     assert tuple(request.leave) == SPOKEN[Api.LEAVE_GROUP]
@@ -194,15 +197,15 @@ def test_classic_frames_are_the_leave_in_every_version() -> None:
 SASL = SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_512, username="alice", password="hunter2")  # noqa: S106
 
 
-def test_will_of_a_plaintext_member_has_nothing_of_either() -> None:
-    """The guardian imports for it what it always did."""
+def test_leave_request_of_a_plaintext_member_has_neither_tls_nor_sasl() -> None:
+    """The guardian then imports no TLS or SASL module."""
     ((_, request),) = told_of(view()).told
     assert request is not None
     assert (request.tls, request.sasl) == (None, None)
 
 
-def test_will_has_the_credentials_of_the_moment_and_is_told_again_with_others() -> None:
-    """`set_sasl_credentials`: at the next event, and only where they are others."""
+def test_leave_request_has_the_current_credentials() -> None:
+    """After `set_sasl_credentials`, the next event updates the leave request, but only if the credentials changed."""
     noted = NotedGuardian()
     settings = replace(SETTINGS, sasl=SASL)
     security = ConnectionSecurity(settings)
@@ -221,8 +224,10 @@ def test_will_has_the_credentials_of_the_moment_and_is_told_again_with_others() 
     assert "hunter" not in repr(observer._told)
 
 
-def test_paths_mean_the_folder_in_which_the_member_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guardian stands at the root, and the application may go elsewhere; all other settings are as they were."""
+def test_leave_request_paths_are_relative_to_the_members_first_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guardian runs in the root folder, and the application may change its own; other settings do not change."""
     given: dict[str, Any] = {
         field.name: field.name for field in fields(TlsSettings) if field.name.endswith("_location")
     }

@@ -1,4 +1,4 @@
-"""The leave on behalf of a member over TCP, wherever its coordinator went."""
+"""The leave on behalf of a member over TCP, also after its coordinator moved."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.support.scripted_broker import DISCONNECT, NEWEST, Answer, Raw, Recei
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is only slow, on a busy machine, is not asked a second time."""
+    """Let a broker that is only slow, on a busy machine, receive no second request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> None:
-    """One connection, one request: the newest version that both know."""
+    """The leave needs one connection and one request, in the newest version that both support."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         (place,) = broker.servers
         outcome = left(leave_request(place, instance_id=instance_id))
@@ -48,8 +48,8 @@ def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> N
         assert (request.entity.member_id, request.entity.member_epoch) == ("m", epoch)
 
 
-def test_older_broker_gets_the_older_version() -> None:
-    """Chosen as the member itself would have."""
+def test_leave_to_an_older_broker_uses_the_older_version() -> None:
+    """The guardian chooses the version as the member would have."""
     with ScriptedBroker(script(ErrorCode.none), versions={18: (0, 3), HEARTBEAT: (0, 0)}) as broker:
         assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert broker.requests(HEARTBEAT)[0].version == 0
@@ -64,8 +64,8 @@ def test_older_broker_gets_the_older_version() -> None:
         ErrorCode.group_id_not_found,
     ],
 )
-def test_member_that_is_gone_already_is_an_end(code: ErrorCode) -> None:
-    """It had left, another one has its place, or its group is no more."""
+def test_leave_of_a_member_that_is_gone_ends_with_info(code: ErrorCode) -> None:
+    """The member had left, another member has its place, or the group no longer exists."""
     with ScriptedBroker(script(code)) as broker:
         outcome = left(leave_request(broker.servers[0]))
         assert outcome.level is Level.INFO
@@ -73,16 +73,16 @@ def test_member_that_is_gone_already_is_an_end(code: ErrorCode) -> None:
         assert len(broker.requests(HEARTBEAT)) == 1
 
 
-def test_refusal_is_an_end_with_the_brokers_words() -> None:
-    """Asking again would not help."""
+def test_leave_that_is_refused_ends_with_the_brokers_message() -> None:
+    """A refusal is final, because a retry would not help."""
     with ScriptedBroker(script(ErrorCode.group_authorization_failed)) as broker:
         outcome = left(leave_request(broker.servers[0]))
         assert outcome.level is Level.WARNING
         assert "error code 30 (the broker's words)" in outcome.text
 
 
-def test_loading_coordinator_is_asked_again() -> None:
-    """It is the right one; nobody else is asked."""
+def test_leave_is_sent_again_to_a_loading_coordinator() -> None:
+    """A loading coordinator is the right one, so no other broker receives a request."""
     with ScriptedBroker(script(ErrorCode.coordinator_load_in_progress, ErrorCode.none)) as broker:
         assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert len(broker.requests(HEARTBEAT)) == 2
@@ -90,8 +90,8 @@ def test_loading_coordinator_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.not_coordinator, ErrorCode.coordinator_not_available])
-def test_moved_coordinator_is_looked_up(code: ErrorCode) -> None:
-    """Through the bootstrap servers."""
+def test_leave_looks_up_a_coordinator_that_moved(code: ErrorCode) -> None:
+    """The bootstrap servers return the new coordinator."""
 
     def answer(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:
@@ -106,8 +106,8 @@ def test_moved_coordinator_is_looked_up(code: ErrorCode) -> None:
         assert [request.node_id for request in broker.requests(HEARTBEAT)] == [1, 2]
 
 
-def test_stopped_coordinator_is_looked_up() -> None:
-    """By a bootstrap server that is up; the first of them is not."""
+def test_leave_looks_up_a_coordinator_that_stopped() -> None:
+    """A running bootstrap server returns the new coordinator; the first server in the list is down."""
     with ScriptedBroker(script(ErrorCode.none), nodes=2) as broker:
         broker.coordinator = 2
         first, second = broker.servers
@@ -115,8 +115,8 @@ def test_stopped_coordinator_is_looked_up() -> None:
         assert left(leave_request(first, [first, second])).text.endswith(f"at coordinator {second[0]}:{second[1]}")
 
 
-def test_lookup_by_the_older_version() -> None:
-    """The mock cluster of librdkafka knows FindCoordinator 3 at most."""
+def test_leave_looks_up_the_coordinator_with_the_older_version() -> None:
+    """Librdkafka's mock cluster supports FindCoordinator up to version 3."""
     with ScriptedBroker(
         script(ErrorCode.not_coordinator, ErrorCode.none), versions={18: (0, 3), FIND: (0, 3), HEARTBEAT: (0, 1)}
     ) as broker:
@@ -124,8 +124,8 @@ def test_lookup_by_the_older_version() -> None:
         assert broker.requests(FIND)[0].version == 3
 
 
-def test_lost_connection_is_tried_again() -> None:
-    """The leave may have been heard or not; a second one harms nobody."""
+def test_leave_is_sent_again_after_a_lost_connection() -> None:
+    """The broker may have received the first leave, and a second leave does no harm."""
     losses = [DISCONNECT]
 
     def answer(request: Received) -> Answer:
@@ -138,8 +138,8 @@ def test_lost_connection_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x50", b"\0\0\0\2ab"])
-def test_peer_that_is_no_broker_is_given_up_in_time(noise: bytes) -> None:
-    """Waits grow, and end with the patience: after the session everything is over anyway."""
+def test_leave_to_a_peer_that_is_not_a_broker_ends_in_time(noise: bytes) -> None:
+    """Waits grow, and end after 30 s; the end of the session removes the member in any case."""
     clock = Clock()
     with ScriptedBroker(lambda _: Raw(noise)) as broker:
         outcome = left(leave_request(broker.servers[0]), clock)
@@ -150,8 +150,8 @@ def test_peer_that_is_no_broker_is_given_up_in_time(noise: bytes) -> None:
         assert max(clock.slept) <= 2.0
 
 
-def test_unreachable_cluster_is_given_up_with_the_reason() -> None:
-    """Nobody listens any more."""
+def test_leave_to_an_unreachable_cluster_ends_with_the_reason() -> None:
+    """The outcome names the server and the refused connection."""
     with unused_port() as port:
         place = ("127.0.0.1", port)
         outcome = left(leave_request(place, [place]))
@@ -160,8 +160,8 @@ def test_unreachable_cluster_is_given_up_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("name", ["no host", "kafka..ü"])
-def test_name_without_address_is_a_reason(name: str) -> None:
-    """The resolver's words, or those of the codec for international names."""
+def test_leave_to_an_unknown_host_name_ends_with_the_reason(name: str) -> None:
+    """The reason is the message of the resolver, or of the codec for international names."""
     nowhere = (name, 9092)
     outcome = left(leave_request(nowhere, [nowhere]))
     assert f"{name}:9092" in outcome.text
@@ -172,7 +172,7 @@ TLS = TlsSettings(verifies=False, checks_hostname=False)
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 @pytest.mark.parametrize("times", [-1, 1])
-def test_impossible_port_counts_as_a_broker_that_does_not_answer(times: int, tls: TlsSettings | None) -> None:
+def test_leave_to_an_invalid_port_ends_with_the_reason(times: int, tls: TlsSettings | None) -> None:
     """A broker may advertise any number; the server whose port it is modulo 65536 receives nothing."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         nowhere = ("127.0.0.1", broker.servers[0][1] + times * 2**16)
@@ -183,8 +183,8 @@ def test_impossible_port_counts_as_a_broker_that_does_not_answer(times: int, tls
 
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
-def test_host_with_a_nul_counts_as_a_broker_that_does_not_answer(tls: TlsSettings | None) -> None:
-    """A broker may advertise any text; the host before its NUL receives nothing, and the log receives no NUL."""
+def test_leave_to_a_host_with_a_nul_ends_with_the_reason(tls: TlsSettings | None) -> None:
+    """A broker may advertise any text; the host before its NUL receives nothing, and the log has no NUL."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         nowhere = ("127.0.0.1\0kafka", broker.servers[0][1])
         outcome = left(leave_request(nowhere, [nowhere], tls=tls))
@@ -194,15 +194,15 @@ def test_host_with_a_nul_counts_as_a_broker_that_does_not_answer(tls: TlsSetting
         assert broker.requests() == []
 
 
-def test_coordinator_with_an_impossible_host_is_looked_up_again() -> None:
-    """The other brokers name a coordinator that can be reached."""
+def test_leave_looks_up_a_coordinator_with_an_invalid_host() -> None:
+    """The other brokers return a coordinator that can be reached."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         assert left(leave_request(("kafka\0", 9092), broker.servers)).level is Level.INFO
         assert [request.api_key for request in broker.requests()] == [18, FIND, 18, HEARTBEAT]
 
 
-def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that takes connections and says nothing must not hold the guardian."""
+def test_leave_to_a_hanging_peer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that accepts connections and sends nothing must not block the guardian."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
@@ -210,8 +210,8 @@ def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) ->
         assert "timed out" in outcome.text
 
 
-def test_leave_ends_with_its_patience_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many brokers that hang, those that come after the end of the patience are not asked."""
+def test_leave_ends_after_its_total_time_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many brokers that hang, those that come after the end of the total time receive no request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.05)
     with socket.create_server(("127.0.0.1", 0), backlog=200) as server, unused_port() as port:
         server.settimeout(0.0)
@@ -220,7 +220,7 @@ def test_leave_ends_with_its_patience_within_a_round(monkeypatch: pytest.MonkeyP
         for one in accepted:
             one.close()
     assert outcome.level is Level.WARNING
-    # Each takes a twentieth of a second at least.
+    # Each attempt takes at least a twentieth of a second.
     assert len(accepted) <= 11
 
 
@@ -232,8 +232,8 @@ def accepted_by(server: socket.socket) -> socket.socket | None:
         return None
 
 
-def test_peer_that_sends_byte_by_byte_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time for an answer counts from its question, not from its latest byte."""
+def test_leave_to_a_peer_that_sends_byte_by_byte_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for a response counts from the request, and not from the latest byte."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.3)
     is_over = threading.Event()
 
@@ -253,8 +253,8 @@ def test_peer_that_sends_byte_by_byte_has_no_more_time(monkeypatch: pytest.Monke
     assert "timed out" in outcome.text
 
 
-def test_members_do_not_wait_for_each_other() -> None:
-    """Each has its own thread: nothing of a leave is shared."""
+def test_leaves_of_several_members_do_not_wait_for_each_other() -> None:
+    """Each leave has its own thread and shares no state with the others."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         asked = [leave_request(broker.servers[0], member_id=f"m{number}") for number in range(20)]
         threads = [threading.Thread(target=leave, args=(one,)) for one in asked]
@@ -267,7 +267,7 @@ def test_members_do_not_wait_for_each_other() -> None:
 
 @pytest.mark.parametrize(("offered", "version"), [((0, 5), 5), ((0, 4), 4)])
 def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version: int) -> None:
-    """A LeaveGroup of this member, in the newest version that both know."""
+    """The request is a LeaveGroup of this member, in the newest version that both support."""
     script_of_one = classic_script((ErrorCode.none, ErrorCode.none))
     with ScriptedBroker(script_of_one, versions={**NEWEST, LEAVE_GROUP: offered}) as broker:
         host, port = broker.servers[0]
@@ -279,8 +279,8 @@ def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version
 
 
 @pytest.mark.parametrize("codes", [(ErrorCode.none, ErrorCode.unknown_member_id), (ErrorCode.unknown_member_id, None)])
-def test_classic_member_that_is_gone_already_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
-    """The group does not know it any more; or there is no such group, which is said of the whole request."""
+def test_classic_leave_of_a_member_that_is_gone_ends_with_info(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
+    """The group no longer has the member, or the group does not exist, which the code of the request reports."""
     with ScriptedBroker(classic_script(codes)) as broker:
         outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.INFO
@@ -290,16 +290,16 @@ def test_classic_member_that_is_gone_already_is_an_end(codes: tuple[ErrorCode, E
 @pytest.mark.parametrize(
     "codes", [(ErrorCode.group_authorization_failed, None), (ErrorCode.none, ErrorCode.group_authorization_failed)]
 )
-def test_refusal_of_a_classic_leave_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
-    """Of the request or of the member; the protocol has no words for it."""
+def test_classic_leave_that_is_refused_ends_with_the_error_code(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
+    """The code belongs to the request or to the member; the protocol has no message for it."""
     with ScriptedBroker(classic_script(codes)) as broker:
         outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.WARNING
         assert "refuses it with error code 30 (no words)" in outcome.text
 
 
-def test_classic_leave_goes_where_the_coordinator_went() -> None:
-    """It loads, then it is another one: as for any member."""
+def test_classic_leave_follows_a_coordinator_that_moved() -> None:
+    """The first coordinator loads and then rejects the leave as no longer responsible, as for any member."""
     codes = [ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
 
     def answer(request: Received) -> Answer:
@@ -317,8 +317,8 @@ def test_classic_leave_goes_where_the_coordinator_went() -> None:
         assert [request.node_id for request in broker.requests(LEAVE_GROUP)] == [1, 1, 2]
 
 
-def test_answer_that_leaves_the_member_out_is_no_success() -> None:
-    """A broker that says nothing of the member is asked again."""
+def test_classic_leave_is_sent_again_if_the_response_omits_the_member() -> None:
+    """A response without the member is not a success."""
     codes = [(ErrorCode.none, None), (ErrorCode.none, ErrorCode.none)]
     with ScriptedBroker(classic_script(*codes)) as broker:
         assert left(classic_leave_request(broker, *broker.servers)).level is Level.INFO

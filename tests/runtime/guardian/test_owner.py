@@ -1,4 +1,4 @@
-"""The application's side: one guardian per process, started again, never waited for, and forks."""
+"""The application's side: one guardian per process that is restarted and never delays the application, and forks."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def log(tmp_path: Path) -> Path:
 
 
 def application(broker: ScriptedBroker, log: Path, program: str) -> Application:
-    """An application that does this."""
+    """An application that runs this program."""
     host, port = broker.servers[0]
     with log.open("ab") as stderr:
         return Application(PRELUDE + program, host, str(port), stderr=stderr)
 
 
 def leavers(broker: ScriptedBroker, count: int) -> list[str]:
-    """Whose leaves came, as soon as so many did."""
+    """The members whose leaves arrived, as soon as this many did."""
     return sorted(request.entity.member_id for request in broker.wait_for(HEARTBEAT, count))
 
 
-def test_one_guardian_for_all_members_of_a_process(broker: ScriptedBroker, log: Path) -> None:
-    """Each has its leave request; the log says when the guardian was started, and what it did."""
+def test_guardian_serves_all_members_of_a_process(broker: ScriptedBroker, log: Path) -> None:
+    """Each member has its leave request; the log reports the guardian's start and its leaves."""
     with application(broker, log, "leaver('one'); leaver('two'); say('guardian', guardian.pid); order()") as app:
         guardian = app.process_named("guardian")
         assert psutil.Process(app.process.pid).children(recursive=True) == [guardian]
@@ -74,15 +74,15 @@ def test_one_guardian_for_all_members_of_a_process(broker: ScriptedBroker, log: 
     assert len(left) == 2
 
 
-def test_no_guardian_before_there_is_a_member(broker: ScriptedBroker, log: Path) -> None:
-    """Nothing is started for a consumer that never joins."""
+def test_guardian_starts_with_the_first_member(broker: ScriptedBroker, log: Path) -> None:
+    """A consumer that never joins starts no guardian."""
     with application(broker, log, "guardian.update(1, None); guardian.tend(); say(guardian.pid); order()") as app:
         assert app.hears() == ["None"]
         assert psutil.Process(app.process.pid).children() == []
 
 
-def test_dead_guardian_is_started_again_with_all_wills(broker: ScriptedBroker, log: Path) -> None:
-    """At the next event of any member."""
+def test_guardian_that_died_is_started_again_with_all_leave_requests(broker: ScriptedBroker, log: Path) -> None:
+    """The next event of any member starts the guardian again."""
     program = """
 leaver("one", 1); leaver("gone", 2); leaver("two", 3)
 before = guardian.pid
@@ -127,15 +127,15 @@ order()
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfd")
-def test_guardian_takes_no_status_of_another_child_with_its_number() -> None:
-    """After the application has waited for the guardian, its process id may be another child's, whose status stays."""
+def test_guardian_takes_no_status_of_another_child_with_its_process_id() -> None:
+    """After the application waited for the guardian, another child may have its process id and keeps its status."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         found = os.fstat(ours.fileno())
         dead = os.posix_spawn("/bin/true", ["true"], {})
         pidfd = os.pidfd_open(dead)
         os.waitpid(dead, 0)
-        # What the number belongs to now.
+        # The process that has the number now.
         other = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
         os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
         process = GuardianProcess(
@@ -147,7 +147,7 @@ def test_guardian_takes_no_status_of_another_child_with_its_number() -> None:
 
 
 def test_guardian_without_a_pidfd_waits_only_for_a_child_that_closed_its_pipe() -> None:
-    """Elsewhere than on Linux a process id is waited for once the guardian's end of the pipe is closed."""
+    """Without pidfd, the process is waited for only after the guardian's end of the pipe is closed."""
     ours, theirs = socket.socketpair()
     found = os.fstat(ours.fileno())
     child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
@@ -167,7 +167,7 @@ def test_guardian_does_not_hold_the_pipes_of_its_application() -> None:
         done = subprocess.run(
             [sys.executable, "-c", program, host, str(port)], check=False, cwd=ROOT, capture_output=True
         )
-        # It still waits for the broker's answer.
+        # The guardian still waits for the broker's response.
         guardian = psutil.Process(int(done.stdout))
         try:
             assert not has_ended(guardian)
@@ -176,7 +176,7 @@ def test_guardian_does_not_hold_the_pipes_of_its_application() -> None:
 
 
 def test_guardian_holds_a_socket_as_stderr_only_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service's stderr is a socket to systemd's journal, which is where its operator looks for the log."""
+    """A service's stderr is a socket to systemd's journal, where its operator reads the log."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         found = os.fstat(ours.fileno())
@@ -187,10 +187,10 @@ def test_guardian_holds_a_socket_as_stderr_only_for_the_journal(monkeypatch: pyt
         assert not _may_hold_stderr()
 
 
-def test_broken_pipe_does_not_end_an_application_that_lets_sigpipe_do_so(
+def test_guardians_broken_pipe_does_not_kill_an_application_with_default_sigpipe(
     broker: ScriptedBroker, log: Path, tmp_path: Path
 ) -> None:
-    """A guardian that has closed its end, or is just dying."""
+    """A guardian that closed its end, or that dies at this moment, breaks the pipe."""
     deaf = tmp_path / "script.py"
     deaf.write_text("import os, signal\nos.close(0)\nos.chdir('/')\nwhile True: signal.pause()")
     program = f"""
@@ -211,8 +211,10 @@ say(guardian.pid)
         assert app.hears() == ["None"]
 
 
-def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five starts; the application goes on without."""
+def test_guardian_that_keeps_dying_is_given_up_after_five_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application continues without a guardian."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.owner._RESTART_PAUSE_S", 0.0)
     marks = tmp_path / "starts"
     failing = tmp_path / "script.py"
@@ -229,8 +231,10 @@ def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest
     assert guardian.pid is None
 
 
-def test_stopped_guardian_blocks_nobody_and_learns_the_latest(broker: ScriptedBroker, log: Path) -> None:
-    """The pipe is full: of each member the last word is kept, and told as soon as there is room."""
+def test_guardian_that_is_stopped_blocks_no_call_and_receives_the_latest_update(
+    broker: ScriptedBroker, log: Path
+) -> None:
+    """If the pipe is full, each member's latest update is kept and sent as soon as the pipe accepts it."""
     program = """
 leaver("one", 1)
 say("guardian", guardian.pid)
@@ -261,10 +265,11 @@ order()
         assert len(broker.requests(HEARTBEAT)) == 1
 
 
-def test_number_of_the_pipe_that_the_application_uses_again_is_not_written_to(
-    broker: ScriptedBroker, log: Path
-) -> None:
-    """It closed all descriptors and opened a socket of its own: that gets nothing, and another guardian is started."""
+def test_guardians_descriptor_that_the_application_reused_is_not_written_to(broker: ScriptedBroker, log: Path) -> None:
+    """An application that closed all descriptors and reused the number receives nothing there.
+
+    Another guardian starts.
+    """
     program = """
 leaver("one", 1)
 first, number = guardian.pid, guardian._process.descriptor
@@ -288,13 +293,13 @@ order()
         assert app.hears() == ["nothing"]
         assert not has_ended(first)
         app.kill()
-        # The first one knows of one member only, and acts as well; that harms nobody.
+        # The first guardian has only one member, and also leaves for it, which does no harm.
         assert leavers(broker, 3) == ["one", "one", "two"]
         wait_until(lambda: has_ended(first) and has_ended(second), "both ends")
 
 
-def test_forked_child_has_nothing_to_do_with_it(broker: ScriptedBroker, log: Path) -> None:
-    """A worker of multiprocessing: its end means nothing, and its life holds nothing up."""
+def test_guardian_ignores_a_forked_child(broker: ScriptedBroker, log: Path) -> None:
+    """The end of a multiprocessing worker sends no leave, and a living worker delays none."""
     program = """
 leaver("one")
 say("guardian", guardian.pid)
@@ -320,8 +325,8 @@ order()
         child.kill()
 
 
-def test_double_forked_daemon_has_a_guardian_of_its_own(broker: ScriptedBroker, log: Path) -> None:
-    """Each guardian belongs to the process whose members it knows."""
+def test_guardian_of_a_double_forked_daemon_is_its_own(broker: ScriptedBroker, log: Path) -> None:
+    """Each guardian belongs to the process whose members it has."""
     program = """
 leaver("one")
 say("guardian", guardian.pid)
@@ -348,8 +353,8 @@ order()
         assert leavers(broker, 2) == ["one", "two"]
 
 
-def test_program_that_is_replaced_lives(broker: ScriptedBroker, log: Path) -> None:
-    """After exec() the pipe is closed and the process goes on: its end is what counts."""
+def test_guardian_sends_no_leave_after_exec_until_the_process_ends(broker: ScriptedBroker, log: Path) -> None:
+    """After exec() the pipe is closed and the process continues; only the end of the process counts."""
     program = """
 leaver("one")
 say("guardian", guardian.pid)
@@ -363,8 +368,8 @@ os.execv(sys.executable, [sys.executable, "-S", "-c", "print('replaced', flush=T
         assert leavers(broker, 1) == ["one"]
 
 
-def test_group_kill_does_not_end_it(broker: ScriptedBroker, log: Path) -> None:
-    """`kill -9 -PGID`: the guardian has a session of its own."""
+def test_guardian_survives_a_kill_of_the_process_group(broker: ScriptedBroker, log: Path) -> None:
+    """The guardian has its own session, so `kill -9 -PGID` does not reach it."""
     with application(broker, log, "leaver('one'); say('guardian', guardian.pid); order()") as app:
         app.process_named("guardian")
         os.killpg(app.process.pid, signal.SIGKILL)
@@ -374,10 +379,10 @@ def test_group_kill_does_not_end_it(broker: ScriptedBroker, log: Path) -> None:
 @pytest.mark.parametrize(
     ("attribute", "value"), [("executable", "/usr/sbin/uwsgi"), ("executable", ""), ("frozen", True)]
 )
-def test_program_that_is_no_interpreter_is_not_started_once_more(
+def test_guardian_is_not_started_without_a_python_interpreter(
     attribute: str, value: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A frozen application or a server that embeds Python: the log says so, and the consumer works without."""
+    """A frozen application or a server that embeds Python logs a warning, and the consumer works without a guardian."""
     monkeypatch.setattr(f"sys.{attribute}", value, raising=False)
     guardian = Guardian()
     guardian.update(1, leave_request(("127.0.0.1", 1)))
@@ -385,10 +390,10 @@ def test_program_that_is_no_interpreter_is_not_started_once_more(
     assert "is no Python interpreter" in caplog.text
 
 
-def test_init_of_a_container_is_told_that_it_has_no_guard(
+def test_guardian_logs_a_warning_if_the_process_is_pid_1(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel kills everything in a PID namespace whose init ends."""
+    """The kernel kills every process in a PID namespace whose init ends."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.owner._INIT", os.getpid())
     guardian = Guardian()
     guardian.update(1, leave_request(broker.servers[0]))

@@ -1,4 +1,4 @@
-"""The guardian's process: when it acts, when it does not, what it is made of. Its parents here are bare programs."""
+"""The guardian's process: when it leaves, when it does not, and its resources. Its parents here are bare programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = script_module.__file__
 TLS = TlsSettings(ca_location="/ca")
 SASL = SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_512, username="alice", password="pencil")  # noqa: S106
-#: A parent that starts the guardian, says what its argument holds, and then does what the test wants.
+#: A parent that starts the guardian, sends it the bytes of its argument, and then runs the test's program.
 PARENT = """
 import base64, socket, subprocess
 ours, theirs = socket.socketpair()
@@ -52,7 +52,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture(params=["pidfd", "getppid"])
 def way(request: pytest.FixtureRequest) -> str:
-    """Both ways in which a parent's death can be seen."""
+    """Both ways to detect a parent's death."""
     if request.param == "pidfd" and not hasattr(os, "pidfd_open"):
         pytest.skip("this system has no pidfd")
     return str(request.param)
@@ -70,17 +70,17 @@ def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", 
 
 
 def leavers(broker: ScriptedBroker) -> list[str]:
-    """Whose leaves came."""
+    """The members whose leaves arrived."""
     return [request.entity.member_id for request in broker.requests(HEARTBEAT)]
 
 
 def listens(guardian: psutil.Process) -> bool:
-    """Whether it is up and waits, so that signals are ignored already."""
+    """Whether the guardian runs and waits, so that signals are ignored already."""
     return guardian.status() == psutil.STATUS_SLEEPING and guardian.cwd() == "/"
 
 
-def test_killed_process_leaves(broker: ScriptedBroker, way: str) -> None:
-    """For the member that had not left, once; then the guardian ends."""
+def test_guardian_leaves_for_a_killed_process(broker: ScriptedBroker, way: str) -> None:
+    """The guardian leaves once for the member that had not left, and then ends."""
     with parent(broker, way=way) as application:
         guardian = application.process_named("guardian")
         application.kill()
@@ -89,8 +89,8 @@ def test_killed_process_leaves(broker: ScriptedBroker, way: str) -> None:
         assert leavers(broker) == ["m"]
 
 
-def test_process_that_left_leaves_nothing_to_do(broker: ScriptedBroker, way: str) -> None:
-    """A clean end: the guardian ends with the application and asks nobody anything."""
+def test_guardian_sends_no_request_after_a_clean_end(broker: ScriptedBroker, way: str) -> None:
+    """The guardian ends with an application whose members left, and sends no request."""
     with parent(broker, "ours.sendall(base64.b64decode(order())); order()", way) as application:
         guardian = application.process_named("guardian")
         application.order(base64.b64encode(line_of(1, None)).decode())
@@ -100,8 +100,8 @@ def test_process_that_left_leaves_nothing_to_do(broker: ScriptedBroker, way: str
         assert broker.requests() == []
 
 
-def test_closed_pipe_of_a_living_process_means_nothing(broker: ScriptedBroker, way: str) -> None:
-    """An application that closes all its descriptors lives; its death is noticed all the same."""
+def test_guardian_ignores_the_closed_pipe_of_a_living_process(broker: ScriptedBroker, way: str) -> None:
+    """An application that closes all its descriptors is alive; its later death is still detected."""
     with parent(broker, "order(); os.closerange(3, 256); say('closed'); order()", way) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
@@ -115,8 +115,8 @@ def test_closed_pipe_of_a_living_process_means_nothing(broker: ScriptedBroker, w
 
 
 @pytest.mark.parametrize("fork", ["os.fork()", "__import__('ctypes').CDLL(None).fork()"])
-def test_living_child_with_the_pipe_holds_nothing_up(broker: ScriptedBroker, way: str, fork: str) -> None:
-    """A forked child inherits the pipe's other end; the parent's death is what counts."""
+def test_guardian_leaves_although_a_living_child_holds_the_pipe(broker: ScriptedBroker, way: str, fork: str) -> None:
+    """A forked child inherits the other end of the pipe, but only the parent's death counts."""
     what = f"""
 child = {fork}
 if child == 0:
@@ -133,8 +133,8 @@ order()
         child.kill()
 
 
-def test_stopped_process_is_not_dead(broker: ScriptedBroker, way: str) -> None:
-    """SIGSTOP, and news that it had sent before: the guardian takes them and waits."""
+def test_guardian_does_not_leave_for_a_stopped_process(broker: ScriptedBroker, way: str) -> None:
+    """After SIGSTOP the guardian reads the earlier updates and waits."""
     with parent(broker, "order()", way) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
@@ -149,7 +149,7 @@ def test_stopped_process_is_not_dead(broker: ScriptedBroker, way: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_for_the_application_do_not_end_it(broker: ScriptedBroker, number: int) -> None:
+def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, number: int) -> None:
     """The application may still be killed while it closes."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
@@ -159,8 +159,8 @@ def test_signals_for_the_application_do_not_end_it(broker: ScriptedBroker, numbe
         broker.wait_for(HEARTBEAT)
 
 
-def test_parent_that_died_before_it_was_up(broker: ScriptedBroker, way: str) -> None:
-    """What it had said counts; the guardian finds another parent, and the pipe closed."""
+def test_guardian_leaves_for_a_parent_that_died_before_its_start(broker: ScriptedBroker, way: str) -> None:
+    """The updates of the parent count; the guardian finds another parent and the closed pipe."""
     with parent(broker, "os.kill(os.getpid(), signal.SIGKILL)", way):
         broker.wait_for(HEARTBEAT)
         assert leavers(broker) == ["m"]
@@ -169,8 +169,8 @@ def test_parent_that_died_before_it_was_up(broker: ScriptedBroker, way: str) -> 
 @pytest.mark.parametrize(
     ("what", "log"), [("os.close(2)", "/dev/null"), ("a, b = os.pipe(); os.dup2(b, 2); os.close(a)", "pipe:")]
 )
-def test_leave_needs_no_log(broker: ScriptedBroker, what: str, log: str) -> None:
-    """Stderr is closed, and its number must not be a socket's; or it is a pipe that nobody reads any more."""
+def test_guardian_leaves_without_a_usable_stderr(broker: ScriptedBroker, what: str, log: str) -> None:
+    """Stderr is closed, so that a socket could get its number, or is a pipe that no process reads."""
     before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
     line = line_of(1, leave_request(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
@@ -183,8 +183,8 @@ def test_leave_needs_no_log(broker: ScriptedBroker, what: str, log: str) -> None
         assert leavers(broker) == ["m"]
 
 
-def test_what_it_did_stands_in_the_log(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """On the application's stderr, in one line: who, why, what, where."""
+def test_guardian_logs_its_leave_in_one_line(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """The line on the application's stderr names the member, the reason, the leave and the coordinator."""
     log = tmp_path / "log"
     with log.open("wb") as stderr, parent(broker, stderr=stderr) as application:
         guardian = application.process_named("guardian")
@@ -198,8 +198,8 @@ def test_what_it_did_stands_in_the_log(broker: ScriptedBroker, tmp_path: Path) -
     )
 
 
-def test_what_it_is_made_of(broker: ScriptedBroker) -> None:
-    """Under 25 MB (resident set size), no librdkafka, no port, no connection while it waits."""
+def test_guardian_process_is_small_and_opens_no_port(broker: ScriptedBroker) -> None:
+    """The waiting guardian has less than 25 MB of resident memory, no librdkafka, no port and no connection."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
@@ -209,10 +209,10 @@ def test_what_it_is_made_of(broker: ScriptedBroker) -> None:
         assert [name for name in ("kio", "pydantic", "asyncio", "confluent") if name in maps(guardian)] == []
 
 
-def test_killed_process_leaves_over_tls_with_its_password(
+def test_guardian_leaves_over_tls_with_the_password_of_a_killed_process(
     secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Still under 25 MB; the secrets are in its memory, and in nothing that others can see or that stays."""
+    """It still has less than 25 MB; its arguments, environment and files and the log contain no secret."""
     made = secured_materials
     (place := tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
@@ -246,7 +246,7 @@ def test_killed_process_leaves_over_tls_with_its_password(
     assert [text for text in seen for secret in secrets if secret in text] == []
 
 
-#: What a guardian has imported at its end: everything that is not the standard library's, and `ssl` and `hashlib`.
+#: Prints the modules that a guardian has imported, without the standard library except `ssl` and `hashlib`.
 MODULES = """
 import sys, atexit
 sys.argv = [sys.argv[1], "1"]
@@ -297,13 +297,13 @@ OF_SASL = [
         pytest.param(TLS, SASL, {*OF_ALL, *OF_TLS, *OF_SASL, "ssl"}, id="sasl_ssl"),
     ],
 )
-def test_its_modules_are_the_standard_library_and_a_few_of_ours(
+def test_guardian_imports_only_the_standard_library_and_a_few_modules(
     tls: TlsSettings | None, sasl: SaslSettings | None, expected: Iterable[str]
 ) -> None:
-    """Whoever imports more there makes it large and slow; TLS and SASL are imported for those who have them."""
+    """More imports would make it large and slow; TLS and SASL are imported only for leave requests that need them."""
     request = leave_request(("127.0.0.1", 1), tls=tls, sasl=sasl)
-    # The guardian of a process that is not its parent acts at once. It takes the request with one reading, and that the
-    # member left with a later one: between the two is more than it reads at once.
+    # The guardian of a process that is not its parent acts at once. It reads the request first, and the line that the
+    # member left with a later read, because more bytes than one read are between them.
     lines = line_of(1, request) + b"-" * (1 << 17) + b"\n" + line_of(1, None)
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", MODULES, SCRIPT],

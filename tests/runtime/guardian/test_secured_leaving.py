@@ -1,4 +1,4 @@
-"""The leave over TLS and after SASL, to a broker that insists on them."""
+"""The leave over TLS and after SASL, to a broker that requires them."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ ACCEPTS = script(ErrorCode.none)
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is only slow, on a busy machine, is not asked a second time."""
+    """Let a broker that is only slow, on a busy machine, receive no second request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
 
 
 def account(mechanism: SaslMechanism, username: str = "alice", password: str = "pencil") -> SaslSettings:  # noqa: S107
-    """Who the member was."""
+    """The member's credentials."""
     return SaslSettings(mechanism=mechanism, username=username, password=password)
 
 
 def connections(broker: ScriptedBroker) -> int:
-    """How many connections said anything."""
+    """The number of connections that sent a request."""
     return len({request.connection for request in broker.requests()})
 
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------
 
 
-def test_leave_goes_over_tls(secured_materials: Materials, tmp_path: Path) -> None:
-    """To a broker whose certificate is for its host, from an authority that is given as file or text."""
+def test_leave_over_tls_reaches_the_coordinator(secured_materials: Materials, tmp_path: Path) -> None:
+    """The broker's certificate is for its host, and its authority is given as a file or as text."""
     made = secured_materials
     with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path)) as broker:
         for tls in (TlsSettings(ca_location=made.ca_file), TlsSettings(ca_pem=made.ca_pem)):
@@ -52,10 +52,10 @@ def test_leave_goes_over_tls(secured_materials: Materials, tmp_path: Path) -> No
         assert [request.api_key for request in broker.requests()] == [18, HEARTBEAT, 18, HEARTBEAT]
 
 
-def test_members_certificate_is_shown(
+def test_leave_over_tls_presents_the_members_certificate(
     secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files or texts, the key locked or not; of the texts nothing stays on the disk."""
+    """Certificate and key may be files or text, and the key may be encrypted; text leaves no file behind."""
     made = secured_materials
     place = tmp_path / "tmp"
     place.mkdir()
@@ -76,8 +76,8 @@ def test_members_certificate_is_shown(
         assert len(broker.requests(HEARTBEAT)) == 2
 
 
-def test_broker_that_cannot_show_who_it_is_hears_nothing(secured_materials: Materials, tmp_path: Path) -> None:
-    """Neither the leave nor a password: of another authority, for another host, revoked."""
+def test_leave_over_tls_sends_nothing_to_an_unverified_broker(secured_materials: Materials, tmp_path: Path) -> None:
+    """A broker with an unknown authority, another host or a revoked certificate gets neither leave nor password."""
     made = secured_materials
     trusting = TlsSettings(ca_location=made.ca_file)
     sasl = account(SaslMechanism.PLAIN)
@@ -97,13 +97,13 @@ def test_broker_that_cannot_show_who_it_is_hears_nothing(secured_materials: Mate
         tls = TlsSettings(ca_location=other.ca_file)
         assert "is for another host" in left(leave_request(broker.servers[0], broker.servers, tls=tls, sasl=sasl)).text
         assert broker.requests() == []
-        # As the member's own connections, where that was asked for.
+        # With checks disabled, it behaves as the member's own connections do.
         for lax in (replace(tls, checks_hostname=False), TlsSettings(verifies=False, checks_hostname=False)):
             assert left(leave_request(broker.servers[0], tls=lax)).level is Level.INFO
 
 
-def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materials: Materials, tmp_path: Path) -> None:
-    """With TLS 1.3 the member's end is through before the broker has seen that there is no certificate."""
+def test_leave_over_tls_explains_an_alert_after_the_handshake(secured_materials: Materials, tmp_path: Path) -> None:
+    """With TLS 1.3 the client's handshake ends before the broker detects the missing certificate."""
     context = server_context(secured_materials, tmp_path, wants_certificate=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         refusal = threading.Thread(target=refuse_one, args=(server, context))
@@ -116,7 +116,7 @@ def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materia
 
 
 def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
-    """Take one client and let it fail in the handshake; it gets to read why."""
+    """Accept one client and fail its handshake; the client can read the reason."""
     plain, _ = server.accept()
     with plain.dup() as raw:
         safe = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
@@ -128,8 +128,8 @@ def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
             pass
 
 
-def test_file_that_is_gone_is_named_and_looked_for_again(secured_materials: Materials, tmp_path: Path) -> None:
-    """A renewal may be putting it there this very moment; the text has the key, and the place."""
+def test_leave_over_tls_names_a_missing_file_and_tries_again(secured_materials: Materials, tmp_path: Path) -> None:
+    """A certificate renewal may be about to create the file; the text has the key and the path."""
     file = tmp_path / "ca.pem"
     request = leave_request(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
     with ScriptedBroker(ACCEPTS, tls=server_context(secured_materials, tmp_path)) as broker:
@@ -149,8 +149,8 @@ def test_file_that_is_gone_is_named_and_looked_for_again(secured_materials: Mate
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("version", [1, 2])
-def test_member_is_authenticated_before_the_leave(mechanism: SaslMechanism, version: int) -> None:
-    """ApiVersions, SaslHandshake, SaslAuthenticate as the mechanism needs it; in the newest version both know."""
+def test_leave_with_sasl_authenticates_first(mechanism: SaslMechanism, version: int) -> None:
+    """The requests are ApiVersions, SaslHandshake and SaslAuthenticate in the newest version that both support."""
     versions = {**NEWEST, Api.SASL_AUTHENTICATE: (0, version)}
     with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), versions=versions) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(mechanism)))
@@ -163,8 +163,8 @@ def test_member_is_authenticated_before_the_leave(mechanism: SaslMechanism, vers
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_wrong_password_is_an_end_with_the_brokers_words(mechanism: SaslMechanism) -> None:
-    """Some lock an account after a few failures; neither password nor proof is in the text."""
+def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: SaslMechanism) -> None:
+    """Some brokers lock an account after a few failures; the text has neither password nor proof."""
     with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), nodes=2) as broker:
         clock = Clock()
         sasl = account(mechanism, password="hunter2")  # noqa: S106
@@ -178,8 +178,8 @@ def test_wrong_password_is_an_end_with_the_brokers_words(mechanism: SaslMechanis
         assert (clock.slept, connections(broker)) == ([], 1)
 
 
-def test_mechanism_that_the_broker_does_not_take_is_an_end() -> None:
-    """With those that it does."""
+def test_leave_with_an_unsupported_mechanism_ends_with_a_warning() -> None:
+    """The text names the mechanisms that the broker supports."""
     with ScriptedBroker(Gatekeeper(ACCEPTS, "SCRAM-SHA-256")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
@@ -187,8 +187,8 @@ def test_mechanism_that_the_broker_does_not_take_is_an_end() -> None:
         assert [request.api_key for request in broker.requests()] == [18, 17]
 
 
-def test_broker_without_the_users_keys_does_not_get_the_leave() -> None:
-    """SCRAM proves both sides."""
+def test_leave_with_scram_is_not_sent_to_a_broker_without_the_users_keys() -> None:
+    """SCRAM authenticates both sides."""
     gatekeeper = Gatekeeper(ACCEPTS, "SCRAM-SHA-512", is_genuine=False)
     with ScriptedBroker(gatekeeper) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.SCRAM_SHA_512)))
@@ -197,8 +197,8 @@ def test_broker_without_the_users_keys_does_not_get_the_leave() -> None:
         assert broker.requests(HEARTBEAT) == []
 
 
-def test_password_that_cannot_be_sent_is_an_end() -> None:
-    """`set_sasl_credentials` takes any text."""
+def test_leave_with_a_password_that_has_a_nul_ends_with_a_warning() -> None:
+    """`set_sasl_credentials` accepts any text."""
     with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
         assert outcome.level is Level.WARNING
@@ -206,8 +206,8 @@ def test_password_that_cannot_be_sent_is_an_end() -> None:
         assert "hunter" not in outcome.text
 
 
-def test_broker_that_knows_no_sasl_is_asked_elsewhere() -> None:
-    """What it offers says so before anything of the user is sent."""
+def test_leave_with_sasl_sends_no_credentials_to_a_broker_without_sasl() -> None:
+    """The broker's ApiVersions response shows it before any credential is sent."""
     versions = {key: offered for key, offered in NEWEST.items() if key != Api.SASL_AUTHENTICATE}
     with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN"), versions=versions) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
@@ -215,8 +215,8 @@ def test_broker_that_knows_no_sasl_is_asked_elsewhere() -> None:
         assert {request.api_key for request in broker.requests()} == {18}
 
 
-def test_coordinator_is_looked_up_by_one_who_is_known(secured_materials: Materials, tmp_path: Path) -> None:
-    """Each broker is shown the same: the old coordinator, the one that is asked, the new one; over TLS, too."""
+def test_leave_with_sasl_authenticates_for_the_coordinator_lookup(secured_materials: Materials, tmp_path: Path) -> None:
+    """The guardian authenticates to the old coordinator, the bootstrap server and the new coordinator over TLS."""
 
     def moved(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:

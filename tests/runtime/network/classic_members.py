@@ -1,4 +1,4 @@
-"""Members of a classic group, driven by hand against any cluster."""
+"""Members of a classic group that a test drives step by step against any cluster."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Cluster:
     bootstrap_servers: str
     topic: str
     session_s: float
-    #: librdkafka's mock cluster offers LeaveGroup up to 4, and reads and answers every version as its oldest: who
-    #: leaves there is out when its session is over.
+    #: librdkafka's mock cluster offers LeaveGroup up to 4, and reads and answers every version as its oldest: a
+    #: member that leaves there is removed when its session is over.
     reads_leaves: bool = True
 
     def partitions(self, *numbers: int) -> frozenset[TopicPartition]:
@@ -59,7 +59,7 @@ class Cluster:
 
 
 class Member:
-    """One member of a group with connections of its own, driven by hand."""
+    """One member of a group with its own connections, which a test drives step by step."""
 
     def __init__(self, cluster: Cluster, group: str, instance_id: str | None = None) -> None:
         pairs = (server.rsplit(":", 1) for server in cluster.bootstrap_servers.split(","))
@@ -70,7 +70,7 @@ class Member:
         self.owned: frozenset[TopicPartition] = frozenset()
 
     async def coordinator(self) -> BrokerAddress:
-        """The group's coordinator; a real broker makes the offsets topic first."""
+        """The group's coordinator; a real broker creates the offsets topic first."""
 
         async def ask(found: BrokerAddress, _: float) -> BrokerAddress:
             return found
@@ -78,7 +78,7 @@ class Member:
         return await self.client.with_coordinator(self.group, "the coordinator", PATIENCE_S, ask)
 
     async def join(self) -> JoinAnswered:
-        """Join, with a member id that the coordinator made, until the group has gathered."""
+        """Join with a member id from the coordinator, until the group is complete."""
         while True:
             order = SendJoin(
                 request_id=1,
@@ -109,25 +109,25 @@ class Member:
             return event
 
     async def sync(self, assignments: Mapping[str, frozenset[TopicPartition]] | None = None) -> SyncAnswered:
-        """Sync, as the leader where there are assignments."""
+        """Sync, as the leader if there are assignments."""
         event = await self.try_to_sync(assignments or {})
         assert isinstance(event, SyncAnswered), event
         return event
 
     async def follow(self) -> None:
-        """Join and sync as a follower, again where another rebalance begins meanwhile."""
+        """Join and sync as a follower, and again if another rebalance begins in between."""
         event: SyncAnswered | SyncRejected | ExchangeFailed | None = None
         while not isinstance(event, SyncAnswered):
             assert not (await self.join()).is_leader
             event = await self.try_to_sync({})
-            # The mock cluster has null in a refusal where the protocol knows no null.
+            # The mock cluster sends null in a refusal where the protocol allows no null.
             refused = isinstance(event, SyncRejected) and event.verdict is ClassicVerdict.REJOIN_NOW
             assert refused or isinstance(event, SyncAnswered | ExchangeFailed), event
 
     async def try_to_sync(
         self, assignments: Mapping[str, frozenset[TopicPartition]]
     ) -> SyncAnswered | SyncRejected | ExchangeFailed:
-        """Sync, with whatever comes of it."""
+        """Sync and return any outcome."""
         order = SendSync(
             request_id=2,
             generation=self.generation,
@@ -154,7 +154,7 @@ class Member:
         return outcome
 
     async def beat_until(self, verdict: ClassicVerdict) -> None:
-        """Heartbeat until the coordinator says this."""
+        """Heartbeat until the coordinator returns this verdict."""
 
         async def is_said() -> bool:
             return await self.beat() is verdict
@@ -162,7 +162,7 @@ class Member:
         await async_wait_until(is_said, f"a heartbeat that ends with {verdict}")
 
     async def leave(self) -> None:
-        """Leave for good."""
+        """Leave the group."""
         order = SendClassicLeave(
             request_id=4, member_id=self.member_id, instance_id=self.instance_id, reason="a test is over"
         )
@@ -173,7 +173,7 @@ class Member:
             assert isinstance(left, ExchangeFailed)
 
     async def commit(self, generation: int) -> ClassicCommitAnswered:
-        """Commit offset 1 of everything that is owned."""
+        """Commit offset 1 of every owned partition."""
         order = CommitOffsets(
             commit_id=5,
             offsets={partition: OffsetAndMetadata(offset=1) for partition in self.owned},
@@ -193,7 +193,7 @@ def with_members(
     group: str | None = None,
     instance_id: str | None = None,
 ) -> ResultT:
-    """What `act` makes of this many members of one group, all of this instance id."""
+    """The result of `act` with this many members of one group, all with this instance id."""
 
     async def run() -> ResultT:
         name = group or unique("group")

@@ -1,4 +1,4 @@
-"""A classic member's requests against scripted brokers: answers, refusals, silence, and what waits for what."""
+"""A classic member's requests to scripted brokers: responses, refusals, silence, and which request waits for which."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from tests.wire.groups import commit_answer, leave_answer
 
 ResultT = TypeVar("ResultT")
 
-#: A rebalance timeout whose lapse is still far beyond a test's patience.
+#: A rebalance timeout that ends long after a test's time limit.
 LONG = join_order(rebalance_timeout_s=300.0)
 
 
 def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
-    """A script by what is asked."""
+    """A script by the kind of request."""
     keys = {"join": JOIN, "sync": SYNC, "beat": BEAT, "leave": LEAVE, "commit": COMMIT}
     scripted = {keys[name]: answer for name, answer in by_api.items()}
 
@@ -72,7 +72,7 @@ def asked(
     known: ConnectionSettings | None = None,
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
-    """What a question to a scripted coordinator leads to; the client is closed and leaves no task behind."""
+    """The result of a request to a scripted coordinator; the client is closed and leaves no task behind."""
 
     async def run() -> ResultT:
         client = Cluster(known or settings(*broker.servers), on_coordinator_lost=on_coordinator_lost)
@@ -86,7 +86,7 @@ def asked(
 
 
 async def each(client: Cluster, at: BrokerAddress, timeout_s: float = PATIENCE_S) -> list[object]:
-    """What comes of one request of each kind."""
+    """The outcome of one request of each kind."""
     return [
         await exchange(client, at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
         await exchange(client, at, "g", sync_order(), timeout_s),
@@ -108,10 +108,10 @@ ANSWERS = {"leave": leave_answer(("m", None, 0)), "commit": commit_answer({T0: 0
     ],
     ids=["4.3", "mock", "3.0"],
 )
-def test_each_request_is_answered_in_the_newest_common_version(
+def test_classic_exchange_uses_the_newest_common_version(
     offered: Mapping[int, tuple[int, int]], versions: Mapping[int, int]
 ) -> None:
-    """The answers come as values, in order."""
+    """The responses are returned as values, in order."""
 
     def joined(request: Received) -> Answer:
         return join_answer(version=request.version, members={"m": encode_subscription(SUBSCRIBED)})
@@ -136,8 +136,8 @@ def test_each_request_is_answered_in_the_newest_common_version(
     assert (commit.membership, commit.answer.errors) == (None, {T0: None})
 
 
-def test_refusals_come_as_events() -> None:
-    """Each with its verdict; nothing is raised."""
+def test_classic_exchange_returns_refusals_as_events() -> None:
+    """Each refusal is an event with its verdict, and nothing is raised."""
     scripted = script(
         join=join_answer(code=25),
         sync=sync_answer(code=27),
@@ -162,8 +162,8 @@ def test_refusals_come_as_events() -> None:
     assert commit.membership is ClassicVerdict.REJOIN_KEEP_ID
 
 
-def test_coordinator_without_the_classic_protocol_is_final() -> None:
-    """UNSUPPORTED_VERSION, in the words of the missing API."""
+def test_classic_exchange_without_the_classic_protocol_is_fatal() -> None:
+    """The error is UNSUPPORTED_VERSION, and its message names the missing API."""
     offered = {key: ends for key, ends in OFFERED.items() if key in {LIST_OFFSETS, METADATA, 10, 18}}
     with ScriptedBroker(versions=offered) as broker:
         join, sync, beat, leave, commit = asked(broker, each)
@@ -180,7 +180,7 @@ def test_coordinator_without_the_classic_protocol_is_final() -> None:
 
 
 def failures(events: list[object]) -> list[str]:
-    """The reasons of events that say that no answer came."""
+    """The reasons of events that report a missing response."""
     reasons = []
     for event in events:
         assert isinstance(event, ExchangeFailed | CommitFailed), event
@@ -188,16 +188,16 @@ def failures(events: list[object]) -> list[str]:
     return reasons
 
 
-def test_disconnect_is_a_failure_with_its_reason() -> None:
-    """No verdict: what the coordinator did is not known."""
+def test_classic_exchange_reports_a_disconnect_as_a_failure() -> None:
+    """A failure has no verdict, because the coordinator's action is unknown."""
     gone = script(**dict.fromkeys(("join", "sync", "beat", "leave", "commit"), DISCONNECT))
     with ScriptedBroker(gone, versions=OFFERED) as broker:
         reasons = failures(asked(broker, each))
     assert all("the peer closed the connection" in reason for reason in reasons)
 
 
-def test_coordinator_that_is_not_there_is_a_failure() -> None:
-    """As when it was just stopped."""
+def test_classic_exchange_reports_an_unreachable_coordinator_as_a_failure() -> None:
+    """The coordinator was just stopped."""
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         broker.stop_node(1)
@@ -207,8 +207,8 @@ def test_coordinator_that_is_not_there_is_a_failure() -> None:
         assert len(failures(asked(broker, act))) == 5
 
 
-def test_silence_is_a_failure_after_its_time() -> None:
-    """A join waits longer than its rebalance timeout, of which the lapse is cut short here."""
+def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> None:
+    """A join waits longer than its rebalance timeout, so this test omits it."""
     silent = script(**dict.fromkeys(("sync", "beat", "leave", "commit"), DROP))
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:
@@ -228,7 +228,7 @@ def test_silence_is_a_failure_after_its_time() -> None:
 
 
 def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
-    """A broker answers nothing on a connection on which a join waits, so the others have one of their own."""
+    """A broker answers nothing on a connection with a waiting join, so the other requests use their own connection."""
     gate = Gate()
 
     async def act(client: Cluster, at: BrokerAddress) -> tuple[Sequence[object], object]:
@@ -252,12 +252,12 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
     assert connections[BEAT] == connections[COMMIT] == connections[LEAVE] != connections[JOIN]
 
 
-def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
-    """Rules 4.2: the rebalance timeout and 5 s, where that is longer than the request's."""
+def test_join_waits_for_the_group_longer_than_a_request_timeout() -> None:
+    """Rules 4.2: a join waits for the rebalance timeout and 5 s, if that is longer than the request timeout."""
     gate = Gate()
 
     async def act(client: Cluster, at: BrokerAddress) -> object:
-        # The short time is for the answer, not to connect in.
+        # The short time is for the response, and not for the connection.
         await exchange(client, at, "g", sync_order(), PATIENCE_S)
         joining = asyncio.create_task(exchange(client, at, "g", LONG, 0.2))
         await asyncio.to_thread(broker.wait_for, JOIN)
@@ -271,8 +271,8 @@ def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
         assert isinstance(asked(broker, act), JoinAnswered)
 
 
-def test_offsets_find_a_connection_that_was_made_while_the_group_gathered() -> None:
-    """They have another one than the join, which is answered when all have come: it stands by then."""
+def test_join_prepares_the_connection_of_later_requests_while_it_waits() -> None:
+    """Requests after the join use another connection, which is open by the time the join is answered."""
     gate = Gate()
 
     async def act(client: Cluster, at: BrokerAddress) -> object:
@@ -289,8 +289,8 @@ def test_offsets_find_a_connection_that_was_made_while_the_group_gathered() -> N
 
 
 @pytest.mark.parametrize("kind", ["join", "sync"])
-def test_next_join_does_not_wait_behind_one_that_was_given_up(kind: str) -> None:
-    """The broker would not read it before it has answered the first one."""
+def test_next_join_does_not_wait_behind_a_cancelled_request(kind: str) -> None:
+    """The broker would read the join only after its response to the cancelled request."""
     gate = Gate()
     first = [Later(join_answer() if kind == "join" else sync_answer(assignment=encode_assignment({T0})), gate)]
 
@@ -317,8 +317,8 @@ def test_next_join_does_not_wait_behind_one_that_was_given_up(kind: str) -> None
     assert (joined.request_id, joined.generation) == (8, 6)
 
 
-def test_end_of_the_joins_connection_is_no_loss_of_the_coordinator() -> None:
-    """Who joins has an answer that says so; the heartbeats' connection stands."""
+def test_end_of_the_joins_connection_reports_no_lost_coordinator() -> None:
+    """The join's outcome reports the end, and the connection of the heartbeats stays open."""
     lost: list[str] = []
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:

@@ -1,4 +1,4 @@
-"""The classic protocol's conversations with librdkafka's mock cluster and with a real Apache Kafka."""
+"""The exchanges of the classic protocol with librdkafka's mock cluster and with a real Apache Kafka broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def mock_cluster() -> Iterator[Cluster]:
-    """The mock cluster; it offers JoinGroup up to 6, and makes topics of 4 partitions when they are asked for."""
+    """The mock cluster, which offers JoinGroup up to 6 and creates topics of 4 partitions on request."""
     with MockCluster.start(brokers=3) as mock:
         topic = unique("topic")
         may_create = replace(settings(*mock.servers), allow_auto_create_topics=True)
@@ -50,8 +50,8 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return found
 
 
-def test_member_joins_syncs_beats_commits_and_leaves(cluster: Cluster) -> None:
-    """Rules 4.2 and 4.8, one member: the coordinator makes its id, and it leads itself."""
+def test_classic_member_joins_syncs_heartbeats_commits_and_leaves(cluster: Cluster) -> None:
+    """Rules 4.2 and 4.8 for one member: the coordinator creates its id, and it is the leader."""
     everything = cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:
@@ -84,10 +84,10 @@ def test_member_joins_syncs_beats_commits_and_leaves(cluster: Cluster) -> None:
 
 
 @pytest.mark.integration
-def test_two_members_share_a_topic_and_one_takes_over_what_the_other_leaves(kafka_cluster: Cluster) -> None:
-    """A heartbeat tells of the rebalance; the leader assigns, each syncs; who stays owns everything in the end.
+def test_two_classic_members_share_a_topic_and_one_takes_over_after_a_leave(kafka_cluster: Cluster) -> None:
+    """A heartbeat reports the rebalance, the leader assigns, and the remaining member owns all partitions at the end.
 
-    On a real broker only: a busy mock cluster refuses a sync, and writes that answer in bytes that nobody can read.
+    The test needs a real broker: a busy mock cluster refuses a sync with a response that cannot be decoded.
     """
     cluster = kafka_cluster
 
@@ -118,8 +118,8 @@ def test_two_members_share_a_topic_and_one_takes_over_what_the_other_leaves(kafk
 
 
 @pytest.mark.integration
-def test_static_member_is_fenced_by_who_comes_with_its_instance_id(kafka_cluster: Cluster) -> None:
-    """KIP-345: the newcomer takes the place without a rebalance and without a member id, and the holder is fenced."""
+def test_static_classic_member_is_fenced_by_a_newcomer_with_its_instance_id(kafka_cluster: Cluster) -> None:
+    """KIP-345: the newcomer takes the place without a rebalance or a member id, and the holder is fenced."""
     everything = kafka_cluster.partitions(0, 1, 2, 3)
 
     async def act(holder: Member, newcomer: Member) -> None:
@@ -139,7 +139,7 @@ def test_static_member_is_fenced_by_who_comes_with_its_instance_id(kafka_cluster
 
 
 def librdkafkas(cluster: Cluster, group: str) -> ConsumerThread[Consumer]:
-    """A consumer of librdkafka in the same group, polled by a thread of its own."""
+    """A librdkafka consumer in the same group, polled by its own thread."""
     config = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -152,17 +152,17 @@ def librdkafkas(cluster: Cluster, group: str) -> ConsumerThread[Consumer]:
 
 
 async def wait_for(theirs: ConsumerThread[Consumer], partitions: frozenset[TopicPartition]) -> None:
-    """Return when it was assigned exactly these."""
+    """Return once the consumer was assigned exactly these partitions."""
     await async_wait_until(
         lambda: theirs.notes.assigned == partitions, f"assignment of {partitions}", seen=lambda: theirs.notes.calls
     )
 
 
-# With the mock cluster, librdkafka's members go from one rebalance to the next for longer than a test has patience.
+# With the mock cluster, librdkafka's members go from one rebalance to the next for longer than a test may wait.
 
 
 @pytest.mark.integration
-def test_librdkafkas_member_takes_what_our_leader_assigns(kafka_cluster: Cluster) -> None:
+def test_librdkafka_member_follows_an_assignment_of_this_packages_leader(kafka_cluster: Cluster) -> None:
     """Our leader reads its subscription, and it reads our assignment."""
     cluster, group = kafka_cluster, unique("group")
 
@@ -186,8 +186,8 @@ def test_librdkafkas_member_takes_what_our_leader_assigns(kafka_cluster: Cluster
 
 
 @pytest.mark.integration
-def test_our_member_takes_what_librdkafkas_leader_assigns(kafka_cluster: Cluster) -> None:
-    """Their leader reads our subscription, and we read its assignment."""
+def test_classic_member_follows_an_assignment_of_a_librdkafka_leader(kafka_cluster: Cluster) -> None:
+    """Librdkafka's leader reads our subscription, and our member reads its assignment."""
     cluster, group = kafka_cluster, unique("group")
 
     async def act(ours: Member) -> None:

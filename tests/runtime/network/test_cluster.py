@@ -1,4 +1,4 @@
-"""Finding the brokers of a cluster and asking what anybody may ask, against scripted brokers that come and go."""
+"""The brokers of a cluster and requests that any client may send, against scripted brokers that stop and start."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ from tests.wire.groups import TOPIC_ID, config_answer
 # ---- finding brokers -------------------------------------------------------------------------------------------------
 
 
-def test_every_bootstrap_server_is_tried() -> None:
-    """One server that listens is enough, wherever it stands in the list."""
+def test_cluster_tries_every_bootstrap_server() -> None:
+    """One server that listens is enough, at any place in the list."""
     with ScriptedBroker(nodes=2) as broker, unused_port() as port:
         servers = (("127.0.0.1", port), broker.servers[1])
         assert with_client(servers, lambda client: client.brokers()) == (node(broker, 1), node(broker, 2))
 
 
 def test_bootstrap_that_fails_names_every_server_and_reason() -> None:
-    """Where no server can be reached, the text says for each of them why."""
+    """If no server can be reached, the error names the reason for each server."""
     with unused_port() as one, unused_port() as other:
         with pytest.raises(TransportError, match="No broker can be reached: ") as caught:
             with_client((("127.0.0.1", one), ("127.0.0.1", other)), lambda client: client.find_coordinator("g"))
@@ -70,8 +70,8 @@ def test_bootstrap_that_fails_names_every_server_and_reason() -> None:
         assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
 
 
-def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
-    """The cluster's own list, learned at the first contact, outlives the bootstrap server."""
+def test_cluster_uses_known_brokers_when_the_bootstrap_server_is_gone() -> None:
+    """The brokers of the first metadata response remain known after the bootstrap server is gone."""
 
     async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.brokers()
@@ -82,15 +82,15 @@ def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
         assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
 
 
-def test_brokers_are_learned_behind_the_first_question() -> None:
-    """A lookup does not wait for the cluster's list; the client has it all the same when the server is gone."""
+def test_cluster_fetches_the_brokers_after_the_first_request() -> None:
+    """A lookup does not wait for the broker list, but the client has the list when the server is gone."""
 
     async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.find_coordinator("g")
         await asyncio.to_thread(broker.wait_for, METADATA)
         asked = [request.api_key for request in broker.requests()]
         assert asked.index(FIND) < asked.index(METADATA)
-        # Its answer comes before the next one on the same connection.
+        # Its response comes before the next one on the same connection.
         await client.find_coordinator("g")
         await asyncio.to_thread(broker.stop_node, 1)
         return await client.brokers()
@@ -99,8 +99,8 @@ def test_brokers_are_learned_behind_the_first_question() -> None:
         assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
 
 
-def test_brokers_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for metadata at once has learned the brokers."""
+def test_cluster_fetches_the_brokers_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose first request is for metadata has the brokers already."""
 
     async def act(client: Cluster) -> None:
         monkeypatch.setattr(network, "_LEARN_AFTER_S", PATIENCE_S)
@@ -113,8 +113,8 @@ def test_brokers_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(broker.requests(METADATA)) == 1
 
 
-def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
-    """A cluster that moved altogether is found through bootstrap.servers."""
+def test_cluster_bootstraps_again_when_all_known_brokers_are_gone() -> None:
+    """A cluster whose brokers all moved is found through bootstrap.servers."""
 
     async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.brokers()
@@ -127,14 +127,14 @@ def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
         assert with_client(broker.servers, act) == (node(broker),)
 
 
-def test_without_rebootstrapping_no_server_is_asked_once_brokers_are_known() -> None:
-    """metadata.recovery.strategy=none: the same cluster that moved is not found, and the known broker is named."""
+def test_cluster_without_rebootstrap_uses_no_bootstrap_server_once_brokers_are_known() -> None:
+    """With metadata.recovery.strategy=none, a cluster that moved is not found, and the error names the known broker."""
 
     async def act(client: Cluster) -> None:
         await client.brokers()
         await asyncio.to_thread(broker.disconnect, 1)
         broker.advertised.clear()
-        with pytest.raises(TransportError):  # it may be this request that notices that the connection is gone
+        with pytest.raises(TransportError):  # this request may be the one that detects the lost connection
             await client.find_coordinator("g")
         with pytest.raises(TransportError, match=f"127.0.0.1:{port}: connection refused"):
             await client.find_coordinator("g")
@@ -145,8 +145,8 @@ def test_without_rebootstrapping_no_server_is_asked_once_brokers_are_known() -> 
         assert broker.requests(FIND) == []
 
 
-def test_bootstrap_servers_are_reached_by_the_names_of_their_addresses() -> None:
-    """client.dns.lookup=resolve_canonical_bootstrap_servers_only, as in librdkafka: what the resolver calls them."""
+def test_cluster_with_canonical_bootstrap_connects_by_canonical_names() -> None:
+    """client.dns.lookup=resolve_canonical_bootstrap_servers_only uses the resolver's names, as librdkafka does."""
 
     async def act(client: Cluster) -> set[str]:
         await client.find_coordinator("g")
@@ -158,8 +158,8 @@ def test_bootstrap_servers_are_reached_by_the_names_of_their_addresses() -> None
         assert with_client(replace(settings(server), has_canonical_bootstrap=True), act) == {name}
 
 
-def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KIP-1102: the broker says that what the client knows is stale; it asks again instead of failing."""
+def test_cluster_bootstraps_again_after_rebootstrap_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-1102: the broker reports stale metadata, and the client bootstraps again instead of failing."""
     monkeypatch.setattr(network, "_LEARN_AFTER_S", PATIENCE_S)
 
     def metadata(_: Received) -> Answer:
@@ -174,8 +174,8 @@ def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None
         assert [request.connection for request in broker.requests(METADATA)] == [1, 2]
 
 
-def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:
-    """reconnect.backoff.ms: a second request fails at once with the first one's reason; the log says it once."""
+def test_request_to_an_unreachable_broker_fails_at_once_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:
+    """reconnect.backoff.ms: a second request fails at once with the first reason, and the log has it once."""
 
     async def act(client: Cluster) -> list[str]:
         coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)
@@ -190,8 +190,8 @@ def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogC
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_broker_is_tried_again_after_its_backoff() -> None:
-    """A broker that comes back is used again, without anybody asking for it."""
+def test_cluster_tries_a_broker_again_after_its_backoff() -> None:
+    """A waiting request uses a broker that comes back."""
 
     async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         asked = asyncio.create_task(client.brokers())
@@ -207,23 +207,23 @@ def test_broker_is_tried_again_after_its_backoff() -> None:
 
 
 def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:
-    """The ends of both partitions."""
+    """The end offsets of both partitions."""
     return with_client(
         broker.servers,
         lambda client: client.list_offsets({T0: -1, T1: -1}, read_committed=True, timeout_s=timeout_s),
     )
 
 
-def test_offsets_are_asked_of_the_leaders() -> None:
-    """Each leader is asked for its own partitions, with the isolation level."""
+def test_list_offsets_requests_each_partition_from_its_leader() -> None:
+    """Each request has the isolation level."""
     topics = {"t": Topic(TOPIC_ID, leaders=(1, 2))}
     with ScriptedBroker(answers(offsets=offset_by_node), nodes=2, topics=topics) as broker:
         assert listed(broker) == {T0: 1, T1: 2}
         assert {request.entity.isolation_level for request in broker.requests(LIST_OFFSETS)} == {1}
 
 
-def test_leader_that_moved_is_looked_up_again() -> None:
-    """NOT_LEADER_OR_FOLLOWER costs the partition another round, with fresh metadata; the others keep their answer."""
+def test_list_offsets_looks_up_a_leader_that_moved() -> None:
+    """After NOT_LEADER_OR_FOLLOWER the partition is requested again with fresh metadata; other offsets are kept."""
 
     def offsets(request: Received) -> Answer:
         if len(broker.requests(LIST_OFFSETS)) > 1:
@@ -236,8 +236,8 @@ def test_leader_that_moved_is_looked_up_again() -> None:
         assert [asked_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T1]]
 
 
-def test_topic_that_appears_late_is_waited_for() -> None:
-    """A topic that was just made may be missing in a broker's metadata, or have no leader yet."""
+def test_list_offsets_waits_for_a_new_topic() -> None:
+    """A new topic may be missing in a broker's metadata, or may have no leader yet."""
 
     def metadata(_: Received) -> Answer:
         stages = [{}, {}, {"t": Topic(TOPIC_ID, leaders=(1, -1))}, {"t": Topic(TOPIC_ID, leaders=(1, 1))}]
@@ -248,8 +248,8 @@ def test_topic_that_appears_late_is_waited_for() -> None:
         assert listed(broker) == {T0: 1, T1: 1}
 
 
-def test_one_partition_without_a_leader_keeps_nobody_back() -> None:
-    """Those that are known when the time is over stay, beside what the brokers last said of the others."""
+def test_list_offsets_returns_known_offsets_beside_a_partition_without_a_leader() -> None:
+    """When the time is over, known offsets are returned with the latest error of each other partition."""
     with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, leaders=(1, -1))}) as broker:
         found = next(
             found for time_s in (0.05, 0.5, 5.0) if isinstance((found := listed(broker, timeout_s=time_s))[T0], int)
@@ -257,8 +257,8 @@ def test_one_partition_without_a_leader_keeps_nobody_back() -> None:
     assert (found[T0], found[T1].error.name) == (1, "LEADER_NOT_AVAILABLE")
 
 
-def test_final_refusal_of_a_leader_is_asked_once() -> None:
-    """A missing right does not come by waiting; the partitions beside it are asked again."""
+def test_list_offsets_does_not_repeat_a_final_refusal() -> None:
+    """A missing permission does not change by waiting; the other partitions are requested again."""
     results = iter([{T0: (-1, 6), T1: (-1, 29)}, {T0: (7, 0)}])
     topics = {"t": Topic(TOPIC_ID, leaders=(1, 1))}
     with ScriptedBroker(answers(offsets=lambda _: offsets_answer(next(results))), topics=topics) as broker:
@@ -267,16 +267,16 @@ def test_final_refusal_of_a_leader_is_asked_once() -> None:
     assert (found[T0], found[T1].error.name) == (7, "TOPIC_AUTHORIZATION_FAILED")
 
 
-def test_offsets_that_no_broker_tells_have_the_reason() -> None:
-    """Where nothing came back within the time, too."""
+def test_list_offsets_returns_the_reason_if_no_broker_responds() -> None:
+    """Each partition has a TransportError if no response came in time."""
     with ScriptedBroker(answers(metadata=lambda _: DROP)) as broker:
         found = listed(broker, timeout_s=0.05)
     assert {type(answer) for answer in found.values()} == {TransportError}
     assert found.keys() == {T0, T1}
 
 
-def test_topic_ids_are_resolved() -> None:
-    """KIP-516: names by id; an id that the cluster does not know is absent."""
+def test_topic_names_resolves_topic_ids() -> None:
+    """KIP-516: `topic_names` returns names by id, and omits an id that the cluster does not have."""
     with ScriptedBroker(topics={"t": Topic(TOPIC_ID, leaders=(1,))}) as broker:
         wanted = frozenset({TOPIC_ID, UUID(int=1)})
         names = with_client(broker.servers, lambda client: client.topic_names(wanted, PATIENCE_S))
@@ -284,8 +284,8 @@ def test_topic_ids_are_resolved() -> None:
         assert with_client(broker.servers, lambda client: client.topic_names(frozenset(), PATIENCE_S)) == {}
 
 
-def test_question_that_anybody_may_ask_is_asked_again() -> None:
-    """A connection that breaks under Metadata costs another attempt, not the answer."""
+def test_metadata_request_is_repeated_after_a_broken_connection() -> None:
+    """A connection that breaks during a Metadata request costs one more attempt."""
 
     def metadata(_: Received) -> Answer:
         return DISCONNECT if len(broker.requests(METADATA)) < 3 else None
@@ -294,8 +294,8 @@ def test_question_that_anybody_may_ask_is_asked_again() -> None:
         assert with_client(broker.servers, lambda client: client.brokers()) == (node(broker),)
 
 
-def test_silent_cluster_is_an_error_of_the_transport() -> None:
-    """Where nothing at all came back within the time, the text says what was asked."""
+def test_metadata_request_to_a_silent_cluster_raises_a_transport_error() -> None:
+    """If no response came in time, the error names the requested data."""
     with (
         ScriptedBroker(answers(metadata=lambda _: DROP)) as broker,
         pytest.raises(TransportError, match=r"No broker answered within 0\.05 s when asked for metadata"),
@@ -303,26 +303,26 @@ def test_silent_cluster_is_an_error_of_the_transport() -> None:
         with_client(broker.servers, lambda client: client.topics(["t"], timeout_s=0.05))
 
 
-# ---- coordinators, and what any broker tells ------------------------------------------------------------------------
+# ---- coordinators, and requests to any broker ----------------------------------------------------------------------
 
 
 def asked(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> ResultT:
-    """What one question to a scripted broker leads to."""
+    """The result of one request to a scripted broker."""
     with ScriptedBroker(script) as broker:
         return with_client(broker.servers, ask)
 
 
 @pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
-def test_coordinator_is_found(versions: tuple[int, int]) -> None:
-    """Rules 2.5, in the single form and in the batch."""
+def test_find_coordinator_returns_the_coordinator(versions: tuple[int, int]) -> None:
+    """Rules 2.5: the rule holds for the single form and for the batch form."""
     with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
         broker.coordinator = 2
         assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
 
 
 @pytest.mark.parametrize(("code", "retriable"), [(14, True), (15, True), (30, False)])
-def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -> None:  # noqa: FBT001
-    """A fresh cluster has no coordinator yet; a missing right stays missing."""
+def test_find_coordinator_refusal_reports_whether_it_is_retriable(code: int, retriable: bool) -> None:  # noqa: FBT001
+    """A fresh cluster has no coordinator yet, but a missing permission stays missing."""
 
     def find(request: Received) -> Answer:
         found = broker.own_answer(request)
@@ -334,8 +334,8 @@ def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -
     assert (caught.value.error.code, caught.value.retriable) == (code, retriable)
 
 
-def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None:
-    """A path that forgot the connection: the next lookup makes a new one, long before socket.timeout.ms is over."""
+def test_find_coordinator_replaces_a_connection_that_did_not_respond() -> None:
+    """After a timeout the next lookup uses a new connection, long before socket.timeout.ms is over."""
     silent: list[int] = []
 
     def first_connection_is_dead(request: Received) -> Answer:
@@ -353,8 +353,8 @@ def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None
     assert len(set(silent)) == 2
 
 
-def test_configuration_comes_from_any_broker() -> None:
-    """And a refusal of it is one, with the group's name."""
+def test_group_config_is_returned_by_any_broker() -> None:
+    """A refusal is raised as BrokerRefusal, with the name of the group."""
     expected = {"consumer.session.timeout.ms": "45000"}
 
     def found(answer: Answer, timeout_s: float = PATIENCE_S) -> object:
@@ -367,8 +367,8 @@ def test_configuration_comes_from_any_broker() -> None:
         found(DROP, 0.02)
 
 
-def test_one_partition_without_leader_keeps_no_other_back() -> None:
-    """Each partition has its end, or why it is not known."""
+def test_end_offsets_returns_an_offset_or_a_refusal_for_each_partition() -> None:
+    """A partition without a leader does not delay the other partitions."""
     with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, (1, -1))}) as broker:
         wanted = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
         found = with_client(broker.servers, lambda client: client.end_offsets(wanted))

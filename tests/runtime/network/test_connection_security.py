@@ -1,4 +1,4 @@
-"""Which mechanism authenticates a connection, with which credentials."""
+"""Which mechanism authenticates a connection, and with which credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = Token(value="abc.def.", expires_at=0.0, extensions={"tenant": "blue"})
 def security(
     mechanism: SaslMechanism, username: str = "alice", token: Callable[[], Token] | None = None
 ) -> ConnectionSecurity:
-    """What such a configuration makes of it."""
+    """The connection security of such a configuration."""
     sasl = SaslSettings(mechanism=mechanism, username=username, password="secret", token=token)  # noqa: S106
     return ConnectionSecurity(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
 
@@ -30,15 +30,15 @@ def begun(made: ConnectionSecurity) -> tuple[str, bytes]:
     return mechanism.name, mechanism.begin()
 
 
-def test_nobody_is_told_anything_where_nothing_is_configured() -> None:
+def test_connection_security_is_empty_without_configuration() -> None:
     """A plaintext connection is neither encrypted nor authenticated."""
     made = ConnectionSecurity(ConnectionSettings(bootstrap_servers=()))
     assert made.tls is None
     assert asyncio.run(made.mechanism()) is None
 
 
-def test_each_mechanism_says_its_own() -> None:
-    """PLAIN and SCRAM by name and password, OAUTHBEARER by the token of the moment."""
+def test_connection_security_sends_the_first_message_of_each_mechanism() -> None:
+    """PLAIN and SCRAM use name and password, and OAUTHBEARER uses the current token."""
     assert begun(security(SaslMechanism.PLAIN)) == ("PLAIN", b"\0alice\0secret")
     for mechanism in (SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512):
         name, message = begun(security(mechanism))
@@ -50,21 +50,21 @@ def test_each_mechanism_says_its_own() -> None:
     )
 
 
-def test_every_authentication_has_a_nonce_of_its_own() -> None:
-    """RFC 5802: a nonce that comes again lets a listener replay the exchange."""
+def test_scram_authentication_has_a_new_nonce_each_time() -> None:
+    """RFC 5802: a repeated nonce lets an eavesdropper replay the exchange."""
     made = security(SaslMechanism.SCRAM_SHA_256)
     assert len({begun(made) for _ in range(10)}) == 10
 
 
-def test_credentials_may_be_set_anew() -> None:
-    """`set_sasl_credentials`: later authentications say the new ones."""
+def test_set_credentials_applies_to_later_authentications() -> None:
+    """`set_sasl_credentials` replaces name and password."""
     made = security(SaslMechanism.PLAIN)
     made.set_credentials("bob", "another")
     assert begun(made) == ("PLAIN", b"\0bob\0another")
 
 
-def test_credentials_that_cannot_be_sent_fail_the_attempt() -> None:
-    """They may be set at any time; the text names the mechanism, and no secret."""
+def test_set_credentials_that_cannot_be_sent_fail_the_authentication() -> None:
+    """Credentials may be set at any time; the error names the mechanism and no secret."""
     made = security(SaslMechanism.PLAIN)
     made.set_credentials("bob", "x\0y")
     with pytest.raises(AuthenticationError, match=r"^sasl\.mechanism=PLAIN: the password has a NUL") as caught:
@@ -72,8 +72,8 @@ def test_credentials_that_cannot_be_sent_fail_the_attempt() -> None:
     assert "x\0y" not in str(caught.value)
 
 
-def test_token_is_fetched_off_the_loop() -> None:
-    """A callback that takes its time holds up nothing but the connection that waits for it."""
+def test_oauth_token_callback_does_not_block_the_loop() -> None:
+    """A slow callback delays only the connection that waits for its token."""
     going_on = threading.Event()
 
     def token() -> Token:
@@ -83,7 +83,7 @@ def test_token_is_fetched_off_the_loop() -> None:
     async def run() -> str:
         made = security(SaslMechanism.OAUTHBEARER, token=token)
         waiting = asyncio.create_task(made.mechanism())
-        # The loop turns while the callback waits for it.
+        # The loop runs while the callback waits for the event.
         await asyncio.sleep(0)
         going_on.set()
         mechanism = await waiting
@@ -93,8 +93,8 @@ def test_token_is_fetched_off_the_loop() -> None:
     assert asyncio.run(run()) == "OAUTHBEARER"
 
 
-def test_token_that_never_comes_holds_up_no_end() -> None:
-    """The loop ends although the callback has not returned; so does the process, whose daemon it is."""
+def test_oauth_token_callback_that_never_returns_does_not_block_the_end() -> None:
+    """The loop ends although the callback has not returned, and its daemon thread lets the process end."""
     called, never = threading.Event(), threading.Event()
 
     def token() -> Token:
@@ -114,8 +114,8 @@ def test_token_that_never_comes_holds_up_no_end() -> None:
     never.set()
 
 
-def test_error_of_the_callback_fails_the_attempt() -> None:
-    """Whoever makes the connection hears why there is no token."""
+def test_oauth_token_callback_that_raises_fails_the_authentication() -> None:
+    """The caller that connects receives the reason."""
 
     def token() -> Token:
         raise AuthenticationError("oauth_cb raised ValueError: no network")

@@ -1,4 +1,4 @@
-"""Connections on demand: one for each broker and purpose, tried side by side, left alone after a failure."""
+"""Connections on demand: one for each broker and purpose, attempted in parallel, with a backoff after a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_connections(
     on_silence: Callable[[str], None] = lambda _: None,
     longest_pause_s: Callable[[], float | None] = lambda: None,
 ) -> ResultT:
-    """What `act` makes of connections, which are closed at the end."""
+    """The result of `act` with connections, which are closed at the end."""
 
     async def run() -> ResultT:
         wanted = known or settings()
@@ -48,12 +48,12 @@ def with_connections(
 
 
 def somewhere(port: int) -> BrokerAddress:
-    """A broker that is said to be at this port."""
+    """A broker with this port."""
     return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
 
 
-def test_idle_connection_is_closed_and_made_anew() -> None:
-    """connections.max.idle.ms: as if it had never been, and nobody hears of a loss."""
+def test_idle_connection_is_closed_and_replaced_on_demand() -> None:
+    """connections.max.idle.ms closes the connection without reporting a loss."""
 
     async def act(pool: Connections) -> list[bool]:
         first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
@@ -65,8 +65,8 @@ def test_idle_connection_is_closed_and_made_anew() -> None:
         assert with_connections(act, replace(settings(), max_idle_s=0.05)) == [False, False, True]
 
 
-def test_connection_that_waits_for_an_answer_is_not_idle() -> None:
-    """However long that takes: a broker may keep a rebalance's answer back for minutes."""
+def test_connection_with_a_request_in_flight_is_not_idle() -> None:
+    """A broker may take minutes to answer a request of a rebalance."""
 
     async def act(pool: Connections) -> float:
         connection = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
@@ -86,8 +86,8 @@ def test_connection_that_waits_for_an_answer_is_not_idle() -> None:
         assert with_connections(act, replace(settings(), max_idle_s=0.05)) == 0.0
 
 
-def test_purposes_have_connections_of_their_own() -> None:
-    """The same broker and purpose: the same connection; another purpose: another one."""
+def test_connections_are_shared_by_broker_and_purpose() -> None:
+    """The same broker and purpose share a connection; another purpose has another connection."""
 
     async def act(pool: Connections) -> list[bool]:
         group = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
@@ -99,8 +99,8 @@ def test_purposes_have_connections_of_their_own() -> None:
         assert with_connections(act) == [True, False, True]
 
 
-def test_callers_share_one_attempt_and_may_give_up_alone() -> None:
-    """One attempt serves all who wait; who runs out of time does not take it from the others."""
+def test_connection_attempt_is_shared_and_survives_a_caller_that_gives_up() -> None:
+    """One attempt serves all callers, and the timeout of one caller does not end it for the others."""
     gate = Gate()
 
     def held_back(request: Received) -> Answer:
@@ -120,8 +120,8 @@ def test_callers_share_one_attempt_and_may_give_up_alone() -> None:
         assert len(broker.requests(API_VERSIONS)) == 1
 
 
-def test_silent_broker_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that does not answer gets a head start, then the next one is tried beside it."""
+def test_first_of_tries_the_next_broker_beside_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not respond has a head start; then the next broker is tried in parallel."""
     monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
 
     async def act(pool: Connections) -> BrokerAddress:
@@ -132,8 +132,8 @@ def test_silent_broker_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch
         assert with_connections(act) == node(broker)
 
 
-def test_connection_that_stands_by_then_is_the_one() -> None:
-    """Who looked for any broker while another caller connected does not connect once more: one would stay unclosed."""
+def test_first_of_returns_an_open_connection() -> None:
+    """A caller that needs any broker uses the open connection; a second connection would stay unclosed."""
 
     async def act(pool: Connections) -> tuple[bool, int]:
         _, one = await pool.first_of(Purpose.CLUSTER, [node(broker)])
@@ -144,8 +144,8 @@ def test_connection_that_stands_by_then_is_the_one() -> None:
         assert with_connections(act) == (True, 1)
 
 
-def test_refusing_broker_makes_way_at_once() -> None:
-    """No head start for a broker that said no."""
+def test_first_of_tries_the_next_broker_at_once_after_a_refusal() -> None:
+    """A broker that refuses the connection has no head start."""
 
     async def act(pool: Connections) -> BrokerAddress:
         found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(refusing), node(broker)])
@@ -156,7 +156,7 @@ def test_refusing_broker_makes_way_at_once() -> None:
 
 
 def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
-    """reconnect.backoff.ms and reconnect.backoff.max.ms, with up to one base interval of jitter."""
+    """reconnect.backoff.ms and reconnect.backoff.max.ms apply, with up to one base interval of jitter."""
 
     async def act(pool: Connections) -> list[float]:
         waits = []
@@ -176,14 +176,14 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
     with ScriptedBroker() as broker:
         broker.stop_node(1)
         waits = with_connections(act, slow)
-    # Time passes between the failure and the look at the gate.
+    # Time passes between the failure and the reading of the backoff.
     grace_s = 30.0
     expected = [(100, 200), (200, 300), (400, 500), (800, 900), (900, 900), (100, 200)]
     assert [low - grace_s <= wait <= high for wait, (low, high) in zip(waits, expected, strict=True)] == [True] * 6
 
 
-def test_broker_that_was_just_named_is_tried_at_once() -> None:
-    """A broker's backoff ends when a living broker names it."""
+def test_clear_backoff_lets_the_broker_be_tried_at_once() -> None:
+    """A broker's backoff ends when another broker returns its address."""
 
     async def act(pool: Connections) -> bool:
         with pytest.raises(TransportError):
@@ -200,8 +200,8 @@ def test_broker_that_was_just_named_is_tried_at_once() -> None:
         assert with_connections(act, slow) is True
 
 
-def test_pause_is_no_longer_than_the_owner_allows() -> None:
-    """What is at stake limits it, down to reconnect.backoff.ms; without that it is as long as the settings say."""
+def test_backoff_is_limited_by_the_owner() -> None:
+    """The owner's limit applies down to reconnect.backoff.ms; without a limit the settings apply."""
     pauses: list[float | None] = [None, 7.0, 0.01]
 
     async def act(pool: Connections) -> list[float]:
@@ -221,8 +221,8 @@ def test_pause_is_no_longer_than_the_owner_allows() -> None:
     assert (waits[1] <= 7.0, waits[2] <= 1.0) == (True, True)
 
 
-def test_nothing_can_be_had_after_the_close() -> None:
-    """A late caller gets an error that says why."""
+def test_get_after_close_raises_transport_error() -> None:
+    """The error tells a late caller that the client was closed."""
 
     async def act(pool: Connections) -> None:
         await pool.close()
@@ -233,18 +233,18 @@ def test_nothing_can_be_had_after_the_close() -> None:
         with_connections(act)
 
 
-# ---- a port that takes connections and says nothing ------------------------------------------------------------------
+# ---- a port that accepts connections and never responds --------------------------------------------------------------
 
 
 def silence(port: int) -> str:
-    """What is said of it."""
+    """The warning about a silent port."""
     return f"127.0.0.1:{port} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?"
 
 
-def test_silent_port_is_told_once_long_before_the_attempt_ends(
+def test_silent_port_is_reported_once_long_before_the_attempt_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning, and a call for each attempt; who gives up waiting for the connection hears of it, too."""
+    """The log has one warning, each attempt calls `on_silence`, and a caller that gives up gets the text."""
     monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -267,8 +267,8 @@ def test_silent_port_is_told_once_long_before_the_attempt_ends(
     assert warnings == [expected]
 
 
-def test_broker_that_answers_at_last_was_silent_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was slow: nothing is remembered of that."""
+def test_silence_of_a_slow_broker_ends_with_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that responds late is not silent afterwards."""
     monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     gate = Gate()
 

@@ -1,4 +1,4 @@
-"""What a member asks of brokers, against scripted ones: answers, refusals, and silence."""
+"""A member's requests to scripted brokers: responses, refusals, and silence."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import commit_answer
 
-#: What becomes of a heartbeat.
+#: The outcome of a heartbeat.
 HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 # ---- the coordinator -------------------------------------------------------------------------------------------------
 
 
-def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
-    """It was unreachable and has a backoff; another broker knows better by now."""
+def test_coordinator_that_was_found_again_is_tried_at_once() -> None:
+    """A lookup ends the backoff of a coordinator that was unreachable."""
 
     async def act(client: Cluster) -> HeartbeatOutcome:
         coordinator = await client.find_coordinator("g")
@@ -80,28 +80,28 @@ def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
 def heartbeat_outcome(
     script: Script, order: SendHeartbeat, versions: Mapping[int, tuple[int, int]]
 ) -> HeartbeatOutcome:
-    """What becomes of one heartbeat."""
+    """The outcome of one heartbeat."""
     with ScriptedBroker(script, versions=versions) as broker:
         outcome = with_client(broker.servers, lambda client: exchange(client, node(broker), "g", order, PATIENCE_S))
     assert isinstance(outcome, HeartbeatOutcome)
     return outcome
 
 
-def test_heartbeat_is_answered_as_an_event() -> None:
-    """The answer comes as the core's event."""
+def test_heartbeat_response_is_returned_as_an_event() -> None:
+    """The response becomes an event of the core."""
     outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), beat(request_id=3), NEWEST)
     assert outcome == HeartbeatAnswered(request_id=3, member_epoch=6, heartbeat_interval_s=5.0, assignment=None)
 
 
-def test_heartbeat_is_rejected_with_its_verdict() -> None:
-    """H15: an error code is an event with the table's verdict."""
+def test_heartbeat_error_is_returned_with_its_verdict() -> None:
+    """H15: an error code becomes an event with the table's verdict."""
     outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(code=25)), beat(), NEWEST)
     assert isinstance(outcome, HeartbeatRejected)
     assert (outcome.verdict, outcome.error.code) == (Verdict.REJOIN, 25)
 
 
-def test_broker_without_the_protocol_is_a_fatal_rejection() -> None:
-    """H32 (client): no api key 68; the member is told with the broker's own code, and the remedy."""
+def test_heartbeat_to_a_broker_without_the_protocol_is_a_fatal_rejection() -> None:
+    """H32 (client): without api key 68 the member receives UNSUPPORTED_VERSION and the remedy."""
     without = {key: ends for key, ends in NEWEST.items() if key != HEARTBEAT}
     event = heartbeat_outcome(answers(), beat(), without)
     assert isinstance(event, HeartbeatRejected)
@@ -109,30 +109,30 @@ def test_broker_without_the_protocol_is_a_fatal_rejection() -> None:
     assert "from 4.0 on" in event.error.message
 
 
-def test_pattern_on_a_preview_broker_is_a_fatal_rejection() -> None:
-    """H32 (client): version 0 of the heartbeat (Kafka 3.7 to 3.9) takes no pattern."""
+def test_heartbeat_with_a_pattern_to_a_preview_broker_is_a_fatal_rejection() -> None:
+    """H32 (client): version 0 of the heartbeat (Kafka 3.7 to 3.9) supports no pattern."""
     event = heartbeat_outcome(answers(), beat(pattern="a.*"), {**NEWEST, HEARTBEAT: (0, 0)})
     assert isinstance(event, HeartbeatRejected)
     assert (event.verdict, event.error.name) == (Verdict.FATAL, "UNSUPPORTED_VERSION")
     assert "does not support regular expressions" in event.error.message
 
 
-def test_disconnect_is_a_failed_heartbeat() -> None:
-    """H10: no answer, so the event says that the request failed, and that a retry may help."""
+def test_heartbeat_fails_after_a_disconnect() -> None:
+    """H10: without a response, the event reports a failed request that may be retried."""
     outcome = heartbeat_outcome(answers(heartbeat=lambda _: DISCONNECT), beat(request_id=3), NEWEST)
     assert isinstance(outcome, HeartbeatFailed)
     assert (outcome.request_id, outcome.retriable) == (3, True)
     assert "the peer closed the connection" in outcome.reason
 
 
-def test_heartbeat_after_a_timeout_goes_over_a_new_connection() -> None:
-    """H09: a coordinator that is silent may be reached by a new connection, so the old one is given up."""
+def test_heartbeat_after_a_timeout_uses_a_new_connection() -> None:
+    """H09: a new connection may reach a silent coordinator, so the old one is closed."""
 
     def heartbeat(request: Received) -> Answer:
         return DROP if request.entity.member_epoch == 1 else heartbeat_answer()
 
     async def act(client: Cluster) -> list[type]:
-        # The short time is for an answer, not to connect in.
+        # The short time is for the response, and not for the connection.
         first = await exchange(client, node(broker), "g", beat(0), PATIENCE_S)
         lost = await exchange(client, node(broker), "g", beat(1), 0.02)
         found = await exchange(client, node(broker), "g", beat(2), PATIENCE_S)
@@ -145,7 +145,7 @@ def test_heartbeat_after_a_timeout_goes_over_a_new_connection() -> None:
 
 
 def test_heartbeats_and_commits_share_a_connection_of_their_own() -> None:
-    """Nothing else travels on the group's connection, and what travels on it keeps its order."""
+    """No other request uses the group's connection, and its requests keep their order."""
 
     async def act(client: Cluster) -> None:
         coordinator = await client.find_coordinator("g")
@@ -167,8 +167,8 @@ def test_heartbeats_and_commits_share_a_connection_of_their_own() -> None:
     assert [getattr(request.entity, "member_epoch", "commit") for request in group] == [5, "commit", -1, 0]
 
 
-def test_slow_answer_to_something_else_does_not_delay_heartbeats() -> None:
-    """A broker answers one connection in order: only on another one does the heartbeat pass."""
+def test_slow_response_to_another_request_does_not_delay_heartbeats() -> None:
+    """A broker answers each connection in order, so the heartbeat uses another connection."""
     gate = Gate()
 
     async def act(client: Cluster) -> list[type]:
@@ -189,8 +189,8 @@ def test_slow_answer_to_something_else_does_not_delay_heartbeats() -> None:
         assert with_client(broker.servers, act) == [HeartbeatAnswered]
 
 
-def test_loss_of_an_idle_coordinator_connection_is_told() -> None:
-    """Nothing is in flight, so nobody else would learn of it before the next heartbeat."""
+def test_loss_of_an_idle_coordinator_connection_is_reported() -> None:
+    """Without a request in flight, the loss would be detected only by the next heartbeat."""
     told: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
 
     async def act(client: Cluster) -> tuple[BrokerAddress, str]:
@@ -203,8 +203,8 @@ def test_loss_of_an_idle_coordinator_connection_is_told() -> None:
         assert (who, reason) == (node(broker), f"{broker.bootstrap_servers}: the peer closed the connection")
 
 
-def test_loss_under_a_request_is_told_by_the_request_alone() -> None:
-    """The heartbeat that failed says it; a second event would look up the coordinator twice."""
+def test_loss_during_a_request_is_reported_only_by_the_request() -> None:
+    """The failed heartbeat reports it; a second event would look up the coordinator twice."""
     told: list[object] = []
     with ScriptedBroker(answers(heartbeat=lambda _: DISCONNECT)) as broker:
         with_client(
@@ -218,8 +218,8 @@ def test_loss_under_a_request_is_told_by_the_request_alone() -> None:
 # ---- commits ---------------------------------------------------------------------------------------------------------
 
 
-def test_commit_is_answered_by_partition() -> None:
-    """The answer comes as the core's event."""
+def test_commit_response_is_returned_by_partition() -> None:
+    """The response becomes an event of the core."""
     with ScriptedBroker(answers(commit=lambda _: commit_answer({T0: 0, T1: 113}))) as broker:
         answer = with_client(
             broker.servers, lambda client: exchange(client, node(broker), "g", commit_of(T0, T1), PATIENCE_S)
@@ -229,12 +229,12 @@ def test_commit_is_answered_by_partition() -> None:
     assert [error.code if error else None for error in answer.errors.values()] == [None, 113]
 
 
-def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connection() -> None:
-    """The application's patience with one commit says nothing about the connection."""
+def test_commit_timeout_keeps_the_connection_of_the_heartbeats() -> None:
+    """The timeout of one commit does not prove a broken connection."""
     gate = Gate()
 
     async def act(client: Cluster) -> list[type]:
-        # The short time is for an answer, not to connect in.
+        # The short time is for the response, and not for the connection.
         first = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         failed = await exchange(client, node(broker), "g", commit_of(T0), 0.02)
         gate.open()
@@ -251,8 +251,8 @@ def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connectio
         assert len({request.connection for request in broker.requests() if request.api_key != METADATA}) == 1
 
 
-def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
-    """Rules 3.6: members of the consumer protocol commit with version 9; older brokers never will."""
+def test_commit_to_a_broker_without_its_version_is_not_retriable() -> None:
+    """Rules 3.6: members of the consumer protocol commit with version 9, which older brokers never support."""
     with ScriptedBroker(versions={**NEWEST, COMMIT: (2, 8)}) as broker:
         answer = with_client(
             broker.servers, lambda client: exchange(client, node(broker), "g", commit_of(T0), PATIENCE_S)
@@ -265,8 +265,8 @@ def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_close_fails_what_is_under_way() -> None:
-    """Requests, attempts to connect and waits for a backoff end; nothing can be had afterwards."""
+def test_close_fails_requests_and_connection_attempts() -> None:
+    """Requests, connection attempts and waits for a backoff end, and later requests fail."""
 
     async def act(client: Cluster) -> list[type]:
         heartbeat = asyncio.create_task(exchange(client, node(broker), "g", beat(), PATIENCE_S))

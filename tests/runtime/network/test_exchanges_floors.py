@@ -1,4 +1,4 @@
-"""The same conversations with librdkafka's mock cluster and with a real Apache Kafka: no fake lies alone."""
+"""The same exchanges with librdkafka's mock cluster and with a real Apache Kafka broker, which verify the fakes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.waiting import PATIENCE_S, async_wait_until
 pytestmark = [pytest.mark.slow]
 
 LATEST, EARLIEST = -1, -2
-#: What becomes of a heartbeat.
+#: The outcome of a heartbeat.
 HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 
@@ -52,7 +52,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def mock_cluster() -> Iterator[Cluster]:
-    """The mock cluster, which makes topics of 4 partitions when they are asked for."""
+    """The mock cluster, which creates topics of 4 partitions on request."""
     with MockCluster.start(brokers=3) as mock:
         topic = unique("topic")
         may_create = replace(settings(*mock.servers), allow_auto_create_topics=True)
@@ -78,7 +78,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 class Member:
-    """One member of a group, driven by hand."""
+    """One member of a group, which a test drives step by step."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Member:
         self.owned: frozenset[TopicIdPartition] = frozenset()
 
     async def send(self, **fields: object) -> HeartbeatOutcome:
-        """One heartbeat with the present epoch and these fields."""
+        """One heartbeat with the current epoch and these fields."""
         own = {"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id}
         values: dict[str, Any] = {**own, **fields}
         order = SendHeartbeat(request_id=1, heartbeat=Heartbeat(**values))
@@ -126,7 +126,7 @@ class Member:
             self.owned = event.assignment
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], epoch: int) -> CommitOffsets:
-        """A commit's order."""
+        """A commit order."""
         return CommitOffsets(
             commit_id=4, offsets=offsets, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
         )
@@ -168,8 +168,8 @@ def test_member_joins_and_leaves(cluster: Cluster) -> None:
     assert left.member_epoch == -1
 
 
-def test_unknown_member_is_rejected(cluster: Cluster) -> None:
-    """UNKNOWN_MEMBER_ID: the verdict is to join anew."""
+def test_heartbeat_of_an_unknown_member_is_rejected(cluster: Cluster) -> None:
+    """After UNKNOWN_MEMBER_ID the verdict is to join again."""
 
     async def act(client: network.Cluster) -> HeartbeatOutcome:
         member = await joined(client, cluster)
@@ -181,8 +181,8 @@ def test_unknown_member_is_rejected(cluster: Cluster) -> None:
     assert (event.verdict, event.error.name) == (Verdict.REJOIN, "UNKNOWN_MEMBER_ID")
 
 
-def test_commits_are_fetched_back(cluster: Cluster) -> None:
-    """What the member commits it finds again; what nobody committed is None; another epoch is stale."""
+def test_committed_offsets_are_fetched_back(cluster: Cluster) -> None:
+    """The member fetches its committed offsets; a partition without a commit is None, and another epoch is stale."""
     one, other = TopicPartition(cluster.topic, 0), TopicPartition(cluster.topic, 1)
     offset = OffsetAndMetadata(offset=2, metadata="half")
 
@@ -212,8 +212,8 @@ def test_commits_are_fetched_back(cluster: Cluster) -> None:
     assert fetched == {one: offset, other: None}
 
 
-def test_ends_and_starts_of_partitions(cluster: Cluster) -> None:
-    """ListOffsets of all leaders at once: the ends sum up to the records, the starts are 0."""
+def test_list_offsets_returns_ends_and_starts(cluster: Cluster) -> None:
+    """ListOffsets to all leaders at once: the ends sum up to the records, and the starts are 0."""
     partitions = [TopicPartition(cluster.topic, partition) for partition in range(4)]
 
     async def act(client: network.Cluster) -> list[list[Any]]:
@@ -227,8 +227,8 @@ def test_ends_and_starts_of_partitions(cluster: Cluster) -> None:
     assert (sum(ends), starts) == (8, [0, 0, 0, 0])
 
 
-def test_metadata(cluster: Cluster) -> None:
-    """All brokers, and the topic with its partitions and their leaders."""
+def test_metadata_returns_brokers_and_topics(cluster: Cluster) -> None:
+    """The metadata contains all brokers, and the topic with its partitions and their leaders."""
 
     async def act(client: network.Cluster) -> tuple[object, ...]:
         brokers = await client.brokers()
@@ -245,8 +245,8 @@ def test_metadata(cluster: Cluster) -> None:
 
 
 @pytest.mark.integration
-def test_holder_of_an_instance_id_is_named(kafka_cluster: Cluster) -> None:
-    """UNRELEASED_INSTANCE_ID on a real broker: its words name the member that holds the instance id."""
+def test_unreleased_instance_id_names_the_holder(kafka_cluster: Cluster) -> None:
+    """The message of a real broker for UNRELEASED_INSTANCE_ID names the member that holds the instance id."""
     instance = unique("instance")
 
     async def act(client: network.Cluster) -> tuple[str, HeartbeatOutcome]:

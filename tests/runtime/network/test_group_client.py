@@ -1,4 +1,4 @@
-"""What anybody asks of a group's coordinator, against scripted brokers: answers, refusals, silence, and moves."""
+"""Requests of any client to a group's coordinator, a scripted broker: responses, refusals, silence, and moves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(
     ask: Callable[[GroupClient, BrokerAddress], Awaitable[ResultT]],
     versions: Mapping[int, tuple[int, int]] = NEWEST,
 ) -> ResultT:
-    """What one question to a scripted coordinator leads to."""
+    """The result of one request to a scripted coordinator."""
     with ScriptedBroker(scripted, versions=versions) as broker:
 
         async def act(client: Cluster) -> ResultT:
@@ -52,8 +52,8 @@ def asked(
         return with_client(broker.servers, act)
 
 
-def test_groups_of_both_protocols_are_described() -> None:
-    """The answers come as values."""
+def test_group_client_describes_groups_of_both_protocols() -> None:
+    """The responses are returned as values."""
     both = answers(describe=consumer_group(consumer_member("a")), classic=classic_group())
     described = asked(both, lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S))
     assert [member.member_id for member in described.members] == ["a"]
@@ -65,8 +65,8 @@ def test_groups_of_both_protocols_are_described() -> None:
     ("code", "retriable", "rediscover"),
     [(14, True, False), (15, True, True), (16, True, True), (30, False, False), (69, False, False)],
 )
-def test_refusal_says_whether_and_where_to_ask_again(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """As with a member's own questions."""
+def test_describe_refusal_reports_retry_and_coordinator_lookup(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
+    """The verdicts are those of a member's own requests."""
     with pytest.raises(BrokerRefusal) as caught:
         asked(
             answers(describe=consumer_group(code=code)),
@@ -76,8 +76,8 @@ def test_refusal_says_whether_and_where_to_ask_again(code: int, retriable: bool,
     assert (refusal.error.code, refusal.retriable, refusal.rediscover) == (code, retriable, rediscover)
 
 
-def test_broker_without_the_api_refuses_for_good() -> None:
-    """UNSUPPORTED_VERSION, with the API's name."""
+def test_describe_raises_unsupported_version_on_a_broker_without_the_api() -> None:
+    """The refusal is final, and names the API."""
     without = {key: ends for key, ends in NEWEST.items() if key != DESCRIBE}
     with pytest.raises(BrokerRefusal, match="ConsumerGroupDescribe") as caught:
         asked(answers(), lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S), versions=without)
@@ -85,14 +85,14 @@ def test_broker_without_the_api_refuses_for_good() -> None:
 
 
 @pytest.mark.parametrize(("silence", "seconds"), [(DROP, 0.02), (DISCONNECT, PATIENCE_S)])
-def test_no_answer_is_a_transport_error(silence: object, seconds: float) -> None:
+def test_describe_without_a_response_raises_transport_error(silence: object, seconds: float) -> None:
     """Silence and a broken connection are not a group without members."""
     with pytest.raises(TransportError):
         asked(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
 
 
-def test_members_are_removed_each_with_its_result() -> None:
-    """One request for all of them."""
+def test_remove_members_returns_a_result_for_each_member() -> None:
+    """One request removes all members."""
     members = (MemberIdentity(member_id="m"), MemberIdentity(instance_id="i"))
     done = answers(leave=leave_answer(("m", None, 0), ("", "i", 25)))
     removed, unknown = asked(done, lambda client, at: client.remove_members(at, "g", members, "why", PATIENCE_S))
@@ -101,16 +101,16 @@ def test_members_are_removed_each_with_its_result() -> None:
     assert unknown.name == "UNKNOWN_MEMBER_ID"
 
 
-def test_everything_committed() -> None:
-    """By partition."""
+def test_all_committed_returns_offsets_by_partition() -> None:
+    """`all_committed` returns each committed offset of the group with its leader epoch."""
     found = asked(
         answers(fetch=fetch_answer_v9({T0: (17, 0)})), lambda client, at: client.all_committed(at, "g", PATIENCE_S)
     )
     assert found == {T0: OffsetAndMetadata(offset=17, leader_epoch=3)}
 
 
-def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
-    """NOT_COORDINATOR and a coordinator that is loading are waited for, within the time."""
+def test_with_coordinator_follows_a_coordinator_that_moved() -> None:
+    """The request is repeated within its time after NOT_COORDINATOR, and while a coordinator loads."""
 
     def describe(request: Received) -> Answer:
         if request.node_id == 1:
@@ -131,8 +131,8 @@ def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
         assert [request.node_id for request in broker.requests(DESCRIBE)] == [1, 2, 2]
 
 
-def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
-    """A coordinator that stays loading is said to be loading."""
+def test_with_coordinator_raises_the_last_refusal_when_time_is_over() -> None:
+    """The error for a coordinator that keeps loading is COORDINATOR_LOAD_IN_PROGRESS."""
 
     async def act(client: Cluster, time_s: float) -> GroupDescription:
         return await client.with_coordinator(
@@ -147,7 +147,7 @@ def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
 
 
 def fetched(script: Script, *partitions: TopicPartition) -> Any:
-    """What fetch_committed gives."""
+    """The result of fetch_committed."""
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
@@ -157,8 +157,8 @@ def fetched(script: Script, *partitions: TopicPartition) -> Any:
         )
 
 
-def test_committed_offsets_are_fetched_as_the_member() -> None:
-    """None means that nothing is committed; the request carries member and epoch (version 9)."""
+def test_fetch_committed_sends_member_id_and_epoch() -> None:
+    """None means that the partition has no committed offset; the request uses version 9."""
     seen: list[Received] = []
 
     def fetch(request: Received) -> Answer:
@@ -174,27 +174,27 @@ def test_committed_offsets_are_fetched_as_the_member() -> None:
     ("code", "retriable", "rediscover"),
     [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
 )
-def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """Rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
+def test_fetch_committed_raises_a_refusal_instead_of_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
+    """Rules 3.7: the refusal tells whether to wait, to look up the coordinator, or to give up."""
     with pytest.raises(BrokerRefusal) as caught:
         fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
     refusal = caught.value
     assert (refusal.error.code, refusal.retriable, refusal.rediscover) == (code, retriable, rediscover)
 
 
-def test_unanswered_fetch_is_never_no_offset() -> None:
-    """A connection that breaks is an error of the transport."""
+def test_fetch_committed_raises_a_transport_error_instead_of_no_offset() -> None:
+    """A connection that breaks raises TransportError."""
     with pytest.raises(TransportError, match="the peer closed the connection"):
         fetched(answers(fetch=lambda _: DISCONNECT), T0)
 
 
-def test_fetch_of_nothing_asks_nobody() -> None:
-    """No partitions, no request."""
+def test_fetch_committed_without_partitions_sends_no_request() -> None:
+    """Without partitions the result is empty."""
     assert fetched(answers()) == {}
 
 
 def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
-    """What committed_by_partition gives of two partitions."""
+    """The result of committed_by_partition for two partitions."""
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
@@ -210,8 +210,8 @@ def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIEN
         )
 
 
-def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
-    """An application is told of each."""
+def test_committed_by_partition_returns_an_offset_or_an_error_for_each_partition() -> None:
+    """The error of one partition does not hide the offsets of the others."""
     found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
     assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
     assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
@@ -221,23 +221,23 @@ def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
     ("code", "as_member", "as_nobody"),
     [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
 )
-def test_only_a_member_may_hope_that_its_identity_mends(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
-    """Its heartbeats bring another epoch, or another membership; whoever is no member would ask for ever."""
+def test_identity_error_of_a_fetch_is_retriable_only_for_a_member(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
+    """A member's heartbeats bring another epoch or membership; a client without a membership would retry forever."""
     for member_id, expected in (("m", as_member), ("", as_nobody)):
         with pytest.raises(BrokerRefusal) as caught:
             asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
         assert caught.value.retriable is expected
 
 
-def test_open_transaction_is_waited_for() -> None:
-    """KIP-447: UNSTABLE_OFFSET_COMMIT stands at a partition, and its end decides which offset counts."""
+def test_committed_by_partition_retries_during_an_open_transaction() -> None:
+    """KIP-447: UNSTABLE_OFFSET_COMMIT marks the partition, and the end of the transaction decides its offset."""
     with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
         asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
     assert caught.value.retriable
 
 
-def test_question_without_an_answer_ends_its_connection() -> None:
-    """Who has no heartbeats would ask on a dead connection again and again."""
+def test_committed_by_partition_closes_a_connection_that_did_not_respond() -> None:
+    """A client without heartbeats would use the dead connection again and again."""
 
     def first_connection_is_dead(request: Received) -> Answer:
         if request.api_key != FETCH:
@@ -246,7 +246,7 @@ def test_question_without_an_answer_ends_its_connection() -> None:
         return DROP if asked.index(request.connection) == 0 else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
 
     async def act(client: Cluster) -> CommittedOffsets:
-        # The short time is for an answer, not to connect in.
+        # The short time is for the response, and not for the connection.
         await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         with pytest.raises(TransportError):
             await ask(client, 0.05)

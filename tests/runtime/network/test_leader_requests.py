@@ -1,4 +1,4 @@
-"""An assignor that hears of its assignment: on a thread of its own, one call after the other, and when it fails."""
+"""`on_assignment` of an assignor: on its own thread, one call after the other, and when it raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARE = Assigned(partitions=frozenset({TopicPartition("t", 0)}), user_data=b"you
 
 
 class Listening(Plan):
-    """Notes what it hears and where; it may be slow, or fail."""
+    """An assignor that keeps its calls and their threads; it may be slow, or raise."""
 
     def __init__(self, fails: BaseException | None = None) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Listening(Plan):
 
 
 def requests_of(assignor: Listening) -> LeaderRequests:
-    """What performs the orders of a member with this assignor; it asks no broker."""
+    """The leader requests of a member with this assignor, without a broker."""
     protocols = ProtocolSettings(
         classic=ClassicSettings(assignors=(assignor,)), protocols=(GroupProtocol.CLASSIC,), reason="a test"
     )
@@ -54,12 +54,12 @@ def requests_of(assignor: Listening) -> LeaderRequests:
 
 
 def order(number: int) -> NotifyAssignor:
-    """Tell it of the assignment of this generation."""
+    """The order to notify the assignor of this generation's assignment."""
     return NotifyAssignor(request_id=number, generation=number, assignor="plan", assignment=SHARE)
 
 
 def done(work: Coroutine[object, object, ResultT]) -> ResultT:
-    """What came of it."""
+    """The result of a coroutine."""
 
     async def bounded() -> ResultT:
         return await asyncio.wait_for(work, PATIENCE_S)
@@ -67,23 +67,23 @@ def done(work: Coroutine[object, object, ResultT]) -> ResultT:
     return asyncio.run(bounded())
 
 
-def test_it_hears_on_a_thread_of_its_own() -> None:
-    """The share as the leader gave it; the loop's thread goes on meanwhile."""
+def test_notify_assignor_calls_on_assignment_on_another_thread() -> None:
+    """The assignor receives the leader's assignment while the loop continues."""
     assignor = Listening()
     answer = done(requests_of(assignor).notify_assignor(order(3)))
     assert (answer, assignor.assignments) == (AssignorNotified(request_id=3), [SHARE])
     assert threading.get_ident() not in assignor.threads
 
 
-def test_it_hears_of_one_assignment_after_the_other() -> None:
-    """A slow one is not overtaken by the next generation's."""
+def test_notify_assignor_calls_on_assignment_one_after_the_other() -> None:
+    """A slow call is not overtaken by that of the next generation."""
     assignor = Listening()
     assignor.may_go_on.clear()
 
     async def both() -> list[object]:
         requests = requests_of(assignor)
         tasks = [asyncio.create_task(requests.notify_assignor(order(number))) for number in (1, 2)]
-        # The first one is on its thread by then, or comes before the second one all the same.
+        # The first call is on its thread by then, or still comes before the second one.
         asyncio.get_running_loop().call_soon(assignor.may_go_on.set)
         return list(await asyncio.gather(*tasks))
 
@@ -91,8 +91,8 @@ def test_it_hears_of_one_assignment_after_the_other() -> None:
     assert assignor.heard == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-def test_what_it_raises_is_told_with_its_name() -> None:
-    """As what assign() raises."""
+def test_notify_assignor_returns_what_on_assignment_raised() -> None:
+    """The error names the assignor and the method, as for assign()."""
     answer = done(requests_of(Listening(KeyError("standby"))).notify_assignor(order(4)))
     assert isinstance(answer, AssignmentFailed)
     assert answer.generation == 4

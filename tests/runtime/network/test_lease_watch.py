@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 class Noted(WakeUp):
-    """A wake-up that notes when it was set."""
+    """A wake-up that keeps the time when it was set."""
 
     __slots__ = ("set_at", "was_set")
 
@@ -22,7 +22,7 @@ class Noted(WakeUp):
         self.set_at = 0.0
 
     def set(self) -> None:
-        """Note it."""
+        """Set the wake-up and keep the time."""
         super().set()
         self.set_at = time.monotonic()
         self.was_set.set()
@@ -51,7 +51,7 @@ def test_lease_that_grows_sets_nothing_before_its_new_end() -> None:
 
 
 def test_next_lease_of_a_consumer_is_watched_like_the_first() -> None:
-    """A lease that ended, and the end of the thread, do not end the watch."""
+    """The end of a lease, and the end of the thread, do not end the watch."""
     leases, one = LeaseWatch(), Noted()
     for _ in range(3):
         one.was_set.clear()
@@ -60,7 +60,7 @@ def test_next_lease_of_a_consumer_is_watched_like_the_first() -> None:
 
 
 def test_lease_in_a_forked_child_is_watched_by_a_thread_of_its_own() -> None:
-    """The child inherits neither the parent's leases nor the belief that their thread runs."""
+    """The child inherits neither the parent's leases nor the state that their thread runs."""
     leases, parents, one = LeaseWatch(), Noted(), Noted()
     leases.watch(parents, time.monotonic() + PATIENCE_S)
     leases.begin_in_child()

@@ -1,4 +1,4 @@
-"""What operators read in the log: Java's words where it has some, and each thing once."""
+"""The log lines for operators: Java's wording where it exists, and each event once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def picture(**changes: object) -> MembershipView:
 def told(
     caplog: pytest.LogCaptureFixture, event: GroupEvent, *effects: GroupEffect, view: MembershipView | None = None
 ) -> list[tuple[str, str]]:
-    """The level and the text of each line that this leads to, without the group's name."""
+    """The level and text of each line that this event logs, without the group's name."""
     caplog.clear()
     with caplog.at_level("INFO", "consumer_membership.membership"):
         LogObserver().observed(event, effects, view or picture())
@@ -60,13 +60,15 @@ def told(
         ),
     ],
 )
-def test_classic_rebalance_is_told_at_info(caplog: pytest.LogCaptureFixture, event: GroupEvent, text: str) -> None:
-    """An operator searches for Java's words; a rebalance is no warning."""
+def test_log_observer_logs_a_classic_rebalance_at_info(
+    caplog: pytest.LogCaptureFixture, event: GroupEvent, text: str
+) -> None:
+    """An operator searches for Java's wording, and a rebalance is not a warning."""
     assert told(caplog, event, view=picture(member_epoch=3)) == [("INFO", text)]
 
 
-def test_subscription_that_cannot_be_read_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """The member is named, with what is wrong and what becomes of it."""
+def test_log_observer_warns_of_a_subscription_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    """The line names the member, the error and the consequence."""
     _, (level, text) = told(caplog, replace(JOINED, unreadable={"m-7": "ends too early"}))
     assert (level, text) == (
         "WARNING",
@@ -74,16 +76,16 @@ def test_subscription_that_cannot_be_read_is_a_warning(caplog: pytest.LogCapture
     )
 
 
-def test_refusal_is_a_warning_and_one_that_came_too_late_is_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer to a heartbeat of an older generation says nothing of the member as it is now."""
+def test_log_observer_warns_of_a_refusal_unless_it_is_outdated(caplog: pytest.LogCaptureFixture) -> None:
+    """The response to a heartbeat of an older generation does not describe the current member."""
     refusal = ex.ClassicHeartbeatRejected(request_id=1, verdict=V.REJOIN_KEEP_ID, error=OLD_GENERATION)
     heard = told(caplog, refusal, view=picture(last_error=OLD_GENERATION))
     assert heard == [("WARNING", "Heartbeat failed: ILLEGAL_GENERATION")]
     assert told(caplog, refusal) == []
 
 
-def test_leave_of_a_member_that_never_got_in_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """The coordinator does not know it, or its group: that is told of a member that wants to be in it, only."""
+def test_log_observer_ignores_a_refused_leave_of_a_member_that_never_joined(caplog: pytest.LogCaptureFixture) -> None:
+    """The refusal is logged only for a member that wants to be in the group."""
     gone = BrokerError(code=69, name="GROUP_ID_NOT_FOUND", message="Group g not found.")
     refusal = HeartbeatRejected(request_id=1, verdict=Verdict.GROUP_GONE, error=gone)
     assert told(caplog, refusal, view=picture(state=MemberState.UNSUBSCRIBED)) == []
@@ -92,8 +94,8 @@ def test_leave_of_a_member_that_never_got_in_is_no_failure(caplog: pytest.LogCap
     ]
 
 
-def test_choice_of_the_protocol_is_told_with_its_reason_and_what_is_in_vain(caplog: pytest.LogCaptureFixture) -> None:
-    """One line, and a warning for each key that is not used."""
+def test_log_observer_logs_the_chosen_protocol_and_unused_keys(caplog: pytest.LogCaptureFixture) -> None:
+    """The choice is one line with its reason, and each unused key is a warning."""
     chosen = ProtocolChosen(protocol=GroupProtocol.CONSUMER, reason="group.protocol=auto", notes=("a is not used",))
     assert told(caplog, TimePassed(), chosen) == [
         ("INFO", "Group protocol: consumer (group.protocol=auto)"),

@@ -1,4 +1,4 @@
-"""The tables of what a member orders of the network: every order is in them, and nothing else."""
+"""The tables of a member's network orders: they contain every order, and nothing else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OF_GROUPS = {LOOK, LEAVE, BEAT}
 
 @pytest.fixture
 def requests() -> MemberRequests:
-    """What performs the orders of a member; it asks no broker."""
+    """The requests of a member, without a broker."""
     protocols = ProtocolSettings(
         classic=ClassicSettings(assignors=()), protocols=(GroupProtocol.CLASSIC,), reason="a test"
     )
@@ -59,13 +59,13 @@ def requests() -> MemberRequests:
     return MemberRequests(cluster, member, start, lambda _: None)
 
 
-def test_every_order_of_the_network_has_its_performer(requests: MemberRequests) -> None:
+def test_member_requests_handle_every_network_order(requests: MemberRequests) -> None:
     """An order that the table lacks would end the membership thread."""
     assert requests.handlers.keys() == set(get_args(NetworkOrder))
 
 
-def test_every_exchange_with_the_coordinator_is_in_the_table() -> None:
-    """Likewise."""
+def test_exchanges_handle_every_coordinator_effect() -> None:
+    """An effect that the table lacks would end the membership thread."""
     assert exchanges._EXCHANGES.keys() == set(get_args(exchanges.CoordinatorEffect))
 
 
@@ -75,7 +75,7 @@ def test_every_exchange_with_the_coordinator_is_in_the_table() -> None:
 def group(
     code: ErrorCode = ErrorCode.none, members: int = 0, *, state: str = "Stable", instance_id: str | None = None
 ) -> Callable[[Received], Answer]:
-    """DescribeGroups' answer of version 6."""
+    """The DescribeGroups response of version 6."""
 
     def answer(request: Received) -> Answer:
         one = describe_groups_v6.DescribedGroupMember(
@@ -103,7 +103,7 @@ def group(
 def requested(
     described: Callable[[Received], Answer] | Answer, order: SendHeartbeat, left: Answer = None, partitions: int = 1
 ) -> tuple[ExchangeOutcome, list[Api]]:
-    """What becomes of a heartbeat, and which requests were sent for it."""
+    """The outcome of a heartbeat, and the requests that were sent for it."""
     script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1), leave=left)
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
@@ -122,13 +122,13 @@ def requested(
 def joined(
     described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True
 ) -> tuple[ExchangeOutcome, int]:
-    """What becomes of a join, and how often it was sent."""
+    """The outcome of a join, and how often it was sent."""
     outcome, sent = requested(described, replace(beat(epoch=0), refuse_conversion=refuse_conversion))
     return outcome, sent.count(BEAT)
 
 
-def test_join_that_would_convert_a_living_group_is_not_sent() -> None:
-    """Nobody asked to convert it; the words say who would."""
+def test_join_that_would_convert_a_group_with_members_is_not_sent() -> None:
+    """The configuration did not ask for the conversion; the error names the setting that converts the group."""
     outcome, sent = joined(group(members=2))
     assert isinstance(outcome, HeartbeatRejected)
     assert outcome.error.message == "the group has 2 classic members; group.protocol=consumer converts it"
@@ -140,8 +140,10 @@ def test_join_that_would_convert_a_living_group_is_not_sent() -> None:
     [group(), group(ErrorCode.group_id_not_found), group(ErrorCode.group_authorization_failed)],
     ids=["only offsets are left", "there is none", "nobody may know"],
 )
-def test_other_groups_are_joined(described: Callable[[Received], Answer]) -> None:
-    """The join is told what a describer is not: that it may not."""
+def test_join_is_sent_to_a_group_without_classic_members_or_without_permission(
+    described: Callable[[Received], Answer],
+) -> None:
+    """If the describe request is not authorized, the join itself reports the missing permission."""
     outcome, sent = joined(described)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
@@ -152,15 +154,15 @@ def test_other_groups_are_joined(described: Callable[[Received], Answer]) -> Non
     [group(ErrorCode.not_coordinator), group(ErrorCode.coordinator_load_in_progress), DISCONNECT],
     ids=["not the coordinator", "loading", "gone"],
 )
-def test_join_waits_until_it_is_known(described: Callable[[Received], Answer] | Answer) -> None:
-    """As where a heartbeat is not answered: the coordinator is looked up, and the join tried again."""
+def test_join_fails_until_the_group_can_be_described(described: Callable[[Received], Answer] | Answer) -> None:
+    """As after a heartbeat without a response, the coordinator is looked up, and the join is tried again."""
     outcome, sent = joined(described)
     assert isinstance(outcome, HeartbeatFailed)
     assert sent == 0
 
 
-def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
-    """And converts the group."""
+def test_join_with_group_protocol_consumer_is_sent_to_a_group_with_classic_members() -> None:
+    """The join converts the group, as the configuration asks."""
     outcome, sent = joined(group(members=2), refuse_conversion=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
@@ -169,8 +171,8 @@ def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
 # ---- the order of a member's requests --------------------------------------------------------------------------------
 
 
-def test_leave_withdraws_a_join_that_is_held_up_by_its_look_up() -> None:
-    """A leave that is ordered while the join looks at the group is the only request that changes the group."""
+def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
+    """A leave that is ordered while the join describes the group is the only request that changes the group."""
     is_asked, may_answer = threading.Event(), threading.Event()
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
@@ -200,8 +202,8 @@ def test_leave_withdraws_a_join_that_is_held_up_by_its_look_up() -> None:
     )
 
 
-def test_requests_are_written_in_their_order_on_a_connection_that_is_not_made_yet() -> None:
-    """A commit does not overtake the join that is held up by its look-up before it."""
+def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet() -> None:
+    """A commit does not overtake an earlier join that waits for its describe response."""
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
     async def act(cluster: Cluster) -> None:
@@ -228,8 +230,8 @@ def static(epoch: int = 0, *, may_take_over: bool = True) -> SendHeartbeat:
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
-def test_classic_holder_is_left_in_its_place_by_a_join_that_may_not_take_over(state: str) -> None:
-    """The conflict policy also protects a holder that speaks the classic protocol, which the broker would replace."""
+def test_static_join_without_takeover_keeps_a_classic_holder(state: str) -> None:
+    """The conflict policy also protects a classic holder, which the broker would replace."""
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(may_take_over=False))
     assert isinstance(outcome, HeartbeatRejected)
@@ -240,10 +242,10 @@ def test_classic_holder_is_left_in_its_place_by_a_join_that_may_not_take_over(st
 @pytest.mark.parametrize(
     ("state", "partitions"), [("PreparingRebalance", 1), ("CompletingRebalance", 1), ("Stable", 2)]
 )
-def test_predecessor_is_removed_where_the_assignment_is_outdated(state: str, partitions: int) -> None:
-    """KAFKA-21582: as its replacement this member would freeze the old assignment; as a new one it does not.
+def test_static_join_removes_its_classic_predecessor_if_the_assignment_is_outdated(state: str, partitions: int) -> None:
+    """KAFKA-21582: a replacement would keep the old assignment, and a new member does not.
 
-    It is outdated while the group rebalances, and where its topic has grown: it has one partition here.
+    The assignment is outdated while the group rebalances, and after its topic has grown; it covers one partition here.
     """
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(), leave_answer(("", "i", 0)), partitions)
@@ -262,15 +264,15 @@ def test_predecessor_is_removed_where_the_assignment_is_outdated(state: str, par
     ],
     ids=["it has settled", "another's", "no instance id", "nobody", "no such group", "nobody may know"],
 )
-def test_nobody_is_removed_where_the_join_is_enough(described: Callable[[Received], Answer]) -> None:
-    """A replacement moves no partition, and a new member has an assignment computed."""
+def test_static_join_removes_no_member_if_the_join_is_enough(described: Callable[[Received], Answer]) -> None:
+    """A replacement moves no partition, and a new member causes a new assignment."""
     outcome, sent = requested(described, static())
     assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, BEAT])
 
 
 @pytest.mark.parametrize("order", [beat(epoch=0), static(epoch=5)], ids=["a dynamic member's join", "a heartbeat"])
-def test_nobody_is_looked_at_by_whoever_replaces_nobody(order: SendHeartbeat) -> None:
-    """It costs no dynamic member a request, and no static one more than one."""
+def test_heartbeat_without_a_static_join_sends_no_describe_request(order: SendHeartbeat) -> None:
+    """A dynamic member never sends the request, and a static member sends it only to join."""
     outcome, sent = requested(group(members=3, state="PreparingRebalance", instance_id="i"), order)
     assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
 
@@ -285,8 +287,8 @@ def test_nobody_is_looked_at_by_whoever_replaces_nobody(order: SendHeartbeat) ->
     ],
     ids=["it has gone", "forbidden", "not the coordinator", "disconnected"],
 )
-def test_join_is_sent_where_a_removal_would_not_work_later(left: Answer, then: list[Api]) -> None:
-    """Else it is tried again, as where a heartbeat is not answered."""
+def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, then: list[Api]) -> None:
+    """If the removal may succeed later, the join is tried again, as after a heartbeat without a response."""
     described = group(members=3, state="PreparingRebalance", instance_id="i")
     outcome, sent = requested(described, static(), left)
     assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [LOOK, LEAVE, *then])
@@ -295,14 +297,14 @@ def test_join_is_sent_where_a_removal_would_not_work_later(left: Answer, then: l
 # ---- where partitions without a committed offset start ---------------------------------------------------------------
 
 
-#: An answer of ListOffsets: TOPIC_AUTHORIZATION_FAILED.
+#: A ListOffsets response: TOPIC_AUTHORIZATION_FAILED.
 FORBIDDEN = (-1, 29)
-#: Librdkafka's word for a position that is not known.
+#: librdkafka's value for an unknown position.
 NO_OFFSET = -1001
 
 
 def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuration) -> Mapping[TopicPartition, int]:
-    """Where partitions 0 and 1 start, of which nothing is committed."""
+    """The start offsets of partitions 0 and 1, which have no committed offset."""
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
     order = FetchCommitted(attempt=1, partitions=frozenset({T0, T1}), member_id="m", member_epoch=5)
     script = answers(fetch=lambda _: fetch_answer_v9({T0: (-1, 0), T1: (-1, 0)}), offsets=offsets)
@@ -319,14 +321,14 @@ def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuratio
 
 
 @pytest.mark.parametrize(("reset", "logical"), [(OffsetReset.LATEST, -1), (OffsetReset.EARLIEST, -2)])
-def test_partition_whose_start_is_not_told_leaves_the_others_theirs(reset: OffsetReset, logical: int) -> None:
-    """A number for the one, a logical offset for the other, which is left to librdkafka."""
+def test_start_of_a_refused_partition_is_logical_and_others_are_numbers(reset: OffsetReset, logical: int) -> None:
+    """The logical offset of the refused partition is left to librdkafka."""
     assert starts(lambda _: offsets_answer({T0: (17, 0), T1: FORBIDDEN}), reset) == {T0: 17, T1: logical}
 
 
 @pytest.mark.parametrize(("young", "expected"), [(17, 17), (-1, 40)], ids=["a young record", "none is that young"])
-def test_start_by_duration_is_by_partition(young: int, expected: int) -> None:
-    """Without a young record it is the end as it was before; without an answer the fetcher looks for it later."""
+def test_start_by_duration_is_found_for_each_partition(young: int, expected: int) -> None:
+    """Without a recent record the start is the earlier end offset; without a response the fetcher looks it up later."""
 
     def offsets(request: Received) -> Answer:
         asks_end = request.entity.topics[0].partitions[0].timestamp == -1

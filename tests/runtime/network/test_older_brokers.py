@@ -1,4 +1,4 @@
-"""A classic member's conversations with brokers before Apache Kafka 4.0, and with what speaks as they did."""
+"""A classic member's exchanges with brokers before Apache Kafka 4.0, and with brokers that offer the same versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 
 def made(bootstrap_servers: str) -> Cluster:
-    """A cluster with a topic of its own, with a record in each of 4 partitions."""
+    """A cluster with a new topic that has a record in each of 4 partitions."""
     topic = create_topic(bootstrap_servers, unique("topic"), 4)
     produce(bootstrap_servers, topic, 4)
     return Cluster(bootstrap_servers, topic, SESSION_S)
@@ -35,21 +35,21 @@ def made(bootstrap_servers: str) -> Cluster:
 
 @dataclass(frozen=True)
 class Older:
-    """A cluster that is spoken to in older versions."""
+    """A cluster whose brokers offer older versions."""
 
     cluster: Cluster
-    #: Spoken to as brokers before Apache Kafka 3.0 are: no topic ids, no skipped assignments, one group in a request.
+    #: Offers the versions of brokers before Apache Kafka 3.0: no topic ids, no skipped assignments, one group each.
     is_narrowed: bool
 
 
-#: What the default broker is made to offer; the last one is a real one, of the last line with classic groups only.
+#: The default broker limited to older versions; Kafka 3.9 is a real broker of the last line with only classic groups.
 NARROWED = {"as Kafka 2.4": KAFKA_2_4, "as Redpanda": REDPANDA}
 KAFKA_3_9 = "Kafka 3.9"
 
 
 @pytest.fixture(params=[*NARROWED, KAFKA_3_9])
 def older(request: pytest.FixtureRequest) -> Iterator[Older]:
-    """Each of them in turn; the real one is in a rack."""
+    """Each older cluster in turn; the real one is in a rack."""
     if request.param == KAFKA_3_9:
         (version,) = CLASSIC_VERSIONS
         broker = request.getfixturevalue("kafka_broker")(version, properties={"broker.rack": "a"}, way=Way.JVM)
@@ -60,8 +60,8 @@ def older(request: pytest.FixtureRequest) -> Iterator[Older]:
         yield Older(replace(behind, bootstrap_servers=broker.address), is_narrowed=True)
 
 
-def test_member_lives_with_an_older_broker(older: Older) -> None:
-    """Rules 4.2 and 4.8: it joins, syncs, beats, commits, fetches what it committed, is seen, and leaves."""
+def test_classic_member_works_with_an_older_broker(older: Older) -> None:
+    """Rules 4.2 and 4.8: it joins, syncs, heartbeats, commits, fetches its commits, is described, and leaves."""
     everything = older.cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:
@@ -93,10 +93,10 @@ def test_member_lives_with_an_older_broker(older: Older) -> None:
     with_members(older.cluster, 1, act)
 
 
-def test_static_member_comes_back_to_an_older_broker(older: Older) -> None:
-    """KIP-345: the holder is fenced, the newcomer gets its partitions.
+def test_static_classic_member_is_replaced_on_an_older_broker(older: Older) -> None:
+    """KIP-345: the holder is fenced, and the newcomer gets its partitions.
 
-    A leader that comes back is told that it follows; with JoinGroup 9 that it leads and need not assign (KIP-814).
+    A leader that returns becomes a follower; with JoinGroup 9 it leads and skips the assignment (KIP-814).
     """
     everything = older.cluster.partitions(0, 1, 2, 3)
 
@@ -113,8 +113,8 @@ def test_static_member_comes_back_to_an_older_broker(older: Older) -> None:
     with_members(older.cluster, 2, act, instance_id="i")
 
 
-def test_older_brokers_tell_topics_and_offsets(older: Older) -> None:
-    """Leaders, racks and both ends of each partition."""
+def test_older_broker_returns_topics_and_offsets(older: Older) -> None:
+    """The responses contain leaders, racks and both ends of each partition."""
     everything = older.cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:
@@ -131,8 +131,11 @@ def test_older_brokers_tell_topics_and_offsets(older: Older) -> None:
     with_members(older.cluster, 1, act)
 
 
-def test_topic_ids_are_refused_where_no_broker_knows_them(older: Older) -> None:
-    """KIP-516: Metadata 12 resolves them; below that the refusal is final and names the release that can."""
+def test_topic_names_raises_on_a_broker_without_topic_ids(older: Older) -> None:
+    """KIP-516: Metadata 12 resolves topic ids.
+
+    On older versions the refusal is final and names the required release.
+    """
     topic_id = uuid.uuid4()
 
     async def act(member: Member) -> None:

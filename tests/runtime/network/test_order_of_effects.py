@@ -22,7 +22,7 @@ from consumer_membership.runtime.network.thread import NetworkThread
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: Who performs which effect, as the types of the contract's table have it.
+#: The performer of each effect, by the types of the contract's table.
 APPLICATION: frozenset[type[GroupEffect]] = frozenset(get_args(ApplicationEffect))
 OBSERVER: frozenset[type[GroupEffect]] = frozenset({*get_args(ObserverEffect), ProtocolChosen})
 NETWORK: frozenset[type[GroupEffect]] = frozenset(get_args(GroupEffect)) - APPLICATION - OBSERVER
@@ -33,21 +33,21 @@ EVENT, NEXT_EVENT = LeaveRequested(), CommitRequested(commit_id=1, offsets={}, t
 
 
 def effect_of(kind: type[GroupEffect]) -> GroupEffect:
-    """An effect of this kind; the thread hands it over without reading its fields."""
+    """An effect of this kind; the thread passes it on without reading its fields."""
     required = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
     return kind(**dict.fromkeys(required))  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
 class Receivers:
-    """All that performs effects, with one journal: who received what, and which version the view had then."""
+    """All performers of effects, with one journal: the receiver, the effect, and the current version of the view."""
 
     line: Line
     effects: tuple[GroupEffect, ...] = ()
     journal: list[tuple[str, object, int]] = field(default_factory=list)
 
     def handle(self, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
-        """The member's answer to this event."""
+        """The member's effects for this event."""
         assert now > 0
         if event in (EVENT, NEXT_EVENT):
             self._note("member", event)
@@ -61,13 +61,13 @@ class Receivers:
                 self._note("observer", effect)
 
     def notified(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The watcher's part, which receives the same as the observer."""
+        """The watcher's part, which receives the same effects as the observer."""
         assert view is not None
         for effect in effects:
             self._note("watcher", effect)
 
     def receive(self) -> None:
-        """The application's part: everything that is there now."""
+        """The application's part: all orders that are on the line now."""
         found: deque[ApplicationEffect] = deque()
         self.line.move_orders(found)
         for effect in found:
@@ -79,7 +79,7 @@ class Receivers:
         return TimePassed()
 
     def received(self, receiver: str) -> list[object]:
-        """What this receiver got, in its order."""
+        """The effects of this receiver, in its order."""
         return [what for who, what, _ in self.journal if who == receiver]
 
     def _note(self, receiver: str, what: object) -> None:
@@ -88,7 +88,7 @@ class Receivers:
 
 @pytest.fixture
 def receivers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receivers]:
-    """A thread with a scripted member at its one end and every receiver at the other."""
+    """A thread with a scripted member at one end and every receiver at the other."""
     line = Line()
     receivers = Receivers(line)
     settings = ThreadSettings(
@@ -109,7 +109,7 @@ def receivers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receivers]:
 
 
 def journal_of(receivers: Receivers, *effects: GroupEffect) -> list[tuple[str, object, int]]:
-    """What every receiver got for one event with these effects, and for an event behind it."""
+    """The entries of every receiver for one event with these effects, and for a later event."""
     receivers.journal.clear()
     receivers.effects = effects
     is_over: Callable[[], bool] = lambda: (  # noqa: E731
@@ -135,14 +135,14 @@ def test_feed_hands_over_each_pair_of_effects_in_the_order_of_the_contract(
         journal = journal_of(receivers, *effects)
         of_event = [entry for entry in journal if entry[0] != "network" and entry[1] is not NEXT_EVENT]
         assert of_event == expected
-        # The requests begin behind all of that, in their order.
+        # The requests begin after all of that, in their order.
         requests = [(effect, place) for place, (who, effect, _) in enumerate(journal) if who == "network"]
         assert [effect for effect, _ in requests] == [effect for effect in effects if type(effect) in NETWORK]
         assert all(place > journal.index(entry) for _, place in requests for entry in of_event)
 
 
 def test_feed_hands_over_all_effects_before_the_next_event(receivers: Receivers) -> None:
-    """The member gets the next event when every receiver on this side and the application have their effects."""
+    """The member gets the next event after every receiver on this side and the application have their effects."""
     journal = journal_of(receivers, *map(effect_of, sorted(APPLICATION | OBSERVER, key=lambda kind: kind.__name__)))
     assert journal[-1][:2] == ("member", NEXT_EVENT)
 

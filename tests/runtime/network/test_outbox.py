@@ -1,4 +1,4 @@
-"""The order of one member's requests, whatever holds one of them up."""
+"""The order of one member's requests, whichever of them is delayed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnEr
 
 
 class Requests(RuleBasedStateMachine):
-    """Joins, leaves and others to two brokers, each held up for as long as it likes, against the law of the module."""
+    """Joins, leaves and other requests to two brokers, each with any delay, against the invariant of the module."""
 
     turns = Bundle("turns")
 

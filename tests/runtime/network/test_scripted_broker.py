@@ -1,4 +1,4 @@
-"""The scripted broker goes as a real one does: what tests of outages rely on."""
+"""The scripted broker stops as a real broker does, on which tests of outages rely."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.runtime.clients import answers, with_client
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 from tests.support.waiting import PATIENCE_S
 
-#: Enough for a connection to be met in each stage between the kernel and its handler.
+#: Enough to stop the node at each stage of a connection between the kernel and its handler.
 ROUNDS = 100
 
 
-def test_stopped_node_leaves_no_connection_open() -> None:
-    """Not even one that came at that moment: its client would wait for its setup timeout, and for nobody."""
+def test_stop_node_closes_every_connection() -> None:
+    """A connection that arrives at that moment also ends; otherwise its client would wait for its setup timeout."""
     with ScriptedBroker() as broker:
         for _ in range(ROUNDS):
             with socket.create_connection(broker.servers[0], PATIENCE_S) as client:
@@ -28,8 +28,8 @@ def test_stopped_node_leaves_no_connection_open() -> None:
             broker.start_node(1)
 
 
-def test_stopped_node_s_port_stays_its_own() -> None:
-    """Nobody else is given it, and who calls it is refused."""
+def test_stop_node_keeps_its_port_reserved() -> None:
+    """No other process gets the port, and connections to it are refused."""
     with ScriptedBroker(nodes=2) as broker:
         address = broker.servers[0]
         broker.stop_node(1)
@@ -42,8 +42,8 @@ def test_stopped_node_s_port_stays_its_own() -> None:
         socket.create_connection(address, PATIENCE_S).close()
 
 
-def test_script_that_raises_fails_the_test() -> None:
-    """And its client sees the end of the connection."""
+def test_scripted_broker_fails_the_test_if_its_script_raises() -> None:
+    """The client detects the end of the connection."""
 
     def wrong(_: Received) -> Answer:
         raise ValueError("no such group")

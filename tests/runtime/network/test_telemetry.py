@@ -1,4 +1,4 @@
-"""Metrics on their way to a scripted broker: what goes out, when, how, and what is left where it goes wrong."""
+"""Metrics pushed to a scripted broker: their content, time and encoding, and what happens after a failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pushes(
     measure: Callable[[], tuple[Point, ...]] = lambda: POINTS,
     versions: dict[int, tuple[int, int]] | None = None,
 ) -> list[Any]:
-    """What a client pushes until there are so many, and at its end."""
+    """The pushes of a client until there are this many, and its last push."""
     with ScriptedBroker(receiver, versions=versions or OFFERED) as broker:
 
         async def act(client: Cluster) -> None:
@@ -54,7 +54,7 @@ def pushes(
 
 
 def metrics_in(data: bytes) -> dict[str, Metric]:
-    """By their names."""
+    """The pushed metrics by their names."""
     (resource,) = MetricsData.FromString(data).resource_metrics
     assert {one.key: one.value.string_value for one in resource.resource.attributes} == WHO
     (scope,) = resource.scope_metrics
@@ -62,8 +62,8 @@ def metrics_in(data: bytes) -> dict[str, Metric]:
     return {metric.name: metric for metric in scope.metrics}
 
 
-def test_metrics_are_pushed_on_time_and_once_more_at_the_end() -> None:
-    """As the broker's client instance, under its subscription; the last push says that it is."""
+def test_telemetry_pushes_at_each_interval_and_once_at_the_end() -> None:
+    """Each push has the broker's client instance id and subscription, and the last push is marked as terminating."""
     *others, last = pushes(Receiver(), 3)
     assert len(others) >= 3
     assert {(one.client_instance_id, one.subscription_id) for one in (*others, last)} == {(ME, 42)}
@@ -74,14 +74,14 @@ def test_metrics_are_pushed_on_time_and_once_more_at_the_end() -> None:
     assert found["org.apache.kafka.consumer.rebalance.total"].sum.data_points[0].as_double == 5.0
 
 
-def test_only_what_is_wanted_is_pushed() -> None:
-    """By the beginnings of names."""
+def test_telemetry_pushes_only_requested_metrics() -> None:
+    """The broker requests metrics by the prefixes of their names."""
     first, *_ = pushes(Receiver(requested_metrics=("org.apache.kafka.consumer.r", "org.apache.kafka.consumer.a")), 1)
     assert metrics_in(first.metrics).keys() == {point.name for point in POINTS[:2]}
 
 
-def test_deltas_are_counted_from_what_a_broker_has() -> None:
-    """What it refused is in the next one."""
+def test_telemetry_counts_deltas_from_the_last_accepted_push() -> None:
+    """The next push includes the values of a refused push."""
     totals = iter(range(10, 10_000, 10))
     receiver = Receiver(delta_temporality=True)
     refused = PushTelemetryResponse(throttle_time=timedelta(0), error_code=ErrorCode.unknown_subscription_id)
@@ -93,8 +93,8 @@ def test_deltas_are_counted_from_what_a_broker_has() -> None:
     assert points[1].start_time_unix_nano == points[2].start_time_unix_nano == points[0].time_unix_nano
 
 
-def test_compression_of_the_brokers_choice_is_taken() -> None:
-    """gzip, which every Python has."""
+def test_telemetry_compresses_with_a_type_that_the_broker_accepts() -> None:
+    """The client has gzip, which is part of every Python."""
     first, *_ = pushes(Receiver(accepted_compression_types=(3, 1)), 1)
     assert first.compression_type == Compression.GZIP.value
     assert metrics_in(gzip.decompress(first.metrics)).keys() == {point.name for point in POINTS}
@@ -102,8 +102,8 @@ def test_compression_of_the_brokers_choice_is_taken() -> None:
 
 
 @pytest.mark.parametrize("module", ["compression.zstd", "zstandard"])
-def test_zstd_is_taken_where_it_is(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own since 3.14, or a package's."""
+def test_compressors_include_zstd_if_it_is_installed(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is Python's own since 3.14, or that of a package."""
     for name in ("compression", "compression.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
     assert compressors().keys() == {Compression.GZIP}
@@ -112,30 +112,30 @@ def test_zstd_is_taken_where_it_is(module: str, monkeypatch: pytest.MonkeyPatch)
     assert compressors()[Compression.ZSTD](b"a") == b"A"
 
 
-def test_partitions_are_left_out_where_all_has_no_room(caplog: pytest.LogCaptureFixture) -> None:
-    """And it is said once."""
+def test_telemetry_omits_partition_metrics_beyond_the_size_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one warning."""
     first, second, *_ = pushes(Receiver(telemetry_max_bytes=300), 2)
     assert metrics_in(first.metrics).keys() == metrics_in(second.metrics).keys() == {p.name for p in POINTS[:2]}
     assert caplog.text.count("those of partitions are left out") == 1
 
 
-def test_push_without_an_answer_is_tried_again() -> None:
-    """On another connection, when the interval is over."""
+def test_telemetry_pushes_again_after_a_push_without_a_response() -> None:
+    """The next push uses another connection at the end of the interval."""
     receiver = Receiver()
     receiver.answers = [DISCONNECT]
     assert len(pushes(receiver, 3)) >= 3
 
 
-def test_end_does_not_wait_for_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For longer than it may."""
+def test_telemetry_end_waits_for_a_silent_broker_only_for_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last push waits at most `LAST_PUSH_S` for a broker that does not respond."""
     monkeypatch.setattr("consumer_membership.runtime.network.telemetry.LAST_PUSH_S", 0.01)
     receiver = Receiver()
     receiver.answers = [DROP, DROP]
     assert len(pushes(receiver, 1)) == 2
 
 
-def test_broker_that_does_not_offer_it_is_left_alone() -> None:
-    """Without a word, and without another try."""
+def test_telemetry_ends_quietly_on_a_broker_that_does_not_support_it() -> None:
+    """The client logs nothing and does not try again."""
     with ScriptedBroker(Receiver()) as broker:
 
         async def act(client: Cluster) -> None:
@@ -147,8 +147,8 @@ def test_broker_that_does_not_offer_it_is_left_alone() -> None:
         assert broker.requests(SUBSCRIPTIONS) == broker.requests(PUSH) == []
 
 
-def test_refusal_for_good_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """With its name, once."""
+def test_telemetry_logs_a_final_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning names the error code."""
     with ScriptedBroker(Receiver(error_code=ErrorCode.invalid_request), versions=OFFERED) as broker:
 
         async def act(client: Cluster) -> None:
@@ -158,8 +158,8 @@ def test_refusal_for_good_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "Metrics are not pushed any more: the broker answered INVALID_REQUEST" in caplog.text
 
 
-def test_totals_count_from_the_beginning_or_from_what_was_told() -> None:
-    """Gauges are as they are."""
+def test_totals_count_from_the_beginning_or_from_the_last_push() -> None:
+    """Gauges do not change."""
     totals = Totals(100.0)
     (gauge, total), told = (POINTS[0], POINTS[1]), POINTS[:2]
     assert totals.since(told, is_delta=False) == (gauge, Point(name=total.name, value=5.0, is_total=True, since=100.0))

@@ -1,4 +1,4 @@
-"""Floor 4: members on their threads, over real TCP, against the coordinator that floor 3 simulates with."""
+"""Members on their threads, over real TCP, against the coordinator that the simulation uses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ TOPIC = "orders"
 
 @dataclass(slots=True)
 class Application:
-    """Performs what its member orders, and notes it; the test's thread is the application's."""
+    """An application that performs and keeps its member's orders; the test's thread is the application's thread."""
 
     line: Line
     thread: NetworkThread
@@ -95,7 +95,7 @@ class Application:
         self.line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
 
     def poll(self) -> None:
-        """Perform what waits."""
+        """Perform the waiting orders."""
         self.polls += 1
         self.arrival.wait(0.005)
         self.arrival.clear()
@@ -134,7 +134,7 @@ class Application:
         return self.line.view.state
 
     def owns(self, count: int) -> bool:
-        """Whether the member is settled with this many partitions."""
+        """Whether the member is stable with this many partitions."""
         return self.state is MemberState.STABLE and len(self.line.view.owned) == count
 
 
@@ -170,7 +170,7 @@ def broker(script: CoordinatorScript) -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
-    """Makes a member that subscribes and polls once, or one that does nothing yet."""
+    """Create a member that subscribes and polls once, or one that does nothing yet."""
     made: list[Application] = []
 
     def member(
@@ -206,8 +206,8 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
         application.thread.stop(PATIENCE_S)
 
 
-def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
-    """M20, S09: over TCP too, a second member takes half, and everything comes back when it leaves."""
+def test_two_members_share_partitions_and_one_takes_over_after_a_leave(join: Callable[..., Application]) -> None:
+    """M20, S09: over TCP, a second member takes half, and all partitions return when it leaves."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     two = join()
@@ -218,8 +218,10 @@ def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
     assert two.state is MemberState.UNSUBSCRIBED
 
 
-def test_lost_join_answer_is_asked_for_again(script: CoordinatorScript, join: Callable[..., Application]) -> None:
-    """H10: the connection breaks after the coordinator took the member in; the same member id joins again."""
+def test_member_joins_again_after_a_lost_join_response(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """H10: the connection breaks after the coordinator added the member; the same member id joins again."""
 
     def hide(request: Received) -> object:
         script.answer(request)
@@ -231,10 +233,10 @@ def test_lost_join_answer_is_asked_for_again(script: CoordinatorScript, join: Ca
     assert len(script.coordinator.groups["group"].members) == 1
 
 
-def test_static_member_recovers_from_its_own_lost_join_answer(
+def test_static_member_joins_again_after_its_lost_join_response(
     script: CoordinatorScript, join: Callable[..., Application]
 ) -> None:
-    """Rules 3.3: UNRELEASED_INSTANCE_ID that names this very member: it hands its place back and joins again."""
+    """Rules 3.3: if UNRELEASED_INSTANCE_ID names this member, it releases its place and joins again."""
 
     def hide(request: Received) -> object:
         script.answer(request)
@@ -246,8 +248,8 @@ def test_static_member_recovers_from_its_own_lost_join_answer(
     assert one.problems == []
 
 
-def test_second_holder_of_an_instance_id_is_refused(join: Callable[..., Application]) -> None:
-    """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder goes on."""
+def test_second_holder_of_an_instance_id_ends_with_policy_fail(join: Callable[..., Application]) -> None:
+    """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder continues."""
     one = join(instance_id="a")
     poll_until(lambda: one.owns(6), "six partitions", one)
     two = join(instance_id="a", conflict_policy=ConflictPolicy.FAIL)
@@ -258,20 +260,23 @@ def test_second_holder_of_an_instance_id_is_refused(join: Callable[..., Applicat
 
 
 @pytest.mark.parametrize("may_describe", [True, False])
-def test_newcomer_takes_an_instance_id_over(
+def test_newcomer_takes_over_an_instance_id(
     script: CoordinatorScript,
     join: Callable[..., Application],
     caplog: pytest.LogCaptureFixture,
     may_describe: bool,  # noqa: FBT001
 ) -> None:
-    """Rules 3.3: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
+    """Rules 3.3: a newcomer describes the group, releases the holder on its behalf, and joins.
+
+    The former holder is fenced, and its error names the newcomer.
+    """
     one = join(instance_id="a")
     poll_until(lambda: one.owns(6), "six partitions", one)
     if not may_describe:
         script.once(DESCRIBE, refused_description)
     with caplog.at_level("INFO", "consumer_membership"):
         two = join(instance_id="a")
-        # A heartbeat of the former holder between the release and the join has it lose its partitions and join again.
+        # If the former holder heartbeats between the release and the join, it loses its partitions and joins again.
         poll_until(
             lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"],
             "all partitions with the newcomer, and a fenced holder",
@@ -284,14 +289,14 @@ def test_newcomer_takes_an_instance_id_over(
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
 
 
-def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[..., Application]) -> None:
-    """A write that is tagged after the fatal error must not carry the epoch that the replacement may have, too."""
+def test_fenced_member_shows_no_epoch_when_the_application_is_woken(join: Callable[..., Application]) -> None:
+    """A write that is tagged after the fatal error must not carry the epoch that the replacement may have."""
     one = join(instance_id="a", auto_commit=False)
     poll_until(lambda: one.owns(6), "six partitions", one)
     seen: list[MembershipView] = []
-    one.line.listen(lambda: seen.append(one.line.view))  # whoever is woken sees this
+    one.line.listen(lambda: seen.append(one.line.view))  # a thread that is woken reads this view
     two = join(instance_id="a")
-    # It does not poll: what it is told waits, and nothing is asked of it.
+    # It does not poll, so its orders wait and it performs none.
     poll_until(
         lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED),
         "all partitions with the newcomer",
@@ -302,10 +307,10 @@ def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[.
     poll_until(lambda: bool(one.problems), "the error for the application", one)
 
 
-def test_failure_of_the_thread_is_the_end_of_the_membership(
+def test_thread_that_fails_ends_the_membership(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug of ours: the application is told, gives everything up, and sees no membership that nobody looks after."""
+    """After a bug of the package, the application receives an error and loses its partitions; the view is FATAL."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
 
@@ -322,10 +327,10 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     assert view.transitions[-1].new is MemberState.FATAL
 
 
-def test_metrics_are_pushed_beside_the_membership(
+def test_thread_pushes_metrics_with_the_members_identity(
     broker: ScriptedBroker, script: CoordinatorScript, join: Callable[..., Application]
 ) -> None:
-    """To whom wants them, with whose they are; once more when the thread ends."""
+    """A broker that requests metrics also receives a last push when the thread ends."""
     receiver = Receiver()
     script.faults.append(receiver)
     broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
@@ -349,13 +354,13 @@ def test_metrics_are_pushed_beside_the_membership(
     assert resource.scope_metrics[0].metrics[0].gauge.data_points[0].as_double == 6.0
 
 
-def test_fault_in_the_push_is_not_the_end_of_the_membership(
+def test_thread_keeps_the_membership_after_a_failed_push(
     broker: ScriptedBroker,
     script: CoordinatorScript,
     join: Callable[..., Application],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A bug of ours is told; heartbeats go on, and the member ends as ever."""
+    """A bug in the push is logged, heartbeats continue, and the member ends as usual."""
     receiver = Receiver()
     script.faults.append(receiver)
     broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
@@ -375,13 +380,13 @@ def test_fault_in_the_push_is_not_the_end_of_the_membership(
 
 
 @pytest.mark.parametrize("is_offered", [True, False])
-def test_nothing_is_pushed_that_is_not_wanted(
+def test_thread_pushes_no_metrics_unless_user_and_broker_want_them(
     broker: ScriptedBroker,
     script: CoordinatorScript,
     join: Callable[..., Application],
     is_offered: bool,  # noqa: FBT001
 ) -> None:
-    """By the user, or by the broker: then nobody is asked."""
+    """If the user or the broker does not want metrics, the client sends no telemetry request."""
     script.faults.append(Receiver())
     if is_offered:
         broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
@@ -392,7 +397,7 @@ def test_nothing_is_pushed_that_is_not_wanted(
 
 
 def test_set_credentials_reaches_the_connections_before_the_thread_starts() -> None:
-    """Credentials that are set before the first connection are the first ones that a broker gets."""
+    """Credentials that are set before the first connection are the first ones that a broker receives."""
     username, password, former = "new name", "new secret", "former"
     sasl = SaslSettings(mechanism=SaslMechanism.PLAIN, username=former, password=former)
     connection = ConnectionSettings(bootstrap_servers=(("127.0.0.1", 9),), sasl=sasl)
@@ -409,13 +414,15 @@ def test_set_credentials_reaches_the_connections_before_the_thread_starts() -> N
 
 
 def replayed(path: Path) -> tuple[Recording, Difference | None]:
-    """A file, and the first difference of the same core."""
+    """A recording, and its first difference when the core replays it."""
     recording = read(path)
     return recording, Replay(recording).run()
 
 
-def test_recording_of_a_living_member_replays(join: Callable[..., Application], tmp_path: Path) -> None:
-    """Asked for by any thread, while the member's goes on."""
+def test_dump_of_a_running_member_replays_without_a_difference(
+    join: Callable[..., Application], tmp_path: Path
+) -> None:
+    """Any thread may request the recording while the member's thread continues."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     recording, difference = replayed(one.thread.dump("a test", tmp_path / "a"))
@@ -423,8 +430,10 @@ def test_recording_of_a_living_member_replays(join: Callable[..., Application], 
     assert len(recording.entries) >= 5
 
 
-def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application], tmp_path: Path) -> None:
-    """Where older events were dropped the state stands for them."""
+def test_dump_that_begins_with_a_checkpoint_replays_without_a_difference(
+    join: Callable[..., Application], tmp_path: Path
+) -> None:
+    """A state replaces the older events that were dropped."""
     one = join()
     recorder = one.thread._dumps.recorder
     recorder._full_at = recorder._segment_weight = 20
@@ -433,8 +442,10 @@ def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application],
     assert (recording.first > 0, difference) == (True, None)
 
 
-def test_fatal_end_is_recorded(broker: ScriptedBroker, join: Callable[..., Application], tmp_path: Path) -> None:
-    """With `recorder.directory`: without a question, and once."""
+def test_recorder_directory_receives_one_recording_of_a_fatal_end(
+    broker: ScriptedBroker, join: Callable[..., Application], tmp_path: Path
+) -> None:
+    """With `recorder.directory`, the recording is written without a request."""
     del broker.versions[HEARTBEAT]
     one = join(directory=tmp_path)
     poll_until(lambda: bool(list(tmp_path.glob("*.gz"))), "a recording", one)
@@ -445,8 +456,10 @@ def test_fatal_end_is_recorded(broker: ScriptedBroker, join: Callable[..., Appli
     poll_until(lambda: one.state is MemberState.FATAL, "the fatal end", one)
 
 
-def test_poll_timeout_is_recorded(join: Callable[..., Application], tmp_path: Path) -> None:
-    """With `recorder.directory`: the member that its application left alone, up to the moment that it was STALE."""
+def test_recorder_directory_receives_a_recording_of_a_poll_timeout(
+    join: Callable[..., Application], tmp_path: Path
+) -> None:
+    """The recording covers the member up to the moment when it became STALE."""
     one = join(directory=tmp_path, max_poll_interval_s=0.5)
     poll_until(lambda: one.owns(6), "six partitions", one)
     (path,) = wait_until(lambda: list(tmp_path.glob("*.gz")), "a recording")
@@ -455,10 +468,10 @@ def test_poll_timeout_is_recorded(join: Callable[..., Application], tmp_path: Pa
     assert (one.state, difference) == (MemberState.STALE, None)
 
 
-def test_fault_of_the_core_is_recorded(
+def test_recorder_directory_receives_a_recording_of_a_bug_in_the_core(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The last event is the one at which it failed."""
+    """The last event is the event at which the core failed."""
     one = join(directory=tmp_path)
     poll_until(lambda: one.owns(6), "six partitions", one)
 
@@ -475,10 +488,10 @@ def test_fault_of_the_core_is_recorded(
     assert difference.number == len(recording.entries)
 
 
-def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
+def test_holder_that_rejoins_before_the_newcomer_joins_is_released_again(
     script: CoordinatorScript, join: Callable[..., Application]
 ) -> None:
-    """The newcomer's network is slow between release and join; its holder is fenced meanwhile, and joins again."""
+    """The newcomer's network is slow between release and join; meanwhile the holder is fenced and joins again."""
     one = join(instance_id="a")
     poll_until(lambda: one.owns(6), "six partitions", one)
     holder, came = one.line.view.member_id, []
@@ -517,8 +530,8 @@ def refused_description(request: Received) -> object:
     return request.response(throttle_time=timedelta(0), groups=(group,))
 
 
-def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application]) -> None:
-    """Each claims a free id; who finds none waits, visible in the view, until one is released."""
+def test_members_of_a_pool_claim_different_instance_ids(join: Callable[..., Application]) -> None:
+    """Each member claims a free id; a member without one waits until an id is released, which its view shows."""
     pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
     one, two = join(**pool), join(**pool)
     poll_until(lambda: one.owns(3) and two.owns(3), "three partitions each", one, two)
@@ -542,14 +555,14 @@ def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application])
     assert three.line.view.instance_id not in (None, two.line.view.instance_id)
 
 
-def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
-    """The group's session timeout, from DescribeConfigs."""
+def test_static_member_gets_the_session_timeout_of_its_group(join: Callable[..., Application]) -> None:
+    """DescribeConfigs returns the group's session timeout."""
     one = join(instance_id="a")
     poll_until(lambda: one.line.view.session_timeout_s == 45.0, "the broker's session timeout", one)
 
 
-def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
-    """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND means lose, then join at epoch 0."""
+def test_member_rejoins_a_group_that_is_gone(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND makes the member lose its partitions and join at epoch 0."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.forget_group("group")
@@ -560,7 +573,7 @@ def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Call
 def test_fenced_member_loses_everything_and_rejoins(
     script: CoordinatorScript, join: Callable[..., Application]
 ) -> None:
-    """M80: removed by an administrator, the member declares its partitions lost and gets them back."""
+    """M80: after an administrator removed it, the member declares its partitions lost and gets them back."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.remove_member("group", one.line.view.member_id)
@@ -568,8 +581,10 @@ def test_fenced_member_loses_everything_and_rejoins(
     assert one.orders == ["assign 6", "lose", "assign 6"]
 
 
-def test_coordinator_moves(script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]) -> None:
-    """S01: NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS; the member follows and keeps its partitions."""
+def test_member_follows_a_coordinator_that_moves(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """S01: after NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS, the member keeps its partitions."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.move(broker, 2, loading_s=0.3)
@@ -584,10 +599,10 @@ def test_coordinator_moves(script: CoordinatorScript, broker: ScriptedBroker, jo
     assert one.line.view.coordinator.node_id == 2
 
 
-def test_commit_without_an_answer_is_sent_again(
+def test_commit_without_a_response_is_sent_again(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """C07: a broken connection under a commit: the member reconnects and the commit succeeds."""
+    """C07: after a broken connection the member reconnects, and the commit succeeds."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.once(OFFSET_COMMIT, lambda _: DISCONNECT)
@@ -599,7 +614,7 @@ def test_commit_without_an_answer_is_sent_again(
 
 
 def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
-    """What the application is told that the group has committed of the first two partitions."""
+    """The committed offsets of the first two partitions, as the application receives them."""
     asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
     question = CommittedOffsetsQuestion(partitions=asked, timeout_s=timeout_s)
     application.line.ask(question)
@@ -607,7 +622,7 @@ def committed(application: Application, timeout_s: float = PATIENCE_S) -> Commit
 
 
 def committed_5(application: Application) -> None:
-    """Have the group commit something of the first partition."""
+    """Commit offset 5 of the first partition."""
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
     application.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
 
@@ -616,14 +631,14 @@ FIVE = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5), TopicPartition(TO
 
 
 def askers(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
-    """Who asked for committed offsets: member id and epoch."""
+    """The member id and epoch of each request for committed offsets."""
     return [(g.member_id, g.member_epoch) for r in broker.requests(OFFSET_FETCH) for g in r.entity.groups]
 
 
-def test_application_asks_as_the_member_and_behind_its_commits(
+def test_committed_offsets_are_requested_as_the_member_after_its_commits(
     broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """KIP-848: with member id and epoch, on the connection on which the commit went out before."""
+    """KIP-848: the request has member id and epoch, and uses the connection of the earlier commit."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
@@ -633,8 +648,10 @@ def test_application_asks_as_the_member_and_behind_its_commits(
     assert {request.connection for request in broker.requests(OFFSET_COMMIT)} == {last}
 
 
-def test_who_is_no_member_asks_as_nobody(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
-    """Before a subscription, or with partitions assigned by hand: the question starts the thread."""
+def test_committed_offsets_are_requested_without_a_member_before_a_subscription(
+    broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """Before a subscription, or with manually assigned partitions, the request starts the thread."""
     one, two = join(), join(subscribes=False)
     poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
@@ -647,10 +664,10 @@ def test_who_is_no_member_asks_as_nobody(broker: ScriptedBroker, join: Callable[
 @pytest.mark.parametrize(
     "code", [ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id, ErrorCode.unstable_offset_commit]
 )
-def test_refusal_that_passes_is_followed_by_another_question(
+def test_committed_offsets_are_requested_again_after_a_transient_refusal(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application], code: ErrorCode
 ) -> None:
-    """The member's epoch moved on meanwhile, or a transaction is open: neither is the application's affair."""
+    """A new epoch of the member or an open transaction does not concern the application."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
@@ -667,8 +684,10 @@ def refused_fetch(request: Received, code: ErrorCode) -> object:
     return request.response(throttle_time=timedelta(0), groups=(group,))
 
 
-def test_right_that_is_missing_is_told_at_once(script: CoordinatorScript, join: Callable[..., Application]) -> None:
-    """With Kafka's code; waiting would not help."""
+def test_committed_offsets_without_permission_raise_at_once(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """The error has Kafka's code, because waiting would not help."""
     one = join(subscribes=False)
     script.once(OFFSET_FETCH, lambda request: refused_fetch(request, ErrorCode.group_authorization_failed))
     with pytest.raises(RefusedError, match="Failed to get committed offsets: GROUP_AUTHORIZATION_FAILED") as told:
@@ -676,10 +695,10 @@ def test_right_that_is_missing_is_told_at_once(script: CoordinatorScript, join: 
     assert told.value.code == ErrorCode.group_authorization_failed
 
 
-def test_question_follows_the_coordinator(
+def test_committed_offsets_request_follows_a_coordinator_that_moves(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """S01: it moved, and loads; the first question that it answers counts."""
+    """S01: the coordinator moved and loads; its first response counts."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
@@ -690,20 +709,20 @@ def test_question_follows_the_coordinator(
 
 
 @pytest.mark.parametrize("silence", [DROP, DISCONNECT])
-def test_question_ends_with_its_time(
+def test_committed_offsets_request_ends_after_its_timeout(
     script: CoordinatorScript, join: Callable[..., Application], silence: object
 ) -> None:
-    """A coordinator that does not answer: the application hears of it, and is not kept."""
+    """If the coordinator does not respond, the call raises and does not block the application."""
     one = join(subscribes=False)
     script.faults.append(lambda request: silence if request.api_key == OFFSET_FETCH else None)
     with pytest.raises(UnansweredError, match=r"Failed to get committed offsets: Local: Timed out \("):
         committed(one, 0.3)
 
 
-def test_question_that_is_given_up_is_asked_no_more(
+def test_committed_offsets_request_that_is_cancelled_is_not_repeated(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """A Ctrl-C in a call that would wait for ever."""
+    """Ctrl-C may cancel a call without a timeout."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DISCONNECT if request.api_key == OFFSET_FETCH else None)
     question = CommittedOffsetsQuestion(partitions=frozenset({TopicPartition(TOPIC, 0)}), timeout_s=float("inf"))
@@ -715,10 +734,10 @@ def test_question_that_is_given_up_is_asked_no_more(
     wait_until(lambda: not loop._tasks, "the end of the question's task")
 
 
-def test_end_of_the_thread_is_the_end_of_its_questions(
+def test_end_of_the_thread_cancels_committed_offsets_requests(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """Those that are under way, and those that come later."""
+    """Requests in flight and later requests are cancelled."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
     question = CommittedOffsetsQuestion(partitions=frozenset({TopicPartition(TOPIC, 0)}), timeout_s=float("inf"))
@@ -730,8 +749,8 @@ def test_end_of_the_thread_is_the_end_of_its_questions(
         committed(one)
 
 
-def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: Callable[..., Application]) -> None:
-    """M107: the leave is sent once; when no answer comes the member is gone all the same."""
+def test_leave_without_a_response_ends_in_time(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """M107: the leave is sent once, and the member leaves its group even without a response."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
@@ -740,10 +759,10 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
     assert one.state is MemberState.UNSUBSCRIBED
 
 
-def test_lease_that_is_over_when_its_answer_comes_is_told(
+def test_lease_that_expires_before_its_response_is_logged(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a process that stood still while its first heartbeat was answered."""
+    """The process was suspended while the coordinator answered its first heartbeat."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.0)
     one = join(auto_commit=False)
     poll_until(
@@ -751,10 +770,10 @@ def test_lease_that_is_over_when_its_answer_comes_is_told(
     )
 
 
-def test_application_is_called_when_the_session_may_be_over(
+def test_wake_up_is_set_when_the_session_may_be_over(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
+    """Without heartbeat responses the hot path of `poll` is left, although no order waits."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
     # The last poll, which clears the wake-up, is before the end of this lease, or of a later one.
@@ -778,7 +797,7 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     """A slow `user_data()` or a slow password hash on the membership thread does not delay the end of the lease."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
-    # As the session does: a poll that is late itself keeps the wake-up set.
+    # As in the session, a poll that is itself late keeps the wake-up set.
     one.line.wake_up.add_reason(lambda: (one.line.view.lease_until or 0.0) <= time.monotonic())
     poll_until(
         lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), "six partitions and a lease", one
@@ -800,8 +819,10 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     poll_until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), "another lease", one)
 
 
-def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
-    """S08: no broker for a while: the member keeps its partitions and goes on where it was."""
+def test_member_keeps_its_partitions_while_no_broker_is_reachable(
+    broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """S08: after the brokers return, the member continues where it was."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     for node_id in (1, 2):
@@ -818,13 +839,13 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
 
 
 @pytest.mark.parametrize("address", [("bro\0ker", 9092), ("127.0.0.1", 70_000)], ids=["NUL", "port"])
-def test_coordinator_with_an_impossible_address_is_a_broker_that_cannot_be_reached(
+def test_coordinator_with_an_invalid_address_counts_as_unreachable(
     broker: ScriptedBroker,
     join: Callable[..., Application],
     caplog: pytest.LogCaptureFixture,
     address: tuple[str, int],
 ) -> None:
-    """The member goes on looking for its coordinator, and joins once the brokers advertise where they are."""
+    """The member keeps looking up its coordinator, and joins once the brokers advertise valid addresses."""
     broker.advertised = {1: address, 2: address}
     one = join()
     problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not in 1..65535"
@@ -839,10 +860,10 @@ def test_coordinator_with_an_impossible_address_is_a_broker_that_cannot_be_reach
     poll_until(lambda: one.owns(6), "six partitions", one)
 
 
-def test_poll_that_no_sample_has_seen_counts(
+def test_poll_without_a_sample_counts_for_max_poll_interval(
     broker: ScriptedBroker, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """max.poll.interval.ms: before it is called over, the application's progress is looked at."""
+    """Before max.poll.interval.ms counts as exceeded, the application's progress is sampled."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     one = join(max_poll_interval_s=0.5)
     poll_until(lambda: one.owns(6), "six partitions", one)
@@ -852,7 +873,7 @@ def test_poll_that_no_sample_has_seen_counts(
 
 
 def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy loop may handle an event after max.poll.interval.ms and before its timer: it looks for polls then, too."""
+    """A busy loop may handle an event after max.poll.interval.ms and before its timer; it also samples polls then."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     limit_s, polls = 0.2, itertools.count(1)
     line = Line()
@@ -889,10 +910,10 @@ def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(mon
     assert states == [MemberState.JOINING]
 
 
-def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
+def test_calm_member_samples_rarely_until_it_is_rung(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
+    """Without records, a poll may be noticed late; a post or a new record ends the calm."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
@@ -904,7 +925,7 @@ def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
 def test_member_that_waits_for_something_is_not_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A poll may be what its reconciliation waits for."""
+    """Its reconciliation may wait for a poll."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
@@ -914,8 +935,8 @@ def test_member_that_waits_for_something_is_not_calm(
     poll_until(lambda: one.line.view.waits_for is not None and not one.thread.is_calm, "the end of the calm", one)
 
 
-def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the view's last error, while the attempt to connect goes on."""
+def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view has the error while the attempt to connect continues."""
     monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     with listening() as server:
         line = Line()
@@ -938,8 +959,10 @@ def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_broker_without_the_consumer_protocol(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
-    """H32: a broker that does not offer the API is named with the remedy, fatal at once."""
+def test_broker_without_the_consumer_protocol_is_fatal_and_names_the_release(
+    broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """H32: a broker without the API ends the membership at once, and the message names the remedy."""
     del broker.versions[HEARTBEAT]
     one = join()
     poll_until(lambda: bool(one.problems) and one.state is MemberState.FATAL, "the fatal end", one)

@@ -1,4 +1,4 @@
-"""TLS contexts from settings: what each setting does in a handshake, and what is said of those that fail."""
+"""TLS contexts from settings: the effect of each setting in a handshake, and the messages of failed handshakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
-    """Both sides of a handshake in memory, and a first byte of the server's; raises what the client sees go wrong."""
+    """Both sides of a handshake in memory, and the server's first byte; raises the error of the client."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     left = client.wrap_bio(to_client, to_server, server_hostname=host)
     right = server.wrap_bio(to_server, to_client, server_side=True)
@@ -42,14 +42,14 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "loc
         except ssl.SSLWantReadError:
             continue
         except ssl.SSLError:
-            break  # the client hears of it by an alert
+            break  # the client receives an alert
     with suppress(ssl.SSLWantReadError):
         left.read(1)
     return left
 
 
 def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> str:
-    """What is said of the handshake, which fails."""
+    """The explanation of a handshake that fails."""
     with pytest.raises(ssl.SSLError) as caught:
         shake_hands(client, server, host)
     return explain(caught.value)
@@ -59,7 +59,7 @@ def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localho
 
 
 def of_an_old_system(protocol: int) -> ssl.SSLContext:
-    """A context of a Python that follows a system with old defaults."""
+    """A context of a Python on a system with old defaults."""
     context = ssl.SSLContext(protocol)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -68,7 +68,7 @@ def of_an_old_system(protocol: int) -> ssl.SSLContext:
 
 
 def of_a_strict_system(protocol: int) -> ssl.SSLContext:
-    """A context of a Python that follows a system with TLS 1.3 only."""
+    """A context of a Python on a system with TLS 1.3 only."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
@@ -82,18 +82,18 @@ def of_a_strict_system(protocol: int) -> ssl.SSLContext:
         (ssl.SSLContext, ssl.TLSVersion.TLSv1_2),
     ],
 )
-def test_oldest_version_is_tls_1_2_or_what_the_system_wants(
+def test_tls_context_requires_tls_1_2_or_the_systems_minimum(
     monkeypatch: pytest.MonkeyPatch, made_by: Callable[[int], ssl.SSLContext], oldest: ssl.TLSVersion
 ) -> None:
-    """Whatever the defaults of Python and the system allow; a stricter policy stays."""
+    """Weaker defaults of Python and the system are raised, and a stricter policy stays."""
     monkeypatch.setattr(tls_module, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": made_by}))
     assert tls_context(TlsSettings()).minimum_version is oldest
 
 
-def test_broker_that_speaks_tls_1_1_only_is_refused_with_the_version_that_is_needed(
+def test_tls_context_rejects_a_broker_with_tls_1_1_and_names_the_required_version(
     made: Materials, tmp_path: Path
 ) -> None:
-    """In words that name it."""
+    """The message contains the required version."""
     server = server_context(made, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -105,11 +105,11 @@ def test_broker_that_speaks_tls_1_1_only_is_refused_with_the_version_that_is_nee
 # ---- the broker's certificate ----------------------------------------------------------------------------------------
 
 
-def test_authority_is_given_as_file_folder_or_text(made: Materials, tmp_path: Path) -> None:
-    """Each of the three makes the broker's certificate a trusted one."""
+def test_tls_context_accepts_an_authority_as_file_folder_or_text(made: Materials, tmp_path: Path) -> None:
+    """Each of the three makes the broker's certificate trusted."""
     hashed = tmp_path / "hashed"
     hashed.mkdir()
-    # By its subject's hash, as `openssl rehash` names it; OpenSSL finds it by that.
+    # OpenSSL finds the file by its subject's hash, as `openssl rehash` names it.
     names = {f"{value}.0" for value in subject_hashes(made.ca_file)}
     for name in names:
         (hashed / name).write_text(made.ca_pem)
@@ -123,13 +123,13 @@ def test_authority_is_given_as_file_folder_or_text(made: Materials, tmp_path: Pa
 
 
 def subject_hashes(certificate: str) -> list[str]:
-    """The name under which OpenSSL looks for this authority in a folder (Debian's ca-certificates needs its tool)."""
+    """The names under which OpenSSL finds this authority in a folder (Debian's ca-certificates needs its tool)."""
     words = ["openssl", "x509", "-hash", "-noout", "-in", certificate]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_authority_that_nobody_knows_is_refused(made: Materials, tmp_path: Path) -> None:
-    """By default the system's authorities are trusted, and no others."""
+def test_tls_context_rejects_an_unknown_authority(made: Materials, tmp_path: Path) -> None:
+    """By default only the system's authorities are trusted."""
     server = server_context(made, tmp_path)
     for tls in (TlsSettings(), TlsSettings(ca_location=made.foreign_ca_file)):
         text = failure(tls_context(tls), server)
@@ -137,10 +137,10 @@ def test_authority_that_nobody_knows_is_refused(made: Materials, tmp_path: Path)
         assert "ssl.ca.location" in text
 
 
-def test_systems_authorities_are_found_where_openssl_does_not_look(
+def test_tls_context_finds_the_systems_authorities_outside_openssls_paths(
     made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Python that was built elsewhere trusts what librdkafka trusts on the same machine."""
+    """A Python that was built elsewhere trusts the same authorities as librdkafka on the same machine."""
     server = server_context(made, tmp_path)
     nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")  # type: ignore[arg-type]  # as where there are none
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
@@ -150,8 +150,8 @@ def test_systems_authorities_are_found_where_openssl_does_not_look(
     assert "not trusted" in failure(tls_context(TlsSettings()), server)
 
 
-def test_certificate_of_another_host_is_refused_unless_hosts_are_not_looked_at(made: Materials, tmp_path: Path) -> None:
-    """ssl.endpoint.identification.algorithm: https by default, for names and for addresses."""
+def test_tls_context_rejects_a_certificate_of_another_host_unless_disabled(made: Materials, tmp_path: Path) -> None:
+    """ssl.endpoint.identification.algorithm is https by default, for names and for addresses."""
     tls, server = TlsSettings(ca_location=made.ca_file), server_context(made, tmp_path)
     for host in ("elsewhere.test", "10.0.0.1"):
         text = failure(tls_context(tls), server, host)
@@ -160,13 +160,13 @@ def test_certificate_of_another_host_is_refused_unless_hosts_are_not_looked_at(m
     shake_hands(tls_context(replace(tls, checks_hostname=False)), server, "elsewhere.test")
 
 
-def test_nothing_is_verified_where_that_is_asked_for(made: Materials, tmp_path: Path) -> None:
-    """enable.ssl.certificate.verification=false takes anybody, the name too."""
+def test_tls_context_without_verification_accepts_any_certificate(made: Materials, tmp_path: Path) -> None:
+    """enable.ssl.certificate.verification=false accepts any broker, also with another host name."""
     shake_hands(tls_context(TlsSettings(verifies=False)), server_context(made, tmp_path), "elsewhere.test")
 
 
-def test_revoked_certificate_is_refused(made: Materials, tmp_path: Path) -> None:
-    """ssl.crl.location."""
+def test_tls_context_rejects_a_revoked_certificate(made: Materials, tmp_path: Path) -> None:
+    """ssl.crl.location names the file of revoked certificates."""
     tls, server = TlsSettings(ca_location=made.ca_file), server_context(made, tmp_path)
     shake_hands(tls_context(replace(tls, crl_location=made.clean_crl_file)), server)
     assert "certificate revoked" in failure(tls_context(replace(tls, crl_location=made.crl_file)), server)
@@ -175,8 +175,8 @@ def test_revoked_certificate_is_refused(made: Materials, tmp_path: Path) -> None
 # ---- this client's ---------------------------------------------------------------------------------------------------
 
 
-def test_clients_certificate_is_given_as_files_or_texts(made: Materials, tmp_path: Path) -> None:
-    """With its key, which may be locked; of texts nothing is left on the disk."""
+def test_tls_context_accepts_the_clients_certificate_as_files_or_text(made: Materials, tmp_path: Path) -> None:
+    """The key may be encrypted, and text leaves no file behind."""
     server = server_context(made, tmp_path, wants_certificate=True)
     base = TlsSettings(ca_location=made.ca_file)
     assert "give ssl.certificate.location and ssl.key.location" in failure(tls_context(base), server)
@@ -195,8 +195,8 @@ def test_clients_certificate_is_given_as_files_or_texts(made: Materials, tmp_pat
         shake_hands(tls_context(tls), server)
 
 
-def test_clients_certificate_that_the_broker_does_not_trust_is_named(made: Materials, tmp_path: Path) -> None:
-    """The broker says so in an alert."""
+def test_tls_context_explains_a_client_certificate_that_the_broker_rejects(made: Materials, tmp_path: Path) -> None:
+    """The broker reports it in an alert."""
     tls = TlsSettings(
         ca_location=made.ca_file, certificate_location=made.foreign_cert_file, key_location=made.foreign_key_file
     )
@@ -204,11 +204,11 @@ def test_clients_certificate_that_the_broker_does_not_trust_is_named(made: Mater
     assert "does not trust this client's certificate" in failure(tls_context(tls), server)
 
 
-# ---- what cannot be read ---------------------------------------------------------------------------------------------
+# ---- unreadable files and texts --------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_is_refused_with_the_key_and_the_remedy(made: Materials, tmp_path: Path) -> None:
-    """Said when the client is made, not when it connects."""
+def test_tls_context_raises_for_unreadable_input_with_key_and_remedy(made: Materials, tmp_path: Path) -> None:
+    """The error is raised when the client is created, and not when it connects."""
     absent, empty = str(tmp_path / "absent.pem"), tmp_path / "empty.pem"
     empty.write_text("nothing\n")
     certificate = TlsSettings(certificate_location=made.client_cert_file)
@@ -218,7 +218,7 @@ def test_what_cannot_be_read_is_refused_with_the_key_and_the_remedy(made: Materi
         TlsSettings(ca_pem="nothing"): ("ssl.ca.pem", "certificates in PEM"),
         TlsSettings(crl_location=absent): ("ssl.crl.location", "No such file"),
         TlsSettings(certificate_location=absent): ("ssl.certificate.location", "No such file"),
-        # The key is looked for in the certificate's file.
+        # The key is expected in the certificate's file.
         certificate: ("ssl.certificate.location", "a certificate and its key in PEM"),
         replace(certificate, key_location=absent): ("ssl.key.location", "No such file"),
         replace(certificate, key_location=made.encrypted_key_file): ("ssl.certificate.location", "key"),
@@ -232,8 +232,8 @@ def test_what_cannot_be_read_is_refused_with_the_key_and_the_remedy(made: Materi
         assert words in str(caught.value)
 
 
-def test_locked_key_is_not_asked_for_at_the_terminal(made: Materials) -> None:
-    """OpenSSL would read the password from the terminal, and the process would stand still."""
+def test_tls_context_raises_for_an_encrypted_key_instead_of_prompting(made: Materials) -> None:
+    """OpenSSL would read the password from the terminal, and the process would stall."""
     tls = TlsSettings(
         certificate_pem=made.client_cert_pem,
         key_pem=made.encrypted_key_pem,
@@ -245,15 +245,17 @@ def test_locked_key_is_not_asked_for_at_the_terminal(made: Materials) -> None:
     assert "PRIVATE KEY" not in str(caught.value)
 
 
-def test_text_needs_a_folder_for_a_moment(made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where everything is read-only, files do."""
+def test_tls_context_with_certificate_text_raises_without_a_temporary_folder(
+    made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a read-only system, files work instead of text."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match=r"ssl\.certificate\.pem.*\.location, or a TMPDIR"):
         tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
 
 
-def test_peer_that_speaks_something_else_is_named_as_such() -> None:
-    """A plaintext listener answers with what is no TLS record."""
+def test_tls_context_explains_a_peer_that_does_not_speak_tls() -> None:
+    """A plaintext listener responds with bytes that are not a TLS record."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls_context(TlsSettings()).wrap_bio(to_client, to_server, server_hostname="localhost")
     to_client.write(b"\x00\x00\x00\x04abcd")

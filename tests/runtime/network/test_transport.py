@@ -1,4 +1,4 @@
-"""One connection over real TCP: connecting, asking, and every way in which it ends."""
+"""One connection over real TCP: connecting, requests, and every way in which it ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETTINGS = ConnectionSettings(bootstrap_servers=(), client_id="tester", connecti
 
 
 def heartbeats_answered_by(answer: Callable[[Received], Answer]) -> Callable[[Received], Answer]:
-    """A script that has an answer to heartbeats only."""
+    """A script that answers only heartbeats."""
     return lambda request: answer(request) if request.api_key == 68 else None
 
 
@@ -55,8 +55,8 @@ async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTI
 # ---- asking ----------------------------------------------------------------------------------------------------------
 
 
-def test_request_is_answered() -> None:
-    """A call goes out under the client's id, and its answer comes back as an entity."""
+def test_request_returns_the_response_as_an_entity() -> None:
+    """The request has the client's id."""
 
     async def run() -> Message:
         connection = await connected(broker)
@@ -70,8 +70,8 @@ def test_request_is_answered() -> None:
         assert (request.client_id, request.entity.member_epoch) == ("tester", 5)
 
 
-def test_requests_may_overlap() -> None:
-    """Several requests are under way at once; each caller gets the answer to its own."""
+def test_requests_may_overlap_and_get_their_own_responses() -> None:
+    """Several requests are in flight at once, and each caller receives its own response."""
 
     async def run() -> list[int]:
         connection = await connected(broker)
@@ -85,8 +85,8 @@ def test_requests_may_overlap() -> None:
         assert asyncio.run(run()) == list(range(20))
 
 
-def test_late_answer_is_dropped_and_the_next_one_still_fits() -> None:
-    """H09: a request that timed out leaves the connection usable; its late answer disturbs nobody."""
+def test_late_response_is_dropped_and_the_next_request_succeeds() -> None:
+    """H09: a request that timed out leaves the connection usable, and its late response affects no other request."""
     gate = Gate()
 
     def answer(request: Received) -> Answer:
@@ -108,7 +108,7 @@ def test_late_answer_is_dropped_and_the_next_one_still_fits() -> None:
 
 
 def test_cancelled_request_leaves_the_connection_usable() -> None:
-    """A caller may be cancelled at any time; the others notice nothing."""
+    """A caller may be cancelled at any time without an effect on other callers."""
     gate = Gate()
 
     def answer(request: Received) -> Answer:
@@ -134,7 +134,7 @@ def test_cancelled_request_leaves_the_connection_usable() -> None:
 
 
 def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[Any], list[tuple[str, bool]]]:
-    """What each of some callers gets, and what `on_closed` is told."""
+    """The outcome of each caller, and the calls of `on_closed`."""
     told: list[tuple[str, bool]] = []
 
     async def run() -> list[Any]:
@@ -155,7 +155,7 @@ def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[An
 
 
 def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
-    """H10: who waits for an answer learns at once that none will come, and so does the owner."""
+    """H10: each waiting caller and the owner learn at once that no response will come."""
     text = (
         "PEER: the peer closed the connection instead of answering the first request; does this port want SASL "
         "(security.protocol)?"
@@ -163,8 +163,8 @@ def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
     assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [(text, True)])
 
 
-def test_nonsense_ends_the_connection_with_the_reason() -> None:
-    """A stream that cannot be read is no reason to wait for the timeout."""
+def test_unreadable_response_ends_the_connection_with_the_reason() -> None:
+    """A stream that cannot be decoded fails at once, and not after the timeout."""
     answers, told = ends_of(lambda _: Raw(b"\x7f\xff\xff\xff"), 1)
     text = "PEER: an answer says it has 2147483647 bytes, and receive.message.max.bytes allows 100000000; raise it, or "
     assert answers[0].startswith(text)
@@ -172,7 +172,7 @@ def test_nonsense_ends_the_connection_with_the_reason() -> None:
 
 
 def test_idle_connection_that_ends_is_reported() -> None:
-    """Nobody waits, so only the owner can learn of it."""
+    """No caller waits, so only the owner can learn of it."""
     told: asyncio.Queue[tuple[TransportError, bool]] = asyncio.Queue()
 
     async def run() -> bool:
@@ -187,8 +187,8 @@ def test_idle_connection_that_ends_is_reported() -> None:
         assert asyncio.run(run()) is False
 
 
-def test_close_from_this_side_fails_who_waits_and_tells_nobody_else() -> None:
-    """The owner knows that it closed; a second close changes nothing."""
+def test_close_fails_waiting_requests_and_does_not_call_on_closed() -> None:
+    """The owner closed the connection itself, and a second close changes nothing."""
     told: list[object] = []
 
     async def run() -> None:
@@ -210,14 +210,14 @@ def test_close_from_this_side_fails_who_waits_and_tells_nobody_else() -> None:
 
 
 def refusal(host: str, port: int, settings: ConnectionSettings = SETTINGS) -> str:
-    """The text of the error with which connecting fails."""
+    """The message of the error with which connecting fails."""
     with pytest.raises(TransportError) as caught:
         asyncio.run(connect(host, port, settings, ConnectionSecurity(settings)))
     return str(caught.value)
 
 
-def test_refused_connection_names_the_peer_and_the_remedy() -> None:
-    """Nothing listens: the text says where, and what to look at."""
+def test_connect_to_a_closed_port_names_the_peer_and_the_remedy() -> None:
+    """The message names the address and the possible causes."""
     with unused_port() as port:
         assert refusal("127.0.0.1", port) == (
             f"127.0.0.1:{port}: no connection to 127.0.0.1:{port}: connection refused; nothing listens there: is the "
@@ -225,8 +225,8 @@ def test_refused_connection_names_the_peer_and_the_remedy() -> None:
         )
 
 
-def test_reset_during_the_handshake_is_not_taken_for_a_broken_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the peer did is told, wherever it finds this side: not "Bad file descriptor" of the socket's options."""
+def test_connect_reports_a_disconnect_at_any_moment_of_the_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the peer's disconnect, and not "Bad file descriptor" of the socket's options."""
     wrap = transport._wrap
 
     async def wrapped_when_it_is_over(connection: BrokerConnection, sock: socket.socket, _: None, host: str) -> None:
@@ -239,8 +239,8 @@ def test_reset_during_the_handshake_is_not_taken_for_a_broken_socket(monkeypatch
     assert "the peer closed the connection instead of answering the first request" in text
 
 
-def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resolver's reason, with the keys from which the name may come."""
+def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the resolver's reason and the keys that the name may come from."""
     resolve_to(monkeypatch, 9092)
     text = refusal("broker.example", 9092)
     assert text.startswith(
@@ -258,14 +258,14 @@ def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPa
         ("127.0.0.1", -1, "127.0.0.1:-1: the port -1 is not in 1..65535"),
     ],
 )
-def test_address_that_no_host_can_have_is_a_broker_that_cannot_be_reached(host: str, port: int, words: str) -> None:
-    """A broker may advertise anything: nothing of it may end the member, or get into its log as it is."""
+def test_connect_to_an_invalid_address_raises_a_transport_error(host: str, port: int, words: str) -> None:
+    """A broker may advertise any text, which must neither end the member nor enter its log unescaped."""
     text = refusal(host, port)
     assert text == f"{words}; check bootstrap.servers, or advertised.listeners if a broker named it"
 
 
-def test_peer_that_never_answers_is_given_up_after_the_setup_timeout() -> None:
-    """A port that accepts and stays silent: the handshake has a time limit of its own."""
+def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:
+    """The handshake with a port that accepts and stays silent has its own time limit."""
     with listening() as port:
         text = refusal("127.0.0.1", port, replace(SETTINGS, connection_setup_timeout_s=0.5))
     assert text == (
@@ -281,16 +281,16 @@ def test_peer_that_never_answers_is_given_up_after_the_setup_timeout() -> None:
         pytest.param(DISCONNECT, "is this port one for TLS or SASL", id="disconnect"),
     ],
 )
-def test_foreign_peer_is_told_at_connecting(answer: Answer, said: str) -> None:
-    """The handshake's diagnosis reaches the user with the peer's name in front."""
+def test_connect_explains_a_peer_that_is_not_a_plaintext_kafka_listener(answer: Answer, said: str) -> None:
+    """The error has the peer's name and the handshake's diagnosis."""
     with ScriptedBroker(lambda _: answer) as broker:
         text = refusal(*broker.servers[0])
         assert text.startswith(f"{broker.bootstrap_servers}: ")
         assert said in text
 
 
-def test_old_broker_is_asked_in_an_older_version() -> None:
-    """ApiVersions in a version that the broker does not know is asked again, on the same connection."""
+def test_connect_to_an_old_broker_repeats_api_versions_in_an_older_version() -> None:
+    """If the broker does not support the version of ApiVersions, the request is repeated on the same connection."""
 
     async def run() -> int:
         connection = await connected(broker)
@@ -315,8 +315,8 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
-def test_all_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name with several addresses: one on which nothing listens does not hide the next."""
+def test_connect_tries_all_addresses_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address without a listener does not hide the next address of the name."""
 
     async def run() -> None:
         await (await connect("broker.example", broker.servers[0][1], SETTINGS, ConnectionSecurity(SETTINGS))).close()
@@ -326,8 +326,8 @@ def test_all_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
         asyncio.run(run())
 
 
-def test_each_address_has_its_reason_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all addresses fail, all reasons are told."""
+def test_connect_names_the_reason_for_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all addresses fail, the error has all reasons."""
     with unused_port() as port:
         resolve_to(monkeypatch, port, "127.0.0.1", "127.0.0.2")
         text = refusal("broker.example", port)
@@ -336,7 +336,7 @@ def test_each_address_has_its_reason_in_the_text(monkeypatch: pytest.MonkeyPatch
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, port: int, *addresses: str) -> None:
-    """Let the resolver answer with these addresses, or with its error where there are none."""
+    """Let the resolver return these addresses, or raise its error if there are none."""
     found = [
         (socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in addresses
     ]
@@ -349,7 +349,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, port: int, *addresses: str) -> N
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
 
 
-def test_address_family_limits_the_addresses() -> None:
+def test_connect_with_an_address_family_uses_only_its_addresses() -> None:
     """broker.address.family: an IPv4 literal has no IPv6 address."""
     text = refusal("127.0.0.1", 9092, replace(SETTINGS, address_family=AddressFamily.V6))
     assert "the name '127.0.0.1' cannot be resolved" in text
@@ -380,14 +380,14 @@ def test_socket_options_follow_the_settings(keepalive: bool, disable_nagle: bool
         return options
 
     with ScriptedBroker() as broker:
-        # Linux doubles the sizes that it is given, for its own book-keeping.
+        # Linux doubles the given sizes for its own overhead.
         keeps_alive, no_delay, send_bytes, receive_bytes = asyncio.run(run())
     assert (bool(keeps_alive), bool(no_delay)) == (keepalive, disable_nagle)
     assert (send_bytes >= 50_000, receive_bytes >= 60_000) == (True, True)
 
 
-def test_cancelled_connect_leaves_nothing_behind() -> None:
-    """Connecting may be cancelled in the handshake; the socket is closed (a leak is an error of the test run)."""
+def test_connect_that_is_cancelled_closes_its_socket() -> None:
+    """Connecting may be cancelled during the handshake; a leaked socket would fail the test run."""
 
     async def run() -> None:
         attempt = asyncio.create_task(connected(broker))

@@ -1,4 +1,4 @@
-"""Those who ask: served in time, whoever else is there and however slow, many or rude they are."""
+"""Connections of probes: each is served in time, however slow, numerous or malformed the others are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 @pytest.fixture
 def at() -> Iterator[ListenAddress]:
-    """Where a consumer is served."""
+    """The address at which a consumer is served."""
     probes, told = ProbeThread(), Told()
     probes.attend(HTTP, told)
     yield place(probes)
@@ -31,7 +31,7 @@ def at() -> Iterator[ListenAddress]:
 
 
 def caller(at: ListenAddress, words: bytes = b"") -> socket.socket:
-    """A connection that says this."""
+    """A connection that sends these bytes."""
     opened = socket.create_connection((at.host, at.port), PATIENCE_S)
     if words:
         opened.sendall(words)
@@ -39,7 +39,7 @@ def caller(at: ListenAddress, words: bytes = b"") -> socket.socket:
 
 
 def told(opened: socket.socket) -> bytes:
-    """All that it is told until its end."""
+    """All bytes that the connection receives until its end."""
     heard = b""
     while chunk := opened.recv(65536):
         heard += chunk
@@ -47,12 +47,12 @@ def told(opened: socket.socket) -> bytes:
 
 
 def status(opened: socket.socket) -> str:
-    """The code of the answer."""
+    """The status code of the response."""
     return told(opened).decode("latin-1").split(" ")[1]
 
 
-def test_request_may_come_in_pieces(at: ListenAddress) -> None:
-    """And what comes behind its head is not read."""
+def test_probe_request_may_arrive_in_pieces(at: ListenAddress) -> None:
+    """Bytes after the head of a request are not read."""
     with caller(at, b"GET /li") as opened:
         assert ask(at, "/livez")[0] == 200
         opened.sendall(b"vez HTTP/1.1\r\nHost: a\r\n")
@@ -61,8 +61,8 @@ def test_request_may_come_in_pieces(at: ListenAddress) -> None:
         assert status(opened) == "200"
 
 
-def test_head_request_and_others(at: ListenAddress) -> None:
-    """GET and HEAD are answered, and each answer ends its connection."""
+def test_probe_answers_get_and_head_and_rejects_other_methods(at: ListenAddress) -> None:
+    """Each response ends its connection."""
     code, body, answer = ask(at, "/livez", "HEAD")
     assert (code, body, int(answer.headers["content-length"]) > 0) == (200, "", True)
     assert (answer.headers["connection"], answer.will_close) == ("close", True)
@@ -70,16 +70,16 @@ def test_head_request_and_others(at: ListenAddress) -> None:
     assert (code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_endless_head_is_refused(at: ListenAddress) -> None:
-    """As soon as it is too long, whatever it is."""
+def test_probe_request_with_an_endless_head_is_rejected(at: ListenAddress) -> None:
+    """The request is rejected as soon as its head is too long, whatever it contains."""
     with caller(at, b"GET /livez HTTP/1.1\r\nX: " + LONGEST_HEAD * b"x") as opened:
         assert status(opened) == "431"
     with caller(at, LONGEST_HEAD * b"\r\n" + b"\r\n") as opened:
         assert status(opened) == "431"
 
 
-def test_who_is_slow_is_told_to_go(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request has some seconds from the first byte to the last, however steadily its bytes come."""
+def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has a few seconds from its first byte to its last, however steadily its bytes arrive."""
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.2)
     with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
         opened.settimeout(0.01)
@@ -95,8 +95,8 @@ def test_who_is_slow_is_told_to_go(at: ListenAddress, monkeypatch: pytest.Monkey
         assert told(silent) == b""
 
 
-def test_thousand_silent_connections_hold_nobody_up(at: ListenAddress) -> None:
-    """The oldest make room: whoever asks is answered, and the others are few at any time."""
+def test_probe_is_answered_beside_a_thousand_silent_connections(at: ListenAddress) -> None:
+    """The oldest connections are closed, so that few are open at any time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     crowd = [caller(at, b"GET /livez HT" if number % 2 else b"") for number in range(1_000)]
@@ -113,7 +113,7 @@ def test_thousand_silent_connections_hold_nobody_up(at: ListenAddress) -> None:
 
 
 def test_flood_from_one_host_does_not_end_another_hosts_probe(at: ListenAddress) -> None:
-    """The host that has most of the conversations makes room: a probe that is slower than the flood is answered."""
+    """The host with the most connections loses some, so a probe that is slower than the flood is answered."""
     with caller(at, b"GET /li") as probe:
         crowd = [
             socket.create_connection((at.host, at.port), PATIENCE_S, source_address=("127.0.0.2", 0))
@@ -136,13 +136,13 @@ def test_flood_from_one_host_does_not_end_another_hosts_probe(at: ListenAddress)
         ("fe80::1%eth0", "fe80::2%eth0", True),
     ],
 )
-def test_hosts_are_told_apart_by_address_or_by_ipv6_network(*, one: str, other: str, is_one_host: bool) -> None:
-    """A host takes as many IPv6 addresses of its network as it likes."""
+def test_probe_hosts_are_distinguished_by_address_or_ipv6_network(*, one: str, other: str, is_one_host: bool) -> None:
+    """A host can use any number of IPv6 addresses of its network."""
     assert (_peer_of(one) == _peer_of(other)) is is_one_host
 
 
-def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of megabytes waits for its reader as long as a request may take, and others are answered meanwhile."""
+def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of megabytes waits for its reader as long as a request may take; other requests are answered meanwhile."""
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.5)
     probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), Told()
     probes.attend(HTTP, consumer)
@@ -186,8 +186,8 @@ end(probes, told)
 """
 
 
-def test_process_without_files_left_goes_on() -> None:
-    """Connections that cannot be accepted wait; the oldest one makes room for the next."""
+def test_probes_are_answered_in_a_process_without_free_descriptors() -> None:
+    """Connections that cannot be accepted wait, and the oldest connection is closed for the next one."""
     done = subprocess.run([sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("True 200\n", "")
 
@@ -195,8 +195,8 @@ def test_process_without_files_left_goes_on() -> None:
 # ---- where it listens ------------------------------------------------------------------------------------------------
 
 
-def test_port_in_use_is_refused() -> None:
-    """With key, value and remedy."""
+def test_listening_on_a_port_in_use_raises_configuration_error() -> None:
+    """The error has key, value and remedy."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = ListenAddress(host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(
@@ -206,14 +206,14 @@ def test_port_in_use_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "2001:db8::1"])
-def test_address_of_another_host_is_refused(host: str) -> None:
-    """Also a name that nobody knows."""
+def test_listening_on_an_address_of_another_host_raises_configuration_error(host: str) -> None:
+    """The rule also holds for an unknown host name."""
     with pytest.raises(ConfigurationError, match=r"is no address of this host .*0\.0\.0\.0 or \[::\]"):
         listening(ListenAddress(host=host, port=8080))
 
 
-def test_remedy_names_what_the_system_minds() -> None:
-    """Privileged ports are refused to whoever has no right to them, and root has."""
+def test_remedy_names_a_privileged_port() -> None:
+    """The system refuses privileged ports only to a process without the right to use them; root has it."""
     denied = PermissionError(errno.EACCES, "Permission denied")
     low, high = (ListenAddress(host="127.0.0.1", port=port) for port in (80, 8080))
     assert _remedy(low, denied) == "this process may not listen on port 80; give one from 1024 on"
@@ -223,8 +223,8 @@ def test_remedy_names_what_the_system_minds() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
-def test_all_addresses_are_those_of_both_families() -> None:
-    """[::] is what a pod of a cluster with both listens at; [::1] is itself alone."""
+def test_listening_on_all_ipv6_addresses_also_serves_ipv4() -> None:
+    """A pod of a dual-stack cluster listens on [::], while [::1] is only itself."""
     probes, consumer = ProbeThread(), Told()
     everywhere, itself = (ListenAddress(host=host, port=0) for host in ("::", "::1"))
     for address in (everywhere, itself):

@@ -1,4 +1,4 @@
-"""The file that is touched: whole at each moment, as old as the last moment that needed no restart, one process's."""
+"""The health file: complete at each moment, as old as the last moment without need of a restart, and of one process."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ except ConfigurationError as error:
 
 
 def report(at: float, *, helps: bool = False) -> ProcessReport:
-    """Of one consumer at this moment."""
+    """The report of one consumer at this time."""
     health = health_of(V.NOT_POLLED if helps else V.IDLE, helps=helps)
     one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
     return ProcessReport(process=7, at=at, written_at=at, consumers=(one,))
 
 
 def other(path: Path) -> str:
-    """What another process is told that wants this file."""
+    """The error that another process receives for this file."""
     done = subprocess.run([sys.executable, "-c", _OTHER, str(path)], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def verdict(path: Path) -> str:
-    """What stands in it of the consumer."""
+    """The consumer's verdict in the file."""
     found: str = json.loads(path.read_text())["consumers"][0]["verdict"]
     return found
 
 
-def test_its_time_is_the_last_moment_without_need_of_a_restart(tmp_path: Path) -> None:
-    """So that a probe needs no more than its age; its text is the verdict all the while."""
+def test_health_file_time_is_the_last_moment_without_need_of_a_restart(tmp_path: Path) -> None:
+    """A probe needs only the file's age, while its text always has the current verdict."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1_000.0))
@@ -70,8 +70,8 @@ def test_its_time_is_the_last_moment_without_need_of_a_restart(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_reads_it_has_a_whole_text(tmp_path: Path) -> None:
-    """What was opened before stays as it was; nothing else lies beside it."""
+def test_health_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """A file that was opened before keeps its content, and no other file is left beside it."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1.0))
@@ -83,8 +83,8 @@ def test_whoever_reads_it_has_a_whole_text(tmp_path: Path) -> None:
     file.remove()
 
 
-def test_living_process_keeps_it(tmp_path: Path) -> None:
-    """Before and after it was replaced; the file of a process that is gone is taken over."""
+def test_health_file_of_a_running_process_is_rejected_for_another(tmp_path: Path) -> None:
+    """The rule holds before and after a replacement; the file of a process that ended is taken over."""
     path = tmp_path / "health.json"
     assert other(path) == ""
     file = HealthFile(str(path))
@@ -96,8 +96,8 @@ def test_living_process_keeps_it(tmp_path: Path) -> None:
     assert other(path) == ""
 
 
-def test_what_lies_beside_it_is_never_followed(tmp_path: Path) -> None:
-    """A folder for everybody may have links of somebody else's under the name that is written first."""
+def test_health_file_does_not_follow_a_symbolic_link_at_its_temporary_name(tmp_path: Path) -> None:
+    """A shared folder may have another user's link under the temporary name."""
     path, precious = tmp_path / "health.json", tmp_path / "precious"
     precious.write_text("kept")
     (tmp_path / f"health.json.{os.getpid()}.tmp").symlink_to(precious)
@@ -107,8 +107,8 @@ def test_what_lies_beside_it_is_never_followed(tmp_path: Path) -> None:
     file.remove()
 
 
-def test_documented_commands_read_it(tmp_path: Path) -> None:
-    """Of a probe for liveness, by its age, and of one for readiness, by its text."""
+def test_documented_commands_read_the_health_file(tmp_path: Path) -> None:
+    """The liveness probe reads the file's age, and the readiness probe reads its text."""
     path = tmp_path / "health.json"
     live, ready = (
         command.replace("/run/health.json", str(path))
@@ -129,8 +129,8 @@ def test_documented_commands_read_it(tmp_path: Path) -> None:
     assert subprocess.run(["/bin/sh", "-c", live], check=False, capture_output=True).returncode != 0
 
 
-def test_what_is_no_such_file_is_not_overwritten(tmp_path: Path) -> None:
-    """Programs, devices, pipes."""
+def test_health_file_does_not_overwrite_another_file(tmp_path: Path) -> None:
+    """Programs, devices and pipes raise ConfigurationError."""
     program = tmp_path / "program.py"
     program.write_text("print(1)")
     pipe = tmp_path / "pipe"
@@ -142,14 +142,14 @@ def test_what_is_no_such_file_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing/health.json", "."])
-def test_place_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
-    """With the system's words and the remedy."""
+def test_health_file_that_cannot_be_written_raises_configuration_error(tmp_path: Path, name: str) -> None:
+    """The error has the system's reason and the remedy."""
     with pytest.raises(ConfigurationError, match=r"it cannot be written .*; name a file in a folder that this process"):
         HealthFile(f"{tmp_path}/{name}")
 
 
-def test_folder_that_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And when it is back all is well, and counted."""
+def test_health_file_logs_a_missing_folder_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """When the folder is back, the log reports the number of failures."""
     folder = tmp_path / "folder"
     folder.mkdir()
     file = HealthFile(str(folder / "health.json"))
@@ -167,8 +167,8 @@ def test_folder_that_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCapt
     file.remove()
 
 
-def test_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
-    """Somebody moved ours away, and another process began."""
+def test_health_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
+    """Our file was moved away, and another process created its own."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1.0))
@@ -178,8 +178,10 @@ def test_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_relative_path_means_the_folder_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may change its folder."""
+def test_health_file_path_is_relative_to_the_first_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application may change its working folder."""
     monkeypatch.chdir(tmp_path)
     file = HealthFile("health.json")
     monkeypatch.chdir("/")

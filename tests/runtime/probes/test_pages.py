@@ -1,4 +1,4 @@
-"""Which path is answered with what."""
+"""The response of each probe path."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ V = HealthVerdict
 
 
 def report(verdict: HealthVerdict, *, helps: bool = False) -> ProcessReport:
-    """Of one consumer."""
+    """The report of one consumer."""
     health = health_of(verdict, helps=helps)
     one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
     return ProcessReport(process=7, at=1.0, written_at=1.0, consumers=(one,))
 
 
 def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbose: bool = False) -> ProbeAnswer:
-    """What is answered of this."""
+    """The response for this report."""
     request = ProbeRequest(path=path, takes_json=takes_json, is_verbose=is_verbose)
     return Pages(lambda: found).answer(request)
 
@@ -46,15 +46,15 @@ def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbos
         (V.FATAL, False, 200, 503),
     ],
 )
-def test_status_is_the_verdict(*, verdict: HealthVerdict, helps: bool, live: int, ready: int) -> None:
-    """The whole table stands in the tests of the report."""
+def test_page_status_follows_the_verdict(*, verdict: HealthVerdict, helps: bool, live: int, ready: int) -> None:
+    """The tests of the report have the whole table."""
     found = report(verdict, helps=helps)
     assert (page("/livez", found).status, page("/readyz", found).status) == (live, ready)
     assert page("/health", found).status == 200
 
 
-def test_kinds_of_the_pages() -> None:
-    """Text, or JSON for who asks for it; /health is always JSON."""
+def test_page_is_text_or_json() -> None:
+    """A request may accept JSON, and /health is always JSON."""
     found = report(V.IDLE)
     assert page("/livez", found) == ProbeAnswer(status=200, body=b"live: yes\n[+] g/client idle: a test\n", kind=TEXT)
     for path, is_verbose in (("/readyz", False), ("/readyz", True), ("/health", False)):
@@ -63,14 +63,14 @@ def test_kinds_of_the_pages() -> None:
         assert ("partitions" in json.loads(answer.body)["consumers"][0]) is (path == "/health" or is_verbose)
 
 
-def test_path_that_there_is_not_is_told_what_there_is() -> None:
-    """Also one that differs by a slash."""
+def test_unknown_path_lists_the_known_paths() -> None:
+    """A path that differs only by a slash is unknown."""
     assert page("/livez/", report(V.IDLE)).status == 404
     assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
 
 
-def test_metrics_need_no_extra() -> None:
-    """An installation may be without it, and a process that is scraped does not carry prometheus-client's weight."""
+def test_metrics_page_needs_no_extra() -> None:
+    """An installation may lack the extra, and a scraped process does not load prometheus-client."""
     words = "import sys; from consumer_membership.runtime.probes import pages; pages.exposition(); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     imported = ran.stdout.split()
@@ -78,23 +78,23 @@ def test_metrics_need_no_extra() -> None:
     assert not {"prometheus_client", "http.server", "email", "wsgiref"}.intersection(imported)
 
 
-def test_metrics_are_answered_with_their_kind() -> None:
-    """Which Prometheus asks for."""
+def test_metrics_page_has_the_content_type_of_prometheus() -> None:
+    """Prometheus asks for this content type."""
     assert exposition()[1] == "text/plain; version=0.0.4; charset=utf-8"
     pages = Pages(lambda: report(V.IDLE), lambda: (b"up 1\n", "text/plain; version=0.0.4"))
     answer = pages.answer(ProbeRequest(path="/metrics"))
     assert (answer.status, answer.body, answer.kind) == (200, b"up 1\n", "text/plain; version=0.0.4")
 
 
-def test_head_has_no_body() -> None:
-    """But the length of it."""
+def test_head_response_has_no_body() -> None:
+    """The response still has the length of the body."""
     pages = Pages(lambda: report(V.IDLE))
     answer = pages.answer(ProbeRequest(path="/livez", is_head=True))
     assert (answer.has_body, len(answer.body)) == (False, 36)
 
 
-def test_long_pages_are_made_once_a_second() -> None:
-    """Whoever asks for them, and however often; the verdict alone is always the latest."""
+def test_long_page_is_made_once_a_second() -> None:
+    """All requests within a second share the long page, but the short verdict is always current."""
     now = 0.0
     made: Iterator[HealthVerdict] = iter([V.IDLE, V.STUCK, V.FATAL, V.PAUSED, V.JOINING])
     pages = Pages(lambda: report(next(made)), clock=lambda: now)
@@ -112,8 +112,8 @@ def test_long_pages_are_made_once_a_second() -> None:
     assert "joining" in words("/livez", is_verbose=True)
 
 
-def test_page_that_cannot_be_made_is_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says why, and the next one is answered."""
+def test_page_that_raises_returns_500_and_later_pages_are_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the reason."""
     pages = Pages(lambda: report(V.IDLE), lambda: (b"", str(1 // 0)))
     assert pages.answer(ProbeRequest(path="/metrics")).status == 500
     assert "ZeroDivisionError" in caplog.text

@@ -1,4 +1,4 @@
-"""What is read of a request, and what is refused."""
+"""The parts of a probe request that are read, and the requests that are rejected."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def head(first: str, *fields: str) -> bytes:
         ("GET /health#part HTTP/1.1", ProbeRequest(path="/health")),
     ],
 )
-def test_request_is_read(first: str, meant: ProbeRequest) -> None:
-    """As clients, proxies and people write it."""
+def test_read_request_accepts_the_forms_of_clients_and_proxies(first: str, meant: ProbeRequest) -> None:
+    """Clients, proxies and people write the target in different forms."""
     assert read_request(head(first, "Host: pod")) == meant
 
 
@@ -43,8 +43,8 @@ NAMES = ("attacker.example:8080", "orders.shop.svc:8080", "10.0.0.7.attacker.exa
 
 
 @pytest.mark.parametrize("host", OWN_HOSTS)
-def test_browser_is_answered_at_an_address_and_at_localhost(host: str) -> None:
-    """A person who looks at a pod, or through a forwarded port."""
+def test_read_request_accepts_a_browser_at_an_address_or_localhost(host: str) -> None:
+    """A person opens a pod's address, or a forwarded port."""
     assert read_request(head("GET /health HTTP/1.1", f"Host: {host}", *BROWSER)) == ProbeRequest(path="/health")
 
 
@@ -52,15 +52,15 @@ def test_browser_is_answered_at_an_address_and_at_localhost(host: str) -> None:
 @pytest.mark.parametrize(
     "mark", ["Accept-Language: en", "Origin: http://a.example", "Referer: http://a.example/", "Sec-Fetch-Site: none"]
 )
-def test_browser_is_refused_at_a_name(host: str, mark: str) -> None:
+def test_read_request_rejects_a_browser_at_a_host_name(host: str, mark: str) -> None:
     """DNS rebinding: a page of another site could read groups, topics and offsets under its own name."""
     found = read_request(head("GET /health HTTP/1.1", f"hOST: {host}", mark))
     assert isinstance(found, ProbeAnswer)
     assert (found.status, b"DNS rebinding" in found.body) == (421, True)
 
 
-def test_browser_that_names_two_hosts_is_refused() -> None:
-    """The second one may be the name that a page has."""
+def test_read_request_rejects_a_browser_with_two_host_fields() -> None:
+    """The second field may have the name of another site's page."""
     found = read_request(head("GET /health HTTP/1.1", "Host: 10.0.0.7", "Host: a.example", *BROWSER))
     assert isinstance(found, ProbeAnswer)
     assert found.status == 421
@@ -76,8 +76,8 @@ def test_browser_that_names_two_hosts_is_refused() -> None:
     ],
     ids=["kubelet", "Prometheus", "curl"],
 )
-def test_program_is_answered_at_any_name(host: str, fields: tuple[str, ...]) -> None:
-    """A probe may have a host of its own (httpGet.host), and a scraper goes by the name of a service."""
+def test_read_request_accepts_a_program_at_any_host_name(host: str, fields: tuple[str, ...]) -> None:
+    """A probe may set its own host (httpGet.host), and a scraper uses the name of a service."""
     assert read_request(head("GET /livez HTTP/1.1", f"Host: {host}", *fields)) == ProbeRequest(path="/livez")
 
 
@@ -95,8 +95,8 @@ def test_program_is_answered_at_any_name(host: str, fields: tuple[str, ...]) -> 
         (f"{'A' * 30} / HTTP/1.1", 400),
     ],
 )
-def test_what_is_no_such_request_is_refused(first: str, status: int) -> None:
-    """Other methods, other versions, and what is no HTTP: somebody speaks TLS, for example."""
+def test_read_request_rejects_other_methods_versions_and_protocols(first: str, status: int) -> None:
+    """A TLS client is an example of a peer that does not speak HTTP."""
     found = read_request(head(first))
     assert isinstance(found, ProbeAnswer)
     assert found.status == status
@@ -114,7 +114,7 @@ def test_what_is_no_such_request_is_refused(first: str, status: int) -> None:
         ("Accepted: application/json", False),
     ],
 )
-def test_json_is_for_who_asks_for_it(*, field: str, takes: bool) -> None:
+def test_read_request_takes_json_only_if_the_client_accepts_it(*, field: str, takes: bool) -> None:
     """Browsers, curl and the kubelet get text."""
     found = read_request(head("GET /livez HTTP/1.1", "Host: pod", field, "X: y"))
     assert isinstance(found, ProbeRequest)
@@ -125,13 +125,13 @@ def test_json_is_for_who_asks_for_it(*, field: str, takes: bool) -> None:
     ("given", "whole"),
     [(b"GET / HTTP/1.1\r\n\r\n", True), (b"GET / HTTP/1.0\n\n", True), (b"GET / HTTP/1.1\r\n", False)],
 )
-def test_end_of_a_head_is_an_empty_line(*, given: bytes, whole: bool) -> None:
-    """A bare line feed is let pass."""
+def test_is_whole_detects_the_empty_line_after_the_head(*, given: bytes, whole: bool) -> None:
+    """A bare line feed is accepted as a line end."""
     assert is_whole(given) is whole
 
 
-def test_answer_ends_its_connection_and_is_kept_by_nobody() -> None:
-    """An answer to HEAD says how long the body would be; 405 says what is answered."""
+def test_probe_answer_closes_its_connection_and_is_not_cached() -> None:
+    """A response to HEAD has the length of the body, and a 405 response lists the supported methods."""
     answer = ProbeAnswer(status=200, body=b"ok\n").encoded().decode()
     assert answer == (
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\nCache-Control: no-store\r\n"

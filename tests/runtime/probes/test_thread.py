@@ -1,4 +1,7 @@
-"""The thread of the process: shared, begun with the first consumer, ended with the last; forks, and real consumers."""
+"""The probe thread of a process: shared, started by the first consumer, ended with the last.
+
+Forks, and real consumers.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ def answering() -> set[threading.Thread]:
 
 
 def served() -> ListenAddress:
-    """Where this process's consumers are served."""
+    """The address at which this process's consumers are served."""
     return thread.THIS_PROCESS.probes.served()[ADDRESS]
 
 
 def is_free(at: ListenAddress) -> bool:
-    """Whether nobody is there."""
+    """Whether no process serves probes at this address."""
     try:
         ask(at, "/livez")
     except ConnectionRefusedError:
@@ -48,11 +51,11 @@ def is_free(at: ListenAddress) -> bool:
     return False
 
 
-# ---- who is told of --------------------------------------------------------------------------------------------------
+# ---- consumers in the report -----------------------------------------------------------------------------------------
 
 
-def test_consumers_that_name_one_address_share_it() -> None:
-    """It is there until the last of them is over, and so is the one thread."""
+def test_probe_address_is_shared_by_consumers_and_ends_with_the_last() -> None:
+    """The address and its one thread exist until the last consumer is closed."""
     before = answering()
     probes, first, second = ProbeThread(), Told("a"), Told("b", V.JOINING)
     probes.attend(HTTP, first)
@@ -69,8 +72,8 @@ def test_consumers_that_name_one_address_share_it() -> None:
     assert answering() == before
 
 
-def test_each_place_has_those_who_named_it(tmp_path: Path) -> None:
-    """Two addresses and a file, one thread."""
+def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> None:
+    """Two addresses and a file share one thread."""
     before = answering()
     probes, told = ProbeThread(), [Told(name) for name in "abc"]
     other = ListenAddress(host="localhost", port=0)
@@ -91,8 +94,8 @@ def test_each_place_has_those_who_named_it(tmp_path: Path) -> None:
     assert answering() == before
 
 
-def test_file_is_touched_for_as_long_as_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time moves on; where a restart would help it stands, and its text says why."""
+def test_health_file_is_touched_while_no_restart_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a restart would help, the file's time stays, and its text has the reason."""
     monkeypatch.setattr(health_file, "BEAT_S", 0.02)
     monkeypatch.setattr(thread, "BEAT_S", 0.02)
     path = tmp_path / "health.json"
@@ -108,8 +111,8 @@ def test_file_is_touched_for_as_long_as_it_lives(tmp_path: Path, monkeypatch: py
     end(probes, told)
 
 
-def test_consumer_that_was_dropped_is_told_of_no_more() -> None:
-    """Nothing here keeps it alive, and its finaliser only rings."""
+def test_probes_end_with_a_consumer_that_was_dropped() -> None:
+    """The probe thread keeps no consumer alive, and the finalizer only rings."""
     before = answering()
     probes, told = ProbeThread(), Told()
     probes.attend(HTTP, told)
@@ -121,8 +124,8 @@ def test_consumer_that_was_dropped_is_told_of_no_more() -> None:
     assert is_free(at)
 
 
-def test_busy_handler_does_not_hold_answers_up() -> None:
-    """Python gives each thread its turn: only what does not let go of the interpreter would."""
+def test_probes_are_answered_beside_a_busy_thread() -> None:
+    """Python gives each thread its turn; only code that does not release the interpreter would delay a response."""
     probes, told, is_over = ProbeThread(), Told(), threading.Event()
     probes.attend(HTTP, told)
     busy = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)])
@@ -133,8 +136,8 @@ def test_busy_handler_does_not_hold_answers_up() -> None:
     end(probes, told)
 
 
-def test_address_can_be_had_again_at_once() -> None:
-    """By a consumer that is made when the last one was just closed; and the thread is another one."""
+def test_probe_address_can_be_reused_at_once() -> None:
+    """A consumer that is created after the last close gets the address, on another thread."""
     probes, told = ProbeThread(), Told()
     probes.attend(HTTP, told)
     at = place(probes)
@@ -147,8 +150,8 @@ def test_address_can_be_had_again_at_once() -> None:
         assert is_free(at)
 
 
-def test_refused_file_gives_the_address_back(tmp_path: Path) -> None:
-    """What was opened for a consumer that cannot be made is closed."""
+def test_probe_address_is_closed_if_the_health_file_raises(tmp_path: Path) -> None:
+    """Everything that was opened for a consumer that cannot be created is closed."""
     before = answering()
     probes, told = ProbeThread(), Told()
     with pytest.raises(ConfigurationError, match="cannot be written"):
@@ -156,10 +159,10 @@ def test_refused_file_gives_the_address_back(tmp_path: Path) -> None:
     assert (probes.served(), answering()) == ({}, before)
 
 
-def test_trouble_with_one_consumer_ends_nothing(
+def test_probe_thread_survives_a_consumer_whose_health_raises(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever asks is told to look into the log, and the next time it may be well."""
+    """The response refers to the log, and a later request may succeed."""
     monkeypatch.setattr(thread, "BEAT_S", 0.02)
     monkeypatch.setattr(thread, "_TROUBLE_S", 0.01)
     probes, told = ProbeThread(), Told()
@@ -209,8 +212,8 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_child_serves_its_own_consumers_and_holds_nothing_of_its_parent(tmp_path: Path) -> None:
-    """The parent's address and file are free when the parent lets go of them, however long the child lives."""
+def test_forked_child_serves_only_its_own_consumers_and_frees_the_parents_address(tmp_path: Path) -> None:
+    """The parent's address and file are free when the parent closes them, however long the child lives."""
     command = [sys.executable, "-c", _FORK, str(tmp_path / "health.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
@@ -220,8 +223,8 @@ def test_child_serves_its_own_consumers_and_holds_nothing_of_its_parent(tmp_path
 # ---- consumers -------------------------------------------------------------------------------------------------------
 
 
-def test_consumer_is_served_from_its_making_to_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Not ready, and no reason to restart: that no broker is there is not its fault. Which port it is is logged."""
+def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a broker it is not ready, but a restart would not help. The log has the port."""
     caplog.set_level(logging.INFO, "consumer_membership.session")
     path = tmp_path / "health.json"
     before = answering()
@@ -249,8 +252,8 @@ def test_consumer_is_served_from_its_making_to_its_end(tmp_path: Path, caplog: p
     assert answering() == before
 
 
-def test_several_consumers_of_a_process_are_told_of_together() -> None:
-    """Of several groups; each goes by itself."""
+def test_consumers_of_several_groups_are_reported_together() -> None:
+    """Each consumer leaves the report when it is closed."""
     groups = ["a", "b", "c"]
     consumers = [Consumer({**NOBODY, "group.id": name, "health.http.address": ADDRESS}) for name in groups]
     at = served()
@@ -261,8 +264,8 @@ def test_several_consumers_of_a_process_are_told_of_together() -> None:
     assert is_free(at)
 
 
-def test_dropped_consumer_gives_its_place_back(tmp_path: Path) -> None:
-    """As one that was closed."""
+def test_dropped_consumer_frees_its_address_and_file(tmp_path: Path) -> None:
+    """A dropped consumer frees its resources as a closed one does."""
     path = tmp_path / "health.json"
     before = answering()
     consumer = Consumer({**NOBODY, "health.http.address": ADDRESS, "health.file": str(path)})
@@ -275,13 +278,13 @@ def test_dropped_consumer_gives_its_place_back(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_asyncio_consumer_is_served_whatever_its_loop_does() -> None:
-    """By the same thread: the loop is hogged while it answers."""
+def test_asyncio_consumer_serves_probes_while_its_loop_is_blocked() -> None:
+    """The same thread answers, so a blocked loop does not delay it."""
 
     async def run() -> tuple[int, ListenAddress]:
         consumer = AIOConsumer({**NOBODY, "health.http.address": ADDRESS})
         at = served()
-        status = ask(at, "/livez")[0]  # waits, and lets the loop do nothing
+        status = ask(at, "/livez")[0]  # blocks the loop
         await consumer.close()
         return status, at
 
@@ -290,8 +293,8 @@ def test_asyncio_consumer_is_served_whatever_its_loop_does() -> None:
     assert is_free(at)
 
 
-def test_taken_port_is_refused_where_the_consumer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As any configuration that cannot work; a variable is named, and no thread is left."""
+def test_consumer_raises_for_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The constructor raises, names the environment variable if there is one, and leaves no thread."""
     probes, told = ProbeThread(), Told()
     probes.attend(HTTP, told)
     at = place(probes)
@@ -316,7 +319,7 @@ with Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_le
 """
 
 
-def test_nothing_is_imported_without_the_keys() -> None:
-    """And no thread is made."""
+def test_consumer_without_probe_keys_imports_no_probe_module() -> None:
+    """Without the keys, a consumer also starts no probe thread."""
     done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("[]\n[]\n", "")

@@ -1,4 +1,4 @@
-"""A consumer as probes see it, whose health a test says."""
+"""A consumer as probes read it, whose health the test sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HTTP = ProbeSettings(address=LOOPBACK)
 
 
 def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = False) -> Health:
-    """Without partitions and times."""
+    """A health without partitions and times."""
     return Health(
         verdict=verdict,
         since=None,
@@ -31,7 +31,7 @@ def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = Fals
 
 
 class Told:
-    """What a test says of a consumer."""
+    """A consumer whose health the test sets."""
 
     def __init__(self, group_id: str = "orders", verdict: HealthVerdict = HealthVerdict.IDLE) -> None:
         self.view: MembershipView = view_of(MemberState.STABLE, group_id=group_id)
@@ -40,14 +40,14 @@ class Told:
         self.now: Health | None = health_of(verdict)
 
     def health(self) -> Health:
-        """As it was said; None: something is wrong with it."""
+        """The health that the test set; None raises an error."""
         if self.now is None:
             raise RuntimeError("nobody knows")
         return self.now
 
 
 def end(probes: ProbeThread, *told: Told) -> None:
-    """Close these."""
+    """Close these consumers."""
     for one in told:
         one.is_over = True
     for one in told:
@@ -55,14 +55,14 @@ def end(probes: ProbeThread, *told: Told) -> None:
 
 
 def place(probes: ProbeThread, address: ListenAddress = LOOPBACK) -> ListenAddress:
-    """Where it is served."""
+    """The address at which it is served."""
     return probes.served()[str(address)]
 
 
 def ask(
     at: ListenAddress, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> tuple[int, str, http.client.HTTPResponse]:
-    """Status, body, and the rest of the answer."""
+    """Status, body, and the rest of the response."""
     connection = http.client.HTTPConnection(at.host, at.port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=dict(headers or {}))
