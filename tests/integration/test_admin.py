@@ -1,4 +1,4 @@
-"""Groups described and rid of members on the real broker, of both protocols, by the API and by the command line."""
+"""The admin API and the command line describe groups of both protocols and remove their members on a real broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WOULD = RemovalOutcome.WOULD_BE_REMOVED
 
 
 def admin(broker: Broker) -> GroupAdmin:
-    """Who asks this broker."""
+    """The group administration of this broker."""
     return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
 
 
@@ -50,7 +50,7 @@ def members(broker: Broker, name: str) -> dict[str, str | None]:
 
 
 def settled(broker: Broker, name: str, count: int) -> GroupDescription:
-    """The group as soon as it is stable with this many members."""
+    """Return the group as soon as it is stable with this many members."""
 
     def described() -> GroupDescription | None:
         group = admin(broker).describe(name, with_offsets=False).group
@@ -61,7 +61,7 @@ def settled(broker: Broker, name: str, count: int) -> GroupDescription:
 
 @contextmanager
 def classic_member(broker: Broker, name: str, topic: str, **config: object) -> Iterator[PlainConsumer]:
-    """A member of a classic group that has its partitions: confluent-kafka's own."""
+    """A classic confluent-kafka member that has its partitions."""
     consumer = PlainConsumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -80,7 +80,7 @@ def classic_member(broker: Broker, name: str, topic: str, **config: object) -> I
 
 
 def commit(broker: Broker, name: str, *partitions: Partition) -> None:
-    """Commit these offsets as nobody of the group."""
+    """Commit these offsets without being a member of the group."""
     consumer = PlainConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": name})
     try:
         consumer.commit(offsets=list(partitions), asynchronous=False)
@@ -88,8 +88,8 @@ def commit(broker: Broker, name: str, *partitions: Partition) -> None:
         consumer.close()
 
 
-def test_consumer_group_is_described(broker: Broker) -> None:
-    """A static and a dynamic member of KIP-848, with their partitions and the lag of what they committed."""
+def test_describe_consumer_group_returns_members_partitions_and_lag(broker: Broker) -> None:
+    """`describe` returns a KIP-848 group's static and dynamic members, their partitions and their lag."""
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group"), unique("i")
     produce(broker.bootstrap_servers, topic, 40)
     commit(broker, name, Partition(topic, 0, 3))
@@ -120,8 +120,8 @@ def test_consumer_group_is_described(broker: Broker) -> None:
     assert report.lag == 7
 
 
-def test_member_that_is_away_is_shown_and_removed(broker: Broker) -> None:
-    """A static member that closed keeps its place (epoch -2); removing it lets its partitions go to others at once."""
+def test_remove_closed_static_member_reassigns_its_partitions_at_once(broker: Broker) -> None:
+    """A closed static member keeps its place (epoch -2); its removal gives its partitions to others at once."""
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group"), unique("i")
     with Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance) as static:
         static.settled(4)
@@ -134,8 +134,11 @@ def test_member_that_is_away_is_shown_and_removed(broker: Broker) -> None:
         heir.settled(4)
 
 
-def test_classic_group_is_described_and_rid_of_members(broker: Broker) -> None:
-    """B30: its partitions are in the leader's bytes; static members go by instance id, dynamic ones by their own."""
+def test_describe_and_remove_members_work_on_a_classic_group(broker: Broker) -> None:
+    """B30: `describe` reads the partitions from the leader's bytes.
+
+    Static members are removed by instance id, dynamic members by member id.
+    """
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group"), unique("i")
     produce(broker.bootstrap_servers, topic, 30)
     with classic_member(broker, name, topic, **{"group.instance.id": instance}) as consumer:
@@ -161,8 +164,8 @@ def test_classic_group_is_described_and_rid_of_members(broker: Broker) -> None:
         assert "comes back by itself" in removal.message
 
 
-def test_group_without_members_shows_what_it_committed(broker: Broker) -> None:
-    """Also of a topic that is gone: it does not hold the rest back."""
+def test_describe_empty_group_returns_committed_offsets(broker: Broker) -> None:
+    """`describe` returns the committed offsets of an empty group, although one of its topics was deleted."""
     topic, gone = (create_topic(broker.bootstrap_servers, unique(name), 2) for name in ("topic", "gone"))
     name = unique("group")
     produce(broker.bootstrap_servers, topic, 20)
@@ -179,8 +182,8 @@ def test_group_without_members_shows_what_it_committed(broker: Broker) -> None:
     assert admin(broker).describe(name).lag == 8
 
 
-def test_unknown_group_is_refused_with_the_remedy(broker: Broker) -> None:
-    """For a description and for a removal."""
+def test_unknown_group_raises_error_with_remedy(broker: Broker) -> None:
+    """`describe` and the removal of members raise an error with a remedy if the group does not exist."""
     name = unique("nobody")
     for ask in (lambda: admin(broker).describe(name), lambda: admin(broker).remove_members(name, everyone=True)):
         with pytest.raises(GroupError, match="the cluster has no such group; check the spelling") as refusal:
@@ -188,8 +191,11 @@ def test_unknown_group_is_refused_with_the_remedy(broker: Broker) -> None:
         assert refusal.value.code == 69
 
 
-def test_several_members_are_removed_each_with_its_result(broker: Broker) -> None:
-    """B30: by instance id and by member id, one of them wrong; the members are closed, so that none comes back."""
+def test_remove_several_members_returns_a_result_for_each(broker: Broker) -> None:
+    """B30: Members are removed by instance id and by member id, and a wrong id gets its own error.
+
+    The members are closed first, so that none of them joins again.
+    """
     topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group")
     ids = [unique("i") for _ in range(3)]
     for instance in ids:
@@ -211,8 +217,8 @@ def test_several_members_are_removed_each_with_its_result(broker: Broker) -> Non
     assert admin(broker).remove_members(name, everyone=True) == ()
 
 
-def test_removed_dynamic_member_comes_back_by_itself(broker: Broker) -> None:
-    """As the result says: its next heartbeat is refused, it loses its partitions and joins again."""
+def test_removed_dynamic_member_rejoins_automatically(broker: Broker) -> None:
+    """A removed dynamic member is fenced at its next heartbeat, loses its partitions and joins again."""
     topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     with Worker(broker.bootstrap_servers, name, [topic]) as worker:
         worker.settled(2)
@@ -225,8 +231,10 @@ def test_removed_dynamic_member_comes_back_by_itself(broker: Broker) -> None:
         assert (again.epoch or 0) > (member.epoch or 0)
 
 
-def test_commands_on_the_real_broker(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """The commands `describe` and `remove-members` as people and programs call them."""
+def test_describe_and_remove_members_commands_work_on_a_broker(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands `describe` and `remove-members` print their text and their JSON for a group on a real broker."""
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group"), unique("i")
     with Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance) as static:
         static.settled(2)
@@ -246,7 +254,7 @@ def test_commands_on_the_real_broker(broker: Broker, capsys: pytest.CaptureFixtu
 
 
 def allow_to_describe(bootstrap: str, name: str) -> None:
-    """Allow everybody to describe this group, and with that nothing else."""
+    """Allow every user to describe this group, and nothing else."""
     rule = AclBinding(
         ResourceType.GROUP,
         name,
@@ -261,7 +269,7 @@ def allow_to_describe(bootstrap: str, name: str) -> None:
 
 
 def refusal_of(ask: Callable[[], object]) -> str:
-    """The refusal's text, as soon as the broker goes by the new rules."""
+    """Return the refusal's text as soon as the broker applies the new ACLs."""
 
     def text() -> str:
         try:
@@ -273,8 +281,11 @@ def refusal_of(ask: Callable[[], object]) -> str:
     return wait_until(text, "a refusal")
 
 
-def test_missing_rights_are_named(broker_pool: RunBrokers) -> None:
-    """Describing needs DESCRIBE on group and topics, removing READ on the group; each refusal says which."""
+def test_missing_acl_is_named_in_the_error(broker_pool: RunBrokers) -> None:
+    """The error names the missing ACL.
+
+    A description needs DESCRIBE on group and topics, a removal READ on the group.
+    """
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     bootstrap = broker.bootstrap_servers
     topic, hidden = create_topic(bootstrap, unique("topic"), 2), create_topic(bootstrap, unique("hidden"), 2)

@@ -1,4 +1,4 @@
-"""`assign` beside a subscription: what confluent-kafka makes of it, and what takes its place here."""
+"""`assign` beside a subscription: how confluent-kafka handles it, and what replaces it in this package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topic(kafka: Broker) -> str:
 
 
 def made(kind: type[AnyConsumer], kafka: Broker, protocol: str) -> AnyConsumer:
-    """A consumer of a group of its own."""
+    """A consumer of its own new group."""
     config = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "group.id": unique("group"),
@@ -63,7 +63,7 @@ def offsets(consumer: AnyConsumer, count: int) -> list[int]:
 
 
 def code_of_assign(consumer: AnyConsumer, topic: str) -> int | None:
-    """The code of its refusal; None: it was taken."""
+    """Return the error code that `assign` raises, or None if it succeeds."""
     try:
         consumer.assign([Partition(topic, 0, 30)])
     except KafkaException as refused:
@@ -72,11 +72,11 @@ def code_of_assign(consumer: AnyConsumer, topic: str) -> int | None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_group_s_partitions_are_the_group_s(kafka: Broker, topic: str, protocol: str) -> None:
-    """Refused under both protocols here, before the join and after it; confluent-kafka does so under one of them.
+def test_assign_while_subscribed_is_refused_under_both_protocols(kafka: Broker, topic: str, protocol: str) -> None:
+    """`assign` raises an error while a subscription exists, before and after the join, under both protocols.
 
-    In a classic group it takes the assignment, which holds until the next rebalance; with a cooperative strategy that
-    one fails with "already part of the current assignment".
+    confluent-kafka refuses it under one of them. In a classic group it accepts the assignment, which holds until the
+    next rebalance; with a cooperative strategy, that rebalance fails with "already part of the current assignment".
     """
     with (
         closing(made(Consumer, kafka, protocol)) as ours,
@@ -96,8 +96,8 @@ def test_group_s_partitions_are_the_group_s(kafka: Broker, topic: str, protocol:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_takes_its_place_does_so_with_both(kafka: Broker, topic: str, protocol: str) -> None:
-    """To start elsewhere: `seek` once the partition is there, or the offset in on_assign."""
+def test_seek_and_on_assign_offset_replace_assign_with_both_clients(kafka: Broker, topic: str, protocol: str) -> None:
+    """`seek` after the assignment and an offset in on_assign start elsewhere with both clients."""
     for kind in (confluent_kafka.Consumer, Consumer):
         with closing(made(kind, kafka, protocol)) as consumer:
             consumer.subscribe([topic])

@@ -30,12 +30,12 @@ PARTITIONS = 6
 
 @pytest.fixture
 def quick_broker(broker_pool: RunBrokers) -> Broker:
-    """One with sessions that end within a test."""
+    """A broker whose sessions end within a test."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 
 
 def settings(broker: Broker, group: str, **more: object) -> dict[str, Any]:
-    """Of a member that reads everything."""
+    """The settings of a member that reads from the beginning."""
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": group,
@@ -79,7 +79,10 @@ class Member:
 
 
 async def scale_out_and_in(kind: type[RawAIOConsumer], broker: Broker, topic: str) -> dict[str, object]:
-    """Two members, the second of which comes and goes while records are there; what each was told and read."""
+    """Run two members, of which the second joins and leaves while records arrive.
+
+    Return their callbacks and records.
+    """
     group = unique("group")
     first, second = (Member(kind, settings(broker, group), topic) for _ in range(2))
     tasks = [asyncio.create_task(first.work())]
@@ -102,8 +105,8 @@ async def scale_out_and_in(kind: type[RawAIOConsumer], broker: Broker, topic: st
     return {"calls": calls, "records": len(everything), "different": len(set(everything))}
 
 
-def test_two_members_are_told_what_raws_are(quick_broker: Broker) -> None:
-    """Callbacks, records, a join and a clean leave: each record once, on both clients."""
+def test_aio_members_get_the_callbacks_and_records_of_confluent_kafka(quick_broker: Broker) -> None:
+    """Both clients call the same callbacks for a join and a clean leave and return each record once."""
     found = []
     for kind in (RawAIOConsumer, AIOConsumer):
         topic = create_topic(quick_broker.bootstrap_servers, unique("topic"), PARTITIONS)
@@ -135,7 +138,7 @@ def shape(value: object) -> object:
 
 
 async def outcome(call: Coroutine[Any, Any, object]) -> object:
-    """What came of a call."""
+    """The outcome of a call."""
     try:
         return shape(await call)
     except Exception as error:  # noqa: BLE001 - it is what is compared
@@ -143,7 +146,7 @@ async def outcome(call: Coroutine[Any, Any, object]) -> object:
 
 
 async def all_verbs(kind: type[RawAIOConsumer], broker: Broker, topic: str) -> list[object]:
-    """Each method once, in an order in which a program would."""
+    """Call each method once, in a realistic order."""
     place = Partition(topic, 0)
     found: list[object] = []
     async with kind(settings(broker, unique("group"), enable_auto_commit=False)) as consumer:
@@ -180,8 +183,8 @@ async def all_verbs(kind: type[RawAIOConsumer], broker: Broker, topic: str) -> l
     return [*found, await outcome(consumer.poll(1)), await outcome(consumer.close())]
 
 
-def test_verbs_have_raws_results_and_exceptions(quick_broker: Broker) -> None:
-    """Method by method on both clients."""
+def test_aio_methods_return_and_raise_what_confluent_kafka_does(quick_broker: Broker) -> None:
+    """Each `AIOConsumer` method returns the result or raises the exception of confluent-kafka's method."""
     topic = create_topic(quick_broker.bootstrap_servers, unique("topic"), PARTITIONS)
     produce(quick_broker.bootstrap_servers, topic, 10 * PARTITIONS)
     raw, ours = (run(all_verbs(kind, quick_broker, topic)) for kind in (RawAIOConsumer, AIOConsumer))
@@ -190,8 +193,8 @@ def test_verbs_have_raws_results_and_exceptions(quick_broker: Broker) -> None:
     assert ours[-1] is None
 
 
-def test_blocked_loop_leaves_the_membership_alone(quick_broker: Broker) -> None:
-    """A task that blocks the loop for two sessions: heartbeats go on, and nobody is given the partitions."""
+def test_blocked_event_loop_does_not_end_the_membership(quick_broker: Broker) -> None:
+    """Heartbeats continue while a task blocks the event loop for two sessions, and the member keeps its partitions."""
 
     async def program() -> None:
         topic = create_topic(quick_broker.bootstrap_servers, unique("topic"), PARTITIONS)
@@ -215,8 +218,8 @@ def test_blocked_loop_leaves_the_membership_alone(quick_broker: Broker) -> None:
     run(program())
 
 
-def test_deserializing_consumer_is_made_on_ours(quick_broker: Broker) -> None:
-    """confluent-kafka's class, whose consumer is this package's: it shows a membership."""
+def test_aio_deserializing_consumer_uses_this_package_s_consumer(quick_broker: Broker) -> None:
+    """confluent-kafka's deserializing class wraps this package's consumer, so it has a membership."""
 
     async def program() -> None:
         topic = create_topic(quick_broker.bootstrap_servers, unique("topic"), 1)
@@ -234,8 +237,8 @@ def test_deserializing_consumer_is_made_on_ours(quick_broker: Broker) -> None:
     run(program())
 
 
-def test_iteration_ends_with_close(quick_broker: Broker) -> None:
-    """`async for` in one task, `close` in another: all records, then the end."""
+def test_async_iteration_returns_all_records_and_ends_with_close(quick_broker: Broker) -> None:
+    """`async for` in one task returns all records and ends when another task calls `close`."""
 
     async def program() -> None:
         topic = create_topic(quick_broker.bootstrap_servers, unique("topic"), PARTITIONS)
@@ -257,8 +260,8 @@ def test_iteration_ends_with_close(quick_broker: Broker) -> None:
     run(program())
 
 
-def test_fatal_error_ends_an_iteration(quick_broker: Broker) -> None:
-    """The broker's own code; `group.id` of a static member that another process took."""
+def test_async_iteration_raises_the_fatal_error(quick_broker: Broker) -> None:
+    """An iteration raises the broker's own error code after another process has taken over the instance id."""
 
     async def program() -> None:
         topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 1), unique("group")

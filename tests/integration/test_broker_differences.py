@@ -1,4 +1,4 @@
-"""What section 7.1 of docs/protocol.md says of brokers, asked of them without the package."""
+"""The broker differences of section 7.1 of docs/protocol.md, shown with raw requests instead of the package."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
 
 
 def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> AnswerT:
-    """One request of one connection, and its answer."""
+    """Send one request on its own connection and return the response."""
     host, _, port = broker.bootstrap_servers.partition(":")
     body = BytesIO()
     entity_writer(type(request))(body, request)
@@ -54,7 +54,7 @@ def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> Ans
 
 
 class Member:
-    """A member that says what it is told to."""
+    """A member that sends the requests of the test."""
 
     def __init__(self, broker: Broker, group: str, topic: str, instance_id: str | None = None) -> None:
         self._broker = broker
@@ -62,7 +62,7 @@ class Member:
         self._member_id = str(uuid.uuid4())
 
     def beat(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
-        """One complete heartbeat."""
+        """Send one complete heartbeat."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GroupId(self._group),
             member_id=self._member_id,
@@ -79,13 +79,13 @@ class Member:
 
 
 def partitions(answer: ConsumerGroupHeartbeatResponse) -> int:
-    """How many this answer assigns."""
+    """The number of partitions that this response assigns."""
     assert answer.error_code is ErrorCode.none, answer.error_message
     return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions) if answer.assignment else 0
 
 
 def first_member(broker: Broker, topic: str, instance_id: str | None = None) -> tuple[str, Member]:
-    """A new group and its first member, at a coordinator that has heard of the new topic by now."""
+    """Create a new group with its first member at a coordinator that already knows the new topic."""
     for _ in range(1000):
         member = Member(broker, group := unique("group"), topic, instance_id)
         if partitions(member.beat(0)) == 2:
@@ -94,12 +94,12 @@ def first_member(broker: Broker, topic: str, instance_id: str | None = None) -> 
 
 
 def since(broker: Broker, release: str) -> bool:
-    """Whether the broker is of this release or of a later one."""
+    """Whether the broker is of this release or a later one."""
     return tuple(map(int, broker.version.split("."))) >= tuple(map(int, release.split(".")))
 
 
-def test_offered_versions(broker: Broker) -> None:
-    """6.5: of the APIs that this package calls; tests/support/offered.py has them."""
+def test_broker_offers_the_listed_api_versions(broker: Broker) -> None:
+    """6.5: The broker offers the versions of this package's APIs that tests/support/offered.py lists."""
     request = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
     offered = {
         key.api_key: (key.min_version, key.max_version) for key in asked(broker, request, ApiVersionsResponse).api_keys
@@ -109,8 +109,8 @@ def test_offered_versions(broker: Broker) -> None:
     assert {key: offered[i16(key)] for key in expected} == expected
 
 
-def test_returning_instance_in_a_full_group(broker: Broker) -> None:
-    """KAFKA-20601: let in since 4.4; before, its new member id makes it one more."""
+def test_returning_instance_joins_a_full_group_from_4_4_on(broker: Broker) -> None:
+    """KAFKA-20601: Brokers admit it since 4.4; before, its new member id counts as an additional member."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     group, former = first_member(broker, topic, "a")
     assert Member(broker, group, topic, "b").beat(0).error_code is ErrorCode.none
@@ -120,8 +120,8 @@ def test_returning_instance_in_a_full_group(broker: Broker) -> None:
     assert code is (ErrorCode.none if since(broker, "4.4") else ErrorCode.group_max_size_reached)
 
 
-def test_emptied_group_is_assigned_at_once(broker: Broker) -> None:
-    """Where the assignor waits for its interval, 4.3 has the first member after the last one wait, too."""
+def test_emptied_group_is_assigned_at_once_except_on_4_3(broker: Broker) -> None:
+    """If the assignor waits for its interval, 4.3 also delays the first member that joins an emptied group."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     group, last = first_member(broker, topic)
     assert last.beat(-1).error_code is ErrorCode.none

@@ -1,4 +1,4 @@
-"""What a classic member's application is told, beside confluent-kafka's own; and what it may do meanwhile."""
+"""The callbacks of a classic member, beside confluent-kafka's, and what the application may call inside them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def numbers_told(calls: Calls) -> object:
-    """Which of its partitions a sticky assignor moves differs between Java, whom we follow, and librdkafka.
+    """Return only the number of partitions of each callback.
 
-    How many rounds a cooperative group takes is a matter of who comes when: those that give a member nothing are not
-    compared.
+    Which partitions a sticky assignor moves differs between Java, which this package follows, and librdkafka. The
+    number of rounds of a cooperative group depends on the members' timing, so rounds that give a member no partition
+    are not compared.
     """
     return {name: [(call, len(partitions)) for call, partitions in told if partitions] for name, told in calls.items()}
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription])
-def test_callbacks_are_confluents(broker: Broker, strategy: str, scene: Callable[[Stage], None]) -> None:
-    """Rules 4.4, 4.5: on_assign, on_revoke and on_lost of each member, in their order; raw and ours play one scene."""
+def test_classic_callbacks_match_confluent_kafka(broker: Broker, strategy: str, scene: Callable[[Stage], None]) -> None:
+    """Rules 4.4, 4.5: Both clients call each member's on_assign, on_revoke and on_lost in the same order."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 6)
     told: dict[type[AnyConsumer], Calls] = {}
     for kind in (RawConsumer, Consumer):
@@ -58,8 +59,11 @@ def test_callbacks_are_confluents(broker: Broker, strategy: str, scene: Callable
 
 
 @on(*CLASSIC)
-def test_commit_and_position_inside_callbacks(ground: Ground) -> None:
-    """C06, C07: on_assign may start elsewhere; on_revoke may ask and commit, in the generation that still holds."""
+def test_callbacks_may_seek_query_positions_and_commit(ground: Ground) -> None:
+    """C06, C07: on_assign may set other start offsets.
+
+    On_revoke may query positions and commit in the generation that is still valid.
+    """
     topic, group = ground.topic(4), unique("group")
     produce(ground.bootstrap_servers, topic, 80)
     is_moved: list[bool] = []
@@ -96,7 +100,7 @@ _SESSION_S = 4
 
 @contextmanager
 def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]:
-    """Two members, the first of which is held in this callback for two of its sessions; then it goes on."""
+    """Hold the first of two members in this callback for two of its sessions, then let it continue."""
     topic, group = ground.topic(4), unique("group")
     is_in, may_end = threading.Event(), threading.Event()
     armed = threading.Event()
@@ -126,8 +130,10 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("which", ["assign", "revoke"])
-def test_callback_longer_than_a_session(broker_pool: RunBrokers, mode: Mapping[str, object], which: str) -> None:
-    """C02, C03: heartbeats go on meanwhile, nobody is removed, and the handover is completed afterwards."""
+def test_callback_longer_than_a_session_delays_only_the_handover(
+    broker_pool: RunBrokers, mode: Mapping[str, object], which: str
+) -> None:
+    """C02, C03: Heartbeats continue during the callback, no member is removed, and the handover then completes."""
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), mode=mode)
     with long_callback(ground, which) as (first, second):
         first.settled(2)
@@ -137,8 +143,8 @@ def test_callback_longer_than_a_session(broker_pool: RunBrokers, mode: Mapping[s
 
 
 @on("newest-cooperative", "oldest-eager")
-def test_rebalance_that_waits_for_a_poll(ground: Ground) -> None:
-    """C04: the owner does not poll for a while, within its limit; its next poll gives up what moves."""
+def test_late_poll_within_the_limit_completes_the_rebalance(ground: Ground) -> None:
+    """C04: An owner that polls late, but within its limit, revokes the moving partitions at its next poll."""
     topic, group = ground.topic(4), unique("group")
     with ground.member(group, [topic]) as first:
         first.settled(4)
@@ -157,8 +163,8 @@ def test_rebalance_that_waits_for_a_poll(ground: Ground) -> None:
 
 
 @on(*CLASSIC)
-def test_pause_is_kept_with_what_is_kept(ground: Ground) -> None:
-    """C09: a cooperative member's kept partitions stay paused; what was given up comes back unpaused."""
+def test_cooperative_rebalance_keeps_retained_partitions_paused(ground: Ground) -> None:
+    """C09: A cooperative member's retained partitions stay paused; a revoked partition comes back unpaused."""
     topic, group = ground.topic(4), unique("group")
     with ground.member(group, [topic]) as first:
         first.settled(4)
@@ -180,8 +186,8 @@ def test_pause_is_kept_with_what_is_kept(ground: Ground) -> None:
 
 
 @on("newest-consumer", *CLASSIC)
-def test_unsubscribe_commits_what_close_would(ground: Ground) -> None:
-    """C08: automatic commits happen before everything is given up, on unsubscribe as on close."""
+def test_unsubscribe_auto_commits_before_it_revokes(ground: Ground) -> None:
+    """C08: `unsubscribe` runs the automatic commits before it revokes the partitions, as `close` does."""
     topic, group = ground.topic(4), unique("group")
     produce(ground.bootstrap_servers, topic, 40)
     with ground.member(group, [topic], auto_commit_interval_ms=600_000) as worker:
@@ -192,8 +198,8 @@ def test_unsubscribe_commits_what_close_would(ground: Ground) -> None:
 
 
 @on("newest-cooperative", "oldest-eager")
-def test_unsubscribed_member_assigns_by_hand(ground: Ground) -> None:
-    """C12: after unsubscribe the partitions of one's own choice are read, and the group has no member."""
+def test_unsubscribed_consumer_reads_manually_assigned_partitions(ground: Ground) -> None:
+    """C12: After `unsubscribe` the consumer reads manually assigned partitions, and the group has no member."""
     topic, group = ground.topic(4), unique("group")
     produce(ground.bootstrap_servers, topic, 40)
     with ground.member(group, [topic], enable_auto_commit=False) as worker:
@@ -206,7 +212,7 @@ def test_unsubscribed_member_assigns_by_hand(ground: Ground) -> None:
 
 
 def share(one: Worker, two: Worker, partitions: set[tuple[str, int]]) -> None:
-    """Return when both are STABLE and each has one half; each sees by itself which topics there are, and rejoins."""
+    """Return when both are STABLE and each owns one half. Each member discovers topics itself and rejoins."""
 
     def is_shared(_: Worker) -> bool:
         halves = (one.owned, two.owned)
@@ -217,8 +223,11 @@ def share(one: Worker, two: Worker, partitions: set[tuple[str, int]]) -> None:
 
 
 @on(*CLASSIC)
-def test_pattern_grows_and_shrinks(ground: Ground) -> None:
-    """C13: two members with one pattern; a topic comes and goes, and each partition has one owner."""
+def test_pattern_subscription_follows_created_and_deleted_topics(ground: Ground) -> None:
+    """C13: Two members with one pattern share a topic that is created and then deleted.
+
+    Each partition has one owner.
+    """
     name, group = unique("events"), unique("group")
     early = create_topic(ground.bootstrap_servers, f"{name}-early", 2)
     with ground.member(group, [f"^{name}-.*"]) as one, ground.member(group, [f"^{name}-.*"]) as two:

@@ -1,4 +1,4 @@
-"""Classic members that are away: killed, stopped, cut off, closed with a choice, and replaced (KIP-345, KIP-814)."""
+"""Classic members that are killed, stopped, cut off, closed with an option, or replaced (KIP-345, KIP-814)."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def quick(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Ground:
 
 
 def moves(worker: Worker) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
-    """What it was told of partitions.
+    """Return the partition callbacks that moved something.
 
-    A cooperative leader that comes back cannot see what the others were given last, and has the group gather once more
-    where partitions may be with nobody; nothing moves, and they are told of nothing.
+    A returning cooperative leader cannot see the others' last assignment. It triggers another rebalance if partitions
+    may be without an owner; nothing moves then, and the other members get no callback.
     """
     return [(call, partitions) for call, partitions in worker.notes.calls if partitions]
 
 
 def victim_of(ground: Ground, group: str, topic: str, folder: Path, **config: object) -> Victim:
-    """A member of this kind in a process of its own."""
+    """A member of this kind in its own process."""
     given: dict[str, Any] = {**ground.mode, **config}
     return Victim(ground.bootstrap_servers, group, topic, folder, **given)
 
@@ -57,8 +57,8 @@ def victim_of(ground: Ground, group: str, topic: str, folder: Path, **config: ob
 # ---- sessions -------------------------------------------------------------------------------------------------------
 
 
-def test_partitions_of_a_killed_member_move_after_its_session(quick: Ground, tmp_path: Path) -> None:
-    """session.timeout.ms is the member's own under the classic protocol."""
+def test_killed_classic_member_loses_its_partitions_after_its_session(quick: Ground, tmp_path: Path) -> None:
+    """Under the classic protocol, the member's own session.timeout.ms decides when its partitions move."""
     topic, group = quick.topic(4), unique("group")
     with quick.member(group, [topic]) as other:
         other.settled(4)
@@ -70,8 +70,11 @@ def test_partitions_of_a_killed_member_move_after_its_session(quick: Ground, tmp
         assert other.notes.named("lost") == []
 
 
-def test_stopped_member_loses_its_partitions_and_comes_back(quick: Ground, tmp_path: Path) -> None:
-    """Its session ends while it stands still: when it goes on it has lost, not given up, what it had; and it joins."""
+def test_stopped_classic_member_calls_on_lost_and_rejoins(quick: Ground, tmp_path: Path) -> None:
+    """The session of a stopped member ends.
+
+    When the process resumes, the member calls on_lost instead of on_revoke and rejoins.
+    """
     topic, group = quick.topic(4), unique("group")
     with quick.member(group, [topic]) as other:
         other.settled(4)
@@ -91,8 +94,10 @@ def test_stopped_member_loses_its_partitions_and_comes_back(quick: Ground, tmp_p
 
 
 @pytest.mark.parametrize("ground", ["newest-cooperative", "oldest-eager"], indirect=True)
-def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
-    """ILLEGAL_GENERATION: the group went on without it and kept its place: what it had is lost, its id is not."""
+def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_id(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After ILLEGAL_GENERATION a static member loses its partitions but keeps its id, as the group kept its place."""
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
     topic, group = ground.topic(6), unique("group")
     # The group waits for its members no longer than they may go without polling.
@@ -121,8 +126,8 @@ def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, cap
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_member_that_is_cut_off_while_it_joins_stops_within_its_session(broker_pool: RunBrokers, version: str) -> None:
-    """It keeps its partitions through a cooperative rebalance, and hands out none once others may own them."""
+def test_member_cut_off_during_its_join_stops_reading_within_its_session(broker_pool: RunBrokers, version: str) -> None:
+    """A member keeps its partitions during a cooperative rebalance, but returns no record once others may own them."""
     ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=COOPERATIVE)
     topic, group = ground.topic(4), unique("group")
     produce(ground.bootstrap_servers, topic, 400)
@@ -150,8 +155,10 @@ def test_member_that_is_cut_off_while_it_joins_stops_within_its_session(broker_p
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_member_whose_assignor_blocks_hands_out_nothing_after_its_lease(broker_pool: RunBrokers, version: str) -> None:
-    """A lease ends in time although user_data() holds up the membership thread; records wait for the coordinator."""
+def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
+    broker_pool: RunBrokers, version: str
+) -> None:
+    """The lease ends in time although user_data() blocks the membership thread; records wait for the coordinator."""
     ground = Ground(broker=broker_pool.shared(version), mode=COOPERATIVE)
     topic, other_topic, group = ground.topic(4), ground.topic(1, "other"), unique("group")
     config: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
@@ -199,8 +206,8 @@ def test_member_whose_assignor_blocks_hands_out_nothing_after_its_lease(broker_p
 
 
 @on("newest-cooperative")
-def test_close_without_a_coordinator_is_bounded(ground: Ground) -> None:
-    """C17: the network is cut before the leave; close ends all the same, and the place is free after the session."""
+def test_close_without_a_coordinator_ends_within_its_bound(ground: Ground) -> None:
+    """C17: `close` ends although the network was cut before the leave, and the place is free after the session."""
     topic, group = ground.topic(2), unique("group")
     with Proxy(ground.bootstrap_servers) as proxy:
         worker = Worker(proxy.address, group, [topic], **ground.mode, session_timeout_ms=6000)
@@ -220,8 +227,11 @@ def test_close_without_a_coordinator_is_bounded(ground: Ground) -> None:
 
 
 @on(*CLASSIC)
-def test_newest_static_member_wins(ground: Ground) -> None:
-    """KIP-345: the older one is FATAL with FENCED_INSTANCE_ID, commits nothing any more; nobody else's are moved."""
+def test_newest_static_member_fences_the_former_holder(ground: Ground) -> None:
+    """KIP-345: The former holder is FATAL with FENCED_INSTANCE_ID and cannot commit any more.
+
+    No partition of other members moves.
+    """
     topic, group = ground.topic(6), unique("group")
     produce(ground.bootstrap_servers, topic, 60)
     with (
@@ -248,8 +258,11 @@ def test_newest_static_member_wins(ground: Ground) -> None:
 
 
 @on(*CLASSIC)
-def test_leader_that_returns_disturbs_nobody(ground: Ground) -> None:
-    """KIP-814: who joined first leads; it closes and comes back within its session, and the group stays as it is."""
+def test_returning_static_leader_causes_no_rebalance(ground: Ground) -> None:
+    """KIP-814: The first member to join leads.
+
+    It closes and returns within its session, and the group does not rebalance.
+    """
     topic, group = ground.topic(6), unique("group")
     leader = ground.member(group, [topic], group_instance_id="a")
     with leader:
@@ -268,8 +281,11 @@ def test_leader_that_returns_disturbs_nobody(ground: Ground) -> None:
 
 
 @on("newest-cooperative", "oldest-eager")
-def test_static_member_that_crashed_returns_to_its_partitions(ground: Ground, tmp_path: Path) -> None:
-    """Killed and started again within its session, as the leader and as a follower: the others notice nothing."""
+def test_restarted_static_member_gets_its_partitions_without_a_rebalance(ground: Ground, tmp_path: Path) -> None:
+    """A static leader or follower that is killed and restarted within its session gets its partitions.
+
+    Other members see no change.
+    """
     topic, group = ground.topic(6), unique("group")
     first = victim_of(ground, group, topic, tmp_path, group_instance_id="a")
     with first:
@@ -288,8 +304,11 @@ def test_static_member_that_crashed_returns_to_its_partitions(ground: Ground, tm
 # ---- what becomes of the place --------------------------------------------------------------------------------------
 
 
-def test_dynamic_member_that_remains_keeps_its_place_for_a_session(quick: Ground) -> None:
-    """C15: close with "remain": its partitions stand still until its session is over, then others have them."""
+def test_close_with_remain_keeps_a_dynamic_member_s_partitions_for_its_session(quick: Ground) -> None:
+    """C15: After `close` with "remain" the partitions have no reader until the session ends.
+
+    Then other members get them.
+    """
     topic, group = quick.topic(4), unique("group")
     with quick.member(group, [topic]) as other:
         other.settled(4)
@@ -305,10 +324,10 @@ def test_dynamic_member_that_remains_keeps_its_place_for_a_session(quick: Ground
 
 
 @pytest.mark.parametrize(("mode", "version"), [(EAGER, NEWEST), (COOPERATIVE, OLDEST)], ids=["eager", "cooperative"])
-def test_stalled_application_of_a_static_member_keeps_its_place(
+def test_static_member_that_exceeds_max_poll_interval_keeps_its_place_for_its_session(
     broker_pool: RunBrokers, mode: Mapping[str, object], version: str
 ) -> None:
-    """C01, rules 4.3: max.poll.interval.ms passes: a static member says nothing; its session decides."""
+    """C01, rules 4.3: A static member sends no leave when max.poll.interval.ms passes; its session decides."""
     ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
     topic, group = ground.topic(4), unique("group")
     times: dict[str, Any] = {"session_timeout_ms": 5000, "max_poll_interval_ms": 5000}

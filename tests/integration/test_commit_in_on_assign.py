@@ -1,4 +1,4 @@
-"""What is committed inside on_assign, beside confluent-kafka: where the partitions start, under both protocols."""
+"""Commits inside on_assign, beside confluent-kafka: where the partitions start under both protocols."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ Habit = Callable[[AnyConsumer, list[Partition], Assign], None]
 
 
 def at(offset: int, partitions: list[Partition]) -> list[Partition]:
-    """The same at this offset."""
+    """The same partitions at this offset."""
     return [Partition(one.topic, one.partition, offset) for one in partitions]
 
 
 def commit_and_wait(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
-    """Synchronously."""
+    """Commit synchronously."""
     consumer.commit(offsets=at(7, partitions), asynchronous=False)
 
 
 def commit_and_go_on(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
-    """Asynchronously."""
+    """Commit asynchronously."""
     consumer.commit(offsets=at(7, partitions))
 
 
 def commit_one(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
-    """One of the two."""
+    """Commit one of the two partitions."""
     consumer.commit(offsets=at(7, partitions[:1]), asynchronous=False)
 
 
 def commit_then_assign(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
-    """And say nothing of offsets."""
+    """Commit, then assign without offsets."""
     consumer.commit(offsets=at(7, partitions))
     assign(partitions)
 
 
 def commit_then_assign_elsewhere(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
-    """What is assigned wins."""
+    """Commit, then assign another offset, which wins."""
     consumer.commit(offsets=at(7, partitions), asynchronous=False)
     assign(at(9, partitions))
 
 
 def assign_then_commit(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
-    """Too late."""
+    """Assign first; the later commit has no effect on the start."""
     assign(partitions)
     consumer.commit(offsets=at(7, partitions), asynchronous=False)
 
@@ -80,7 +80,7 @@ HABITS: dict[Habit, dict[int, int]] = {
 
 
 def starts(kind: Callable[..., AnyConsumer], config: dict[str, Any], topic: str, habit: Habit) -> tuple[object, object]:
-    """The first offset of each partition, and what `assignment()` shows."""
+    """The first offset of each partition, and the partitions of `assignment()`."""
     found: dict[int, int] = {}
     is_eager = config.get("group.protocol") == "classic" and "partition.assignment.strategy" not in config
     with closing(kind({**config, "group.id": unique("group")})) as consumer:
@@ -105,8 +105,10 @@ def starts(kind: Callable[..., AnyConsumer], config: dict[str, Any], topic: str,
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("habit", HABITS)
-def test_partitions_start_where_confluent_kafka_s_do(kafka: Broker, protocol: str, habit: Habit) -> None:
-    """Whatever on_assign commits and assigns, in whatever order."""
+def test_commit_in_on_assign_starts_partitions_where_confluent_kafka_does(
+    kafka: Broker, protocol: str, habit: Habit
+) -> None:
+    """Partitions start where confluent-kafka's do, for each order of commits and assignments in on_assign."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
     produce(kafka.bootstrap_servers, topic, 40)
     config = {

@@ -1,6 +1,6 @@
-"""Commits that cannot succeed, of both clients on one broker and beside a dead address: what comes out, and how soon.
+"""Commits that cannot succeed, with both clients: which error they raise, and how soon.
 
-Each client is given the same; what its exception says is compared where a program looks.
+Each client gets the same arguments; the exception's fields that programs read are compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Committed: TypeAlias = "tuple[KafkaError | None, list[Partition]]"
 
 
 def refusal(consumer: AnyConsumer, *partitions: Partition) -> KafkaError:
-    """What a synchronous commit of these raises."""
+    """The exception of a synchronous commit of these offsets."""
     with pytest.raises(KafkaException) as caught:
         consumer.commit(offsets=list(partitions), asynchronous=False)
     error = caught.value.args[0]
@@ -37,10 +37,13 @@ def refusal(consumer: AnyConsumer, *partitions: Partition) -> KafkaError:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("make", CLIENTS, ids=["confluent-kafka", "ours"])
-def test_commit_of_what_does_not_exist(
+def test_commit_of_a_missing_topic_or_partition_fails_before_the_timeout(
     kafka: Broker, make: Callable[[dict[str, object]], AnyConsumer], protocol: str
 ) -> None:
-    """UNKNOWN_TOPIC_OR_PART of a topic and of a partition, by exception and by on_commit, long before the timeout."""
+    """Commits of a missing topic or partition fail with UNKNOWN_TOPIC_OR_PART long before the timeout.
+
+    Both the exception and on_commit have the code.
+    """
     told: list[Committed] = []
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     produce(kafka.bootstrap_servers, topic, 1)
@@ -70,8 +73,13 @@ def test_commit_of_what_does_not_exist(
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["confluent-kafka", "ours"])
-def test_commit_to_nobody(make: Callable[[dict[str, object]], AnyConsumer]) -> None:
-    """Given up after the session timeout with _WAIT_COORD; here with the address and what is wrong with it, too."""
+def test_commit_to_an_unreachable_broker_raises_wait_coord_after_the_session(
+    make: Callable[[dict[str, object]], AnyConsumer],
+) -> None:
+    """The commit raises _WAIT_COORD after the session timeout.
+
+    This package's error also names the address and the cause.
+    """
     with unused_port() as port:
         consumer = make(
             {

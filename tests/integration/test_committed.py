@@ -1,4 +1,4 @@
-"""What a group has committed, as a real broker tells a consumer: for both protocols, and beside confluent-kafka."""
+"""`committed()` on a real broker, for both protocols and beside confluent-kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Shown = tuple[int, str | None, int | None, KafkaError | None]
 
 
 def shown(partitions: list[Partition]) -> list[Shown]:
-    """What a program may look at."""
+    """The fields that a program can read."""
     return [(one.offset, one.metadata, one.leader_epoch, one.error) for one in partitions]
 
 
@@ -40,20 +40,23 @@ def topic(kafka: Broker) -> str:
 
 @pytest.fixture
 def consumer(kafka: Broker) -> Iterator[Consumer]:
-    """Of a new group, and no member of it."""
+    """A consumer of a new group that has not joined it."""
     with Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}) as made:
         yield made
 
 
 @pytest.mark.parametrize("text", [*("x" * length for length in LENGTHS), *TEXTS], ids=ascii)
-def test_text_is_the_one_that_was_committed(consumer: Consumer, topic: str, text: str) -> None:
-    """Of any length and in any letters: nothing of what stands behind it in memory, and no UnicodeDecodeError."""
+def test_committed_returns_exactly_the_committed_metadata(consumer: Consumer, topic: str, text: str) -> None:
+    """`committed` returns metadata of any length and script exactly: no memory behind it and no UnicodeDecodeError."""
     consumer.commit(offsets=[Partition(topic, 0, 5, text)], asynchronous=False)
     assert shown(consumer.committed([Partition(topic, 0)], PATIENCE_S)) == [(5, text, None, None)]
 
 
-def test_answer_is_confluent_kafka_s(kafka: Broker, consumer: Consumer, topic: str) -> None:
-    """What it committed itself: offset, leader epoch, text, an empty text and none; nothing; what does not exist."""
+def test_committed_returns_what_confluent_kafka_returns(kafka: Broker, consumer: Consumer, topic: str) -> None:
+    """Both clients return the same offsets, leader epochs, metadata and errors.
+
+    The cases include missing commits, topics and partitions.
+    """
     group = consumer.membership().group_id
     theirs = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     asked = [Partition(topic, number) for number in (3, 0, 1, 2, 0, 99)]
@@ -71,8 +74,8 @@ def test_answer_is_confluent_kafka_s(kafka: Broker, consumer: Consumer, topic: s
         theirs.close()
 
 
-def test_consumer_with_partitions_by_hand_asks(kafka: Broker, topic: str) -> None:
-    """It is no member. Its own asynchronous commits are in the answer: they go out before, once there was an answer."""
+def test_committed_of_a_manually_assigned_consumer_includes_its_async_commits(kafka: Broker, topic: str) -> None:
+    """A consumer without a membership sends its async commits before the request, so the response includes them."""
     with Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}) as consumer:
         consumer.assign([Partition(topic, 0, 0)])
         consumer.commit(offsets=[Partition(topic, 0, 0)], asynchronous=False)
@@ -82,8 +85,8 @@ def test_consumer_with_partitions_by_hand_asks(kafka: Broker, topic: str) -> Non
 
 
 @on(*EVERY)
-def test_member_asks_before_it_joins_while_it_is_one_and_when_it_has_left(ground: Ground) -> None:
-    """For each protocol on both brokers, in callbacks too, while another member makes its epoch move on."""
+def test_committed_works_before_the_join_as_a_member_and_after_the_leave(ground: Ground) -> None:
+    """`committed` works in each phase, and in callbacks, while another member changes the epoch."""
     topic, group = ground.topic(4), unique("group")
     asked = [Partition(topic, number) for number in range(4)]
     answers: list[list[Shown]] = []
@@ -109,8 +112,8 @@ def test_member_asks_before_it_joins_while_it_is_one_and_when_it_has_left(ground
         assert shown(stranger.committed(asked, PATIENCE_S)) == expected
 
 
-def test_coordinator_that_is_away_is_a_timeout(kafka: Broker, topic: str) -> None:
-    """`_TIMED_OUT` when the time is over, and the answer as soon as the network is back."""
+def test_committed_without_a_coordinator_raises_timed_out(kafka: Broker, topic: str) -> None:
+    """`committed` raises `_TIMED_OUT` after its timeout, and returns as soon as the network is back."""
     config = {"group.id": unique("group"), "log_level": 0}
     with Proxy(kafka.bootstrap_servers) as proxy, Consumer({"bootstrap.servers": proxy.address, **config}) as consumer:
         consumer.commit(offsets=[Partition(topic, 0, 5, "note")], asynchronous=False)

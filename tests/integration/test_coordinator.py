@@ -1,4 +1,4 @@
-"""The coordinator stops, comes back and moves, on a real broker: no rebalance, nothing lost, for either protocol."""
+"""The coordinator stops, restarts and moves on a real broker: no rebalance and no lost record, for both protocols."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MODES = (CONSUMER, EAGER, COOPERATIVE)
 SHARDS = 8
 
 
-def test_broker_restart_causes_no_rebalance_and_loses_nothing(own_broker: Broker) -> None:
-    """S01, S08: the broker is stopped and started; members keep their partitions and read on."""
+def test_broker_restart_causes_no_rebalance_and_loses_no_record(own_broker: Broker) -> None:
+    """S01, S08: Members keep their partitions and continue to read when the broker is stopped and started."""
     bootstrap = own_broker.bootstrap_servers
     pairs: list[tuple[str, Worker, Worker]] = []
     with ExitStack() as stack:
@@ -54,13 +54,13 @@ def everything_read(one: Worker, two: Worker) -> None:
 
 
 def heartbeat_answered(worker: Worker) -> None:
-    """Wait for the answer to one heartbeat more."""
+    """Wait for the response to one more heartbeat."""
     beat = worker.consumer.membership().last_heartbeat_at or 0
     worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > beat, "a heartbeat answered")
 
 
 def shard(group: str) -> int:
-    """Which partition of the offsets topic a group is in: Java's hash of its id."""
+    """The partition of the offsets topic that holds a group: Java's hash of its id."""
     code = 0
     for letter in group:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
@@ -74,8 +74,8 @@ def group_in(number: int) -> str:
     return name
 
 
-def test_coordinator_moves_to_another_node(broker_pool: RunBrokers) -> None:
-    """S01: three nodes; the coordinator's node is stopped, another one takes over, the groups do not notice."""
+def test_coordinator_move_to_another_node_causes_no_rebalance(broker_pool: RunBrokers) -> None:
+    """S01: Another of three nodes takes over from the stopped coordinator; the groups do not rebalance."""
     with broker_pool.own(NEWEST, nodes=3) as broker, ExitStack() as stack:
         bootstrap = broker.bootstrap_servers
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)

@@ -1,7 +1,6 @@
-"""What librdkafka does with a look-up of the beginning that was cut short, and that this package's consumer does not.
+"""An interrupted offset reset makes librdkafka repeat records; this package's consumer returns each record once.
 
-It is why groups of many clients have commits: their books (`tests.integration.partners`) call each record that comes
-twice a fault.
+Groups of several clients therefore commit: their record check (`tests.integration.partners`) reports each duplicate.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _COUNT, _COMMITTED = 20, 8
 _GONE = 1_000
 
 
-def test_librdkafka_begins_anew_where_it_was_assigned_an_offset_after_a_reset_that_was_cut_short(kafka: Broker) -> None:
-    """The answer that finds the partition given up makes a timer of 0.5 s, which nobody stops, and asks again.
+def test_librdkafka_resets_a_newly_assigned_offset_after_an_interrupted_reset(kafka: Broker) -> None:
+    """A reset response for a revoked partition starts a 0.5 s timer in librdkafka, which later resets the partition.
 
-    A group does it by two rebalances: `auto.offset.reset` has the beginning looked up, since nothing is committed, and
-    the partition goes to somebody who commits, and comes back.
+    Two rebalances cause it in a group: without committed offsets, `auto.offset.reset` starts an offset lookup; the
+    partition moves to a member that commits, and comes back.
     """
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, _COUNT)
@@ -50,10 +49,10 @@ def test_librdkafka_begins_anew_where_it_was_assigned_an_offset_after_a_reset_th
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_reset_that_was_cut_short_does_not_move_what_this_package_reads(kafka: Broker, reset: str) -> None:
-    """A position that is gone, and the partition begins elsewhere: each record comes once, and none is passed over.
+def test_interrupted_reset_does_not_move_the_position_of_a_newly_assigned_offset(kafka: Broker, reset: str) -> None:
+    """After an interrupted reset, a partition assigned at another offset returns each record once and skips none.
 
-    librdkafka alone, on the same network, shows when that would show: it begins anew by then.
+    librdkafka alone, on the same network, shows how long the fault would take: it has reset the partition by then.
     """
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     for _ in range(_COUNT):
@@ -82,7 +81,7 @@ def test_reset_that_was_cut_short_does_not_move_what_this_package_reads(kafka: B
 
 
 def cut_short(consumer: Confluent | Consumer, network: Proxy, topic: str, start: int = _GONE) -> None:
-    """Assign the partition where it must be looked up, and anew while it is."""
+    """Assign the partition so that its offset must be looked up, and assign it again during the lookup."""
     # It knows the partition's leader then, and asks at once.
     consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)
     network.hold_from(LIST_OFFSETS)
@@ -94,5 +93,5 @@ def cut_short(consumer: Confluent | Consumer, network: Proxy, topic: str, start:
 
 
 def offsets(consumer: Confluent | Consumer) -> list[int | None]:
-    """Those of the records that come now."""
+    """The offsets of the next records."""
     return [message.offset() for message in consumer.consume(_COUNT, 0.1)]

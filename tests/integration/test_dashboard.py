@@ -1,4 +1,4 @@
-"""The dashboard's queries, asked of a real Prometheus that scrapes a process with two members: no panel is empty."""
+"""A real Prometheus scrapes a process with two members and runs the dashboard's queries: no panel is empty."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$group": ".*"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Two members of one group, of which the first one has joined, and where their metrics are served."""
+    """Two members of one group, of which the first has joined, and the address of their metrics."""
 
     address: str
     topic: str
@@ -34,7 +34,7 @@ class Process:
 
 @pytest.fixture
 def process(kafka: Broker) -> Iterator[Process]:
-    """This process, until both are closed."""
+    """This process, until both members are closed."""
     (port,) = draw_ports(1)
     address = f"{LOOPBACK}:{port}"
     topic, group = create_topic(kafka.bootstrap_servers, unique("dashboard"), 4), unique("group")
@@ -57,7 +57,7 @@ def process(kafka: Broker) -> Iterator[Process]:
 
 
 def empty(server: Prometheus) -> list[str]:
-    """The panels whose queries have no number yet, with the queries."""
+    """The panels whose queries return no number yet, with the queries."""
     found = []
     for title, query in queries():
         asked = query
@@ -68,8 +68,8 @@ def empty(server: Prometheus) -> list[str]:
     return found
 
 
-def test_no_panel_is_empty(kafka: Broker, process: Process) -> None:
-    """While records flow, after the second member has come: each query is read by Prometheus, and has a number."""
+def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) -> None:
+    """Prometheus parses each query and returns a number while records flow and after the second member has joined."""
     first, second = process.members
     with prometheus(process.address) as server:
         polled = [first]

@@ -1,7 +1,7 @@
-"""Programs that were written for the eager protocol, in a group of the consumer protocol: told what raw's are told.
+"""Programs written for the eager protocol, in a group of the consumer protocol, get confluent-kafka's callbacks.
 
-Nothing here says which protocol to speak, or what callbacks are told: confluent-kafka joins a classic group with its
-eager assignors, and this package's consumer a group of the consumer protocol.
+No test here configures the protocol or the callbacks: confluent-kafka joins a classic group with its eager assignors,
+and this package's consumer joins a group of the consumer protocol.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITIONS = 6
 
 
 def three_come_and_go(stage: Stage) -> None:
-    """One member after the other, and back."""
+    """Three members join one after the other, and leave again."""
     stage.enter("a")
     stage.until(a=6)
     stage.enter("b")
@@ -52,15 +52,20 @@ def told(kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[S
 
 
 def numbers(calls: Calls) -> dict[str, list[tuple[str, int]]]:
-    """The broker's assignor and librdkafka's own give out the same numbers of partitions, but not the same ones."""
+    """The numbers of partitions.
+
+    The broker's assignor and librdkafka's give out the same numbers, but not the same partitions.
+    """
     return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
 
 
 @pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription, three_come_and_go])
-def test_callbacks_are_those_of_raws_default(broker: Broker, scene: Callable[[Stage], None]) -> None:
-    """Callback by callback: everything is revoked, and the whole is assigned.
+def test_default_callbacks_match_confluent_kafka_s_eager_callbacks(
+    broker: Broker, scene: Callable[[Stage], None]
+) -> None:
+    """Callback by callback, the default revokes all partitions and assigns the whole list, as confluent-kafka does.
 
-    What the third member is to have comes from two others, of which the quicker one need not wait for the slower.
+    The third member's partitions come from two others; the faster of them need not wait for the slower.
     """
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     raw, ours = (numbers(told(kind, broker, topic, scene)) for kind in (RawConsumer, Consumer))
@@ -69,8 +74,8 @@ def test_callbacks_are_those_of_raws_default(broker: Broker, scene: Callable[[St
     assert ours == raw
 
 
-def test_cooperative_assignor_alone_is_told_the_difference(broker: Broker) -> None:
-    """As raw's: there the configuration says that the program knows."""
+def test_cooperative_assignor_alone_gets_incremental_callbacks(broker: Broker) -> None:
+    """Callbacks are incremental, as confluent-kafka's, because this configuration shows that the program expects it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     cooperative = {"partition_assignment_strategy": "cooperative-sticky"}
     raw, ours = (
@@ -81,8 +86,8 @@ def test_cooperative_assignor_alone_is_told_the_difference(broker: Broker) -> No
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_whatever_is_asked_for_is_told(broker: Broker, protocol: str) -> None:
-    """rebalance.callbacks=eager under the consumer protocol, and under cooperative assignors."""
+def test_rebalance_callbacks_eager_gives_eager_callbacks_with_each_protocol(broker: Broker, protocol: str) -> None:
+    """rebalance.callbacks=eager applies under the consumer protocol and with cooperative assignors."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     keys = {"group_protocol": protocol, "rebalance_callbacks": "eager"}
     if protocol == "classic":
@@ -97,10 +102,10 @@ def test_whatever_is_asked_for_is_told(broker: Broker, protocol: str) -> None:
 
 
 class Program:
-    """A consumer as it is written for the eager protocol: a list that is replaced, buffers that are cleared.
+    """A consumer as written for the eager protocol: it replaces its list and clears its buffers.
 
-    It handles a partition's records in fives, and commits each five; what is in a buffer when partitions are revoked is
-    thrown away, for the group hands it out again.
+    It processes a partition's records in fives and commits each five. It drops buffered records when partitions are
+    revoked, because the group redelivers them.
     """
 
     def __init__(self, kind: type[AnyConsumer], broker: Broker, group: str, topic: str) -> None:
@@ -155,18 +160,18 @@ class Crew:
         self.members: list[Program] = []
 
     def enter(self) -> Program:
-        """One more."""
+        """Add one program."""
         self.members.append(Program(*self._arguments))
         return self.members[-1]
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all programs."""
         for member in self.members:
             member.consumer.close()
 
 
 def until(members: Sequence[Program], is_so: Callable[[], bool], what: str) -> None:
-    """Poll all in turn until something is so."""
+    """Poll all programs in turn until the condition holds."""
 
     def turn() -> None:
         for member in members:
@@ -176,14 +181,15 @@ def until(members: Sequence[Program], is_so: Callable[[], bool], what: str) -> N
 
 
 def settled(members: Sequence[Program], *counts: int) -> None:
-    """So many partitions each."""
+    """Wait until the programs have these numbers of partitions."""
     until(members, lambda: [len(one.mine) for one in members] == list(counts), f"{counts} partitions")
 
 
 def read_by_two(kind: type[AnyConsumer], broker: Broker, topic: str) -> tuple[set[int], int, int]:
-    """Two programs, of which the second one comes when four records of each partition lie in the first one's buffers.
+    """Run two programs; the second joins when the first one's buffers hold four records of each partition.
 
-    Which offsets of a partition that stayed were handed out twice; how many were handled; how many of them twice.
+    Returns the offsets of a retained partition that were returned twice, the number of processed records, and how many
+    of them were processed twice.
     """
     produce(broker.bootstrap_servers, topic, 4 * PARTITIONS)
     with closing(Crew(kind, broker, topic)) as crew:
@@ -201,15 +207,15 @@ def read_by_two(kind: type[AnyConsumer], broker: Broker, topic: str) -> tuple[se
         return again, len(set(handled)), len(handled) - len(set(handled))
 
 
-def test_cleared_buffers_are_read_again(broker: Broker) -> None:
-    """What on_revoke threw away of a partition that stays with the member comes again, from what is committed."""
+def test_cleared_buffers_of_retained_partitions_are_redelivered(broker: Broker) -> None:
+    """Records of a retained partition that on_revoke dropped are redelivered from the committed offset."""
     topics = [create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS) for _ in range(2)]
     raw, ours = (read_by_two(kind, broker, topic) for kind, topic in zip((RawConsumer, Consumer), topics, strict=True))
     assert raw == ours == ({0, 1, 2, 3}, 10 * PARTITIONS, 0)
 
 
 def paused_and_rebalanced(kind: type[AnyConsumer], broker: Broker, topic: str) -> set[int]:
-    """Of which partitions records come after everything was paused, and a member came and went."""
+    """Return the partitions that return records after all were paused and a member joined and left."""
     with closing(Crew(kind, broker, topic)) as crew:
         first = crew.enter()
         settled(crew.members, PARTITIONS)
@@ -223,14 +229,17 @@ def paused_and_rebalanced(kind: type[AnyConsumer], broker: Broker, topic: str) -
         return {number for number, _ in first.handled}
 
 
-def test_pauses_are_gone(broker: Broker) -> None:
-    """A program that pauses anew in on_assign, or not at all, finds everything flowing."""
+def test_eager_callbacks_clear_pauses(broker: Broker) -> None:
+    """A program that pauses again in on_assign, or never, finds each partition resumed."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     assert paused_and_rebalanced(Consumer, broker, topic) == set(range(PARTITIONS))
 
 
-def test_callback_that_assigns_by_differences_is_told_them(broker: Broker) -> None:
-    """It was written for cooperative groups: from its first on_assign on the rest is left alone."""
+def test_incremental_assign_in_on_assign_switches_to_incremental_callbacks(broker: Broker) -> None:
+    """A callback that calls `incremental_assign` was written for cooperative groups.
+
+    Later callbacks are incremental.
+    """
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     calls: list[tuple[str, int]] = []
 
@@ -257,8 +266,8 @@ def test_callback_that_assigns_by_differences_is_told_them(broker: Broker) -> No
     assert [call for call in calls if call[1]] == [("assign", 6), ("revoke", 3), ("assign", 3), ("revoke", 6)]
 
 
-def test_what_stays_goes_on_where_nobody_is_told(broker: Broker) -> None:
-    """Without callbacks there is nobody to whom it would matter: no record comes twice, nothing stands still."""
+def test_retained_partitions_continue_without_callbacks(broker: Broker) -> None:
+    """Without callbacks, retained partitions are not revoked: no record is repeated and reading does not stop."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS), unique("group")
     produce(broker.bootstrap_servers, topic, 4 * PARTITIONS)
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}

@@ -1,4 +1,4 @@
-"""Who is out of its group has no epoch any more, on a real broker: nothing that it still writes looks valid."""
+"""A consumer outside its group reports no epoch on a real broker, so nothing that it writes afterwards looks valid."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PROTOCOLS = ["classic", "consumer"]
 
 @pytest.fixture
 def broker(broker_pool: RunBrokers) -> Broker:
-    """The one of the table of errors."""
+    """The broker of the table of errors."""
     return broker_pool.shared(NEWEST, properties=STRICT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What a consumer says of its membership."""
+    """What a consumer reports about its membership."""
 
     generation: int
     metadata: int
@@ -45,7 +45,7 @@ class Shown:
 
     @classmethod
     def by(cls, consumer: Consumer, topic: str) -> Shown:
-        """What this one says now."""
+        """Read it from this consumer."""
         view = consumer.membership()
         return cls(
             generation=consumer.generation(),
@@ -60,14 +60,14 @@ OUT = Shown(generation=-1, metadata=-1, owned=0, since=None, group_protocol=None
 
 
 def config(broker: Broker, group: str, protocol: str, **more: object) -> dict[str, object]:
-    """A member's."""
+    """The configuration of a member."""
     given = {key.replace("_", "."): value for key, value in more.items()}
     servers = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "group.protocol": protocol}
     return {**servers, "log_level": 0, "enable.auto.commit": False, **given}
 
 
 def settled(consumer: AnyConsumer) -> None:
-    """Poll until it has the topic's two partitions; ours until its view shows them, which is a moment later."""
+    """Poll until it has the topic's two partitions, and, with this package, until its view shows them."""
 
     def is_settled() -> bool:
         has_them = consumer.poll(0.05) is None and len(consumer.assignment()) == 2
@@ -77,7 +77,7 @@ def settled(consumer: AnyConsumer) -> None:
 
 
 def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition) -> int:
-    """The code with which offsets are refused that a producer commits with this."""
+    """The error code of transactional offsets that a producer commits with this group metadata."""
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": unique("t"), "log_level": 0}
     )
@@ -90,8 +90,8 @@ def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_member_that_was_replaced_has_no_epoch_when_it_hears_of_it(broker: Broker, protocol: str) -> None:
-    """With the error, in on_lost, and ever after; its commits and transactions are refused."""
+def test_replaced_member_has_no_epoch_from_its_fatal_error_on(broker: Broker, protocol: str) -> None:
+    """A replaced member has no epoch from its error on; its commits and transactions are refused."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     at = TopicPartition(topic, 0, 1)
     lost: list[Shown] = []
@@ -125,7 +125,7 @@ def test_member_that_was_replaced_has_no_epoch_when_it_hears_of_it(broker: Broke
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_replaced_member_of_confluent_kafka_keeps_an_epoch(broker: Broker, protocol: str) -> None:
-    """There the metadata of a consumer that ended with a fatal error have the old generation, or 0."""
+    """After a fatal error confluent-kafka's group metadata have the old generation, or 0."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     raw = confluent_kafka.Consumer(config(broker, group, protocol, group_instance_id="i"))
     raw.subscribe([topic])
@@ -141,8 +141,8 @@ def test_replaced_member_of_confluent_kafka_keeps_an_epoch(broker: Broker, proto
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_member_that_was_too_slow_has_no_epoch_until_it_is_in_again(broker: Broker, protocol: str) -> None:
-    """STALE: it left by itself, before its application polls; then a new epoch."""
+def test_member_that_exceeded_max_poll_interval_has_no_epoch_until_it_rejoins(broker: Broker, protocol: str) -> None:
+    """A STALE member has left before its application polls again; it gets a new epoch when it rejoins."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
     with Consumer(config(broker, group, protocol, max_poll_interval_ms=1000)) as slow:
@@ -157,7 +157,7 @@ def test_member_that_was_too_slow_has_no_epoch_until_it_is_in_again(broker: Brok
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_member_that_left_has_no_epoch(broker: Broker, protocol: str) -> None:
-    """After unsubscribe, and after close."""
+    """A member has no epoch after `unsubscribe` and after `close`."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     consumer = Consumer(config(broker, group, protocol))
     consumer.subscribe([topic])

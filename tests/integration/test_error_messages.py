@@ -1,6 +1,7 @@
-"""What both clients say when something is wrong, field by field, on the same broker: messages, callbacks, exceptions.
+"""The errors of both clients, field by field, on the same broker: messages, callbacks, exceptions.
 
-Each row of the tables has confluent-kafka's answer and, where ours differs on purpose, ours. `pytest -s` prints them.
+Each row of the tables has confluent-kafka's values and, where they differ on purpose, this package's. `pytest -s`
+prints them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PARTITIONS = 2
 
 @dataclass(kw_only=True)
 class Scene:
-    """A topic, a group of its own, and the one client that is to be told of an error."""
+    """A topic, its own group, and the client that gets an error."""
 
     broker: Broker
     kind: Callable[..., AnyConsumer]
@@ -49,7 +50,7 @@ class Scene:
     commits: list[tuple[KafkaError | None, list[TopicPartition]]]
 
     def subject(self, **config: object) -> AnyConsumer:
-        """The client, subscribed; its callbacks are noted."""
+        """The subscribed client, whose callbacks are recorded."""
         settings: dict[str, object] = {
             "bootstrap.servers": self.broker.bootstrap_servers,
             "group.id": self.group,
@@ -65,7 +66,7 @@ class Scene:
         return consumer
 
     def other(self, **config: Any) -> Worker:
-        """Another member of the group: one of ours, in a thread."""
+        """Another member of the group: this package's consumer in a thread."""
         worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], group_protocol=self.protocol, **config)
         return self.others.enter_context(worker)
 
@@ -74,18 +75,18 @@ Provocation = Callable[[Scene], AnyConsumer]
 
 
 def settled(consumer: AnyConsumer) -> AnyConsumer:
-    """The same, as soon as it has its partitions."""
+    """Return the client as soon as it has its partitions."""
     wait_until(lambda: consumer.poll(0.05) is not None or len(consumer.assignment()) == PARTITIONS, "its partitions")
     return consumer
 
 
 def ends(scene: Scene) -> AnyConsumer:
-    """Its partitions have ends, at once."""
+    """Each partition has an end that the client reaches at once."""
     return scene.subject(enable_partition_eof=True)
 
 
 def too_slow(scene: Scene) -> AnyConsumer:
-    """It does not poll until it is out of its group."""
+    """The client does not poll until it has left its group."""
     interval = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 200} if scene.protocol == "classic" else {}
     consumer = settled(scene.subject(max_poll_interval_ms=1000, **interval))
     admin = GroupAdmin({"bootstrap.servers": scene.broker.bootstrap_servers})
@@ -116,31 +117,34 @@ def held(scene: Scene) -> AnyConsumer:
 
 
 def without_offset(scene: Scene) -> AnyConsumer:
-    """Nothing is committed, and that is an error."""
+    """No offset is committed, and the configuration makes that an error."""
     return scene.subject(auto_offset_reset="error")
 
 
 def forbidden_group(scene: Scene) -> AnyConsumer:
-    """It may not read the group."""
+    """The client may not read the group."""
     forbid(scene.broker.bootstrap_servers, ResourceType.GROUP, scene.group, AclOperation.READ)
     return scene.subject()
 
 
 def forbidden_topic(scene: Scene) -> AnyConsumer:
-    """It may not see the topic."""
+    """The client may not see the topic."""
     forbid(scene.broker.bootstrap_servers, ResourceType.TOPIC, scene.topic, AclOperation.DESCRIBE)
     return scene.subject()
 
 
 def missing_topic(scene: Scene) -> AnyConsumer:
-    """There is none of that name."""
+    """The topic does not exist."""
     scene.topic = unique("missing")
     return scene.subject()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a message with an error says. Equal in all: it is true, its value is the error's words, and nothing else."""
+    """The fields of a message with an error.
+
+    Both clients: it is true, its value is the error's text, other fields are None.
+    """
 
     code: int
     fatal: bool = False
@@ -151,7 +155,7 @@ class Said:
 
     @classmethod
     def by(cls, message: Message, topic: str) -> Said:
-        """What this message says."""
+        """Read the fields of this message."""
         error = message.error()
         assert error is not None
         assert message, "a message with an error is true"
@@ -212,13 +216,13 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
 
 @pytest.fixture(scope="module")
 def table_broker(broker_pool: RunBrokers) -> Broker:
-    """A broker on which all of it can happen."""
+    """A broker on which all rows of the tables can happen."""
     return broker_pool.shared(NEWEST, properties=STRICT)
 
 
 @contextmanager
 def scene(broker: Broker, kind: str, protocol: str, records: int = 0) -> Iterator[Scene]:
-    """A new topic and group; every member is closed at the end."""
+    """A new topic and group; all members are closed at the end."""
     with ExitStack() as others:
         made = Scene(broker=broker, kind=KINDS[kind], protocol=protocol, others=others, commits=[])
         made.topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
@@ -230,10 +234,10 @@ def scene(broker: Broker, kind: str, protocol: str, records: int = 0) -> Iterato
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", MESSAGES)
-def test_message_says_what_the_table_says(table_broker: Broker, what: str, kind: str) -> None:
-    """The first message with an error has the fields of the table: `code() == _FATAL` is librdkafka's way, not ours.
+def test_error_message_has_the_fields_of_the_table(table_broker: Broker, what: str, kind: str) -> None:
+    """The first message with an error has the fields of the table. `code() == _FATAL` occurs in librdkafka only.
 
-    C19: that of a full group names the one limit of its protocol, and the advice once.
+    C19: the error of a full group names its protocol's limit and its advice once.
     """
     provoke, protocol, theirs, ours = MESSAGES[what]
     with scene(table_broker, kind, protocol) as at:
@@ -252,8 +256,8 @@ def test_message_says_what_the_table_says(table_broker: Broker, what: str, kind:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_error_of_consume_is_that_of_poll(table_broker: Broker, protocol: str, kind: str) -> None:
-    """`consume` gives it as a message among the others."""
+def test_consume_returns_the_error_message_of_poll(table_broker: Broker, protocol: str, kind: str) -> None:
+    """`consume` returns the error as a message among the others."""
     with scene(table_broker, kind, protocol) as at:
         message = by_consume(fenced(at))
         assert Said.by(message, at.topic) == (_FENCED if at.kind is OURS else _FATAL)
@@ -261,7 +265,7 @@ def test_error_of_consume_is_that_of_poll(table_broker: Broker, protocol: str, k
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a call does: the code that it raises, or None; and what `on_commit` is told."""
+    """The outcome of a call: the code that it raises, or None; and the code that `on_commit` gets."""
 
     code: int | None = None
     fatal: bool = False
@@ -290,7 +294,7 @@ CALLS: dict[str, tuple[Callable[[AnyConsumer, list[TopicPartition]], object], Ou
 
 
 def outcome(at: Scene, call: Callable[[], object], polls: Callable[[], object] | None) -> Outcome:
-    """What came of it; `polls` where it is told by polls."""
+    """The outcome of the call; `polls` if a poll reports it."""
     at.commits.clear()
     try:
         call()
@@ -305,8 +309,10 @@ def outcome(at: Scene, call: Callable[[], object], polls: Callable[[], object] |
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_calls_of_a_fenced_member_do_what_the_table_says(table_broker: Broker, protocol: str, kind: str) -> None:
-    """Codes and classes of exceptions after the fatal error; every `FatalGroupError` is a `KafkaException`."""
+def test_calls_of_a_fenced_member_have_the_outcomes_of_the_table(
+    table_broker: Broker, protocol: str, kind: str
+) -> None:
+    """Calls after the fatal error raise the table's codes and classes; each `FatalGroupError` is a `KafkaException`."""
     with scene(table_broker, kind, protocol) as at:
         consumer = fenced(at)
         by_poll(consumer)
@@ -321,8 +327,11 @@ def test_calls_of_a_fenced_member_do_what_the_table_says(table_broker: Broker, p
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_fatal_error_is_told_once_there_and_again_here(table_broker: Broker, protocol: str) -> None:
-    """A program that overlooked it idles for ever with confluent-kafka; ours is told again by each poll that waits."""
+def test_fatal_error_is_returned_again_by_each_waiting_poll(table_broker: Broker, protocol: str) -> None:
+    """With confluent-kafka, a program that misses the error idles forever.
+
+    Here each poll that waits returns it again.
+    """
     with scene(table_broker, "confluent-kafka", protocol) as there:
         consumer = fenced(there)
         by_poll(consumer)
@@ -337,8 +346,10 @@ def test_fatal_error_is_told_once_there_and_again_here(table_broker: Broker, pro
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_commit_that_is_refused_says_so_in_the_same_way(table_broker: Broker, protocol: str, kind: str) -> None:
-    """`on_commit` and the exception have the broker's code; each partition has it, too."""
+def test_refused_commit_has_the_broker_s_code_in_callback_exception_and_partitions(
+    table_broker: Broker, protocol: str, kind: str
+) -> None:
+    """`on_commit`, the exception and each partition have the broker's code, with both clients."""
     with scene(table_broker, kind, protocol, records=2) as at:
         consumer = settled(at.subject(enable_auto_commit=False))
         too_long = [TopicPartition(at.topic, 0, 1, metadata="x" * 9000)]
@@ -357,8 +368,8 @@ def test_commit_that_is_refused_says_so_in_the_same_way(table_broker: Broker, pr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_error_cb_is_told_of_brokers_that_are_not_there(kind: str) -> None:
-    """Informational, never fatal, and not a message."""
+def test_error_cb_gets_unreachable_brokers_as_informational_errors(kind: str) -> None:
+    """`error_cb` gets an informational, non-fatal error for unreachable brokers, and `poll` returns no message."""
     told: list[KafkaError] = []
     consumer = KINDS[kind](
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "any", "log_level": 0, "error_cb": told.append}

@@ -1,4 +1,4 @@
-"""`examples/exactly_once.py` in processes that are killed or stand still: each record's result once."""
+"""`examples/exactly_once.py` in processes that are killed or stopped writes each record's result once."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ NEVER_S = 600.0
 
 @dataclass(slots=True)
 class Worker:
-    """The example in a process of its own."""
+    """The example in its own process."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     @property
     def said(self) -> list[str]:
-        """Its lines, and the warnings of the package's log."""
+        """Its output lines, and the warnings of the package's log."""
         return self.log.read_text().splitlines()
 
     @property
     def refusals(self) -> list[str]:
-        """What it said of transactions that were not committed."""
+        """Its lines about transactions that were not committed."""
         return [line for line in self.said if line.startswith("not written, ")]
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has written something and lives."""
+        """Whether it has written a record and is alive."""
         return self.process.poll() is None and self.log.stat().st_size > 0
 
     @property
@@ -72,7 +72,7 @@ class Worker:
 
 
 class Crew:
-    """A group of such processes, the topic that they read, and the one that they write."""
+    """A group of such processes, its input topic and its output topic."""
 
     def __init__(self, broker: Broker, folder: Path, records: int, held: ExitStack) -> None:
         self.servers = broker.bootstrap_servers
@@ -84,7 +84,7 @@ class Crew:
         self._started = 0
 
     def produce(self, records: int) -> None:
-        """So many more, numbered on."""
+        """Produce this many more numbered records."""
         numbers = range(self.records, self.records + records)
         produce(self.servers, self.topic, ((None, str(number)) for number in numbers))
         self.records += records
@@ -97,7 +97,7 @@ class Crew:
         transaction_s: float = TRANSACTION_S,
         servers: str | None = None,
     ) -> Worker:
-        """One more, which ends with the test at the latest."""
+        """Start one more worker, which ends with the test at the latest."""
         self._started += 1
         log = self._folder / f"worker-{self._started}"
         via = [] if stops_before is None else ["-m", "tests.support.stopping", stops_before]
@@ -129,11 +129,11 @@ class Crew:
         return Worker(process, log)
 
     def wait_for(self, appended_records: int) -> None:
-        """Until there is so much in the out topic, committed or not."""
+        """Wait until the output topic has this many records, committed or not."""
         wait_until(lambda: appended(self.servers, self.out) >= appended_records, "the crew", TRANSACTION_ENDS_S)
 
     def wait_for_the_end(self) -> None:
-        """Until the group has committed everything."""
+        """Wait until the group has committed all input."""
 
         def is_at_end() -> bool:
             committed, end = offsets_at_end(self.servers, group=self.topic, topic=self.topic, partitions=PARTITIONS)
@@ -142,7 +142,7 @@ class Crew:
         wait_until(is_at_end, "everything committed", TRANSACTION_ENDS_S)
 
     def results(self) -> Counter[bytes | None]:
-        """What readers of committed records see, and how often."""
+        """The results that readers of committed records see, and how often."""
         return Counter(message.value() for message in read_committed(self.servers, self.out))
 
     def expected(self) -> Counter[bytes | None]:
@@ -152,13 +152,13 @@ class Crew:
 
 @pytest.fixture
 def broker(broker_pool: RunBrokers) -> Broker:
-    """One that looks for transactions that nobody ends, and ends sessions, within a test."""
+    """A broker that soon aborts abandoned transactions and soon ends sessions."""
     return broker_pool.shared(properties=TRANSACTIONS)
 
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """What ends with the test."""
+    """Closes resources at the end of the test."""
     with ExitStack() as held:
         yield held
 
@@ -169,7 +169,10 @@ def held() -> Iterator[ExitStack]:
 def test_workers_killed_at_random_write_each_result_once(
     broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int, membership: str
 ) -> None:
-    """Whatever a worker was doing: with an instance id its successor goes on, else the others do."""
+    """Each result is written once, wherever a worker is killed.
+
+    Its successor continues with an instance id, the other workers without.
+    """
     chance = random.Random(seed_for("kills"))  # noqa: S311 - which worker is killed when
     crew = Crew(broker, tmp_path, records, held)
     instances = [f"worker-{number}" if membership == "static" else None for number in range(WORKERS)]
@@ -194,10 +197,13 @@ def test_workers_killed_at_random_write_each_result_once(
 
 
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
-def test_worker_that_stood_still_cannot_finish_what_it_began(
+def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     broker: Broker, tmp_path: Path, held: ExitStack, membership: str
 ) -> None:
-    """Its transaction is open and its transactional id its own; the coordinator refuses its offsets (KIP-447)."""
+    """The stopped worker has its own open transaction and transactional id.
+
+    The coordinator refuses its offsets (KIP-447).
+    """
     crew = Crew(broker, tmp_path, 500, held)
     instances = ["one", "other"] if membership == "static" else [None, None]
     zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction", transaction_s=NEVER_S)
@@ -220,8 +226,8 @@ def test_worker_that_stood_still_cannot_finish_what_it_began(
     assert crew.results() == crew.expected()
 
 
-def test_worker_whose_transaction_the_brokers_have_ended_ends(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
-    """Its offsets are there already, so nobody else goes on before its time is over, and then it cannot commit."""
+def test_worker_ends_after_its_transaction_timed_out(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
+    """Its pending offsets keep other members from continuing until the transaction times out; then it cannot commit."""
     crew = Crew(broker, tmp_path, 100, held)
     zombie = crew.worker(None, stops_before="commit_transaction")
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
@@ -238,8 +244,13 @@ def test_worker_whose_transaction_the_brokers_have_ended_ends(broker: Broker, tm
     assert crew.results() == crew.expected()
 
 
-def test_late_commit_cannot_end_a_later_transaction(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
-    """Librdkafka has sent it again by itself; with the producer of then it would be taken for the later one's."""
+def test_late_transaction_commit_cannot_end_a_later_transaction(
+    broker: Broker, tmp_path: Path, held: ExitStack
+) -> None:
+    """A commit that librdkafka resends automatically cannot end a later transaction.
+
+    With the current producer epoch it would be taken for the later transaction's commit.
+    """
     crew = Crew(broker, tmp_path, BATCH, held)
     proxy = held.enter_context(Proxy(crew.servers))
     proxy.delay(END_TXN, resets=True)

@@ -1,4 +1,4 @@
-"""A static member that comes back to a full classic group, beside raw confluent-kafka (KIP-345, KIP-389)."""
+"""A static member that returns to a full classic group, beside confluent-kafka (KIP-345, KIP-389)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
 
 
 def raw(broker: Broker, group: str, session_ms: int) -> dict[str, object]:
-    """Raw confluent-kafka's configuration of the static member a."""
+    """confluent-kafka's configuration of the static member a."""
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": group,
@@ -57,7 +57,7 @@ def raw(broker: Broker, group: str, session_ms: int) -> dict[str, object]:
 
 
 def crashed(broker: Broker, group: str, topic: str, session_ms: int = LONG_MS) -> None:
-    """Leave a static member behind that was killed while it held partitions."""
+    """Leave a stale static member that was killed while it held partitions."""
     words = [sys.executable, "-c", _CRASHES, json.dumps(raw(broker, group, session_ms)), topic]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -72,8 +72,11 @@ def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **con
     return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **given)
 
 
-def test_replacement_of_a_crashed_member_has_its_place_in_a_full_group(small: Broker) -> None:
-    """Its ghost is removed, long before its session is over; strangers are refused, and the other member goes on."""
+def test_replacement_of_a_crashed_static_member_joins_a_full_group_at_once(small: Broker) -> None:
+    """The stale member is removed long before its session ends.
+
+    A new instance id is refused, and the other member keeps its partitions.
+    """
     topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(small, group, topic, "stays") as stays:
         stays.settled(4)
@@ -88,8 +91,8 @@ def test_replacement_of_a_crashed_member_has_its_place_in_a_full_group(small: Br
 
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
-def test_newest_holder_wins_in_a_full_group_too(small: Broker, mode: dict[str, Any]) -> None:
-    """The former one lives, and ends; it does not come back."""
+def test_newest_holder_fences_the_former_one_in_a_full_group(small: Broker, mode: dict[str, Any]) -> None:
+    """The former holder is still alive, ends with a fatal error and does not rejoin."""
     topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(small, group, topic, "stays", **mode) as stays, static(small, group, topic, **mode) as former:
         stays.settled(2)
@@ -102,8 +105,8 @@ def test_newest_holder_wins_in_a_full_group_too(small: Broker, mode: dict[str, A
             assert newest.notes.errors == stays.notes.errors == []
 
 
-def test_librdkafka_s_replacement_is_refused_until_the_ghost_s_session_is_over(small: Broker) -> None:
-    """What ours is compared with: it tells the refusal each time, as an error that is not fatal, and tries again."""
+def test_librdkafka_s_replacement_is_refused_until_the_stale_member_s_session_ends(small: Broker) -> None:
+    """For comparison: librdkafka reports each refusal as an error that is not fatal and tries again."""
     topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(small, group, topic, "stays") as stays:
         stays.settled(4)

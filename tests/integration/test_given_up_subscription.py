@@ -1,4 +1,4 @@
-"""Unsubscribed, or subscribed to something else, with records in the buffer: beside confluent-kafka on a broker."""
+"""`unsubscribe` or another subscription while records are buffered, beside confluent-kafka on a broker."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PROTOCOLS = {
 
 @dataclass(slots=True)
 class Lifetime:
-    """One consumer of one partition, and what it saw."""
+    """One consumer of one partition, and the callbacks and records that it saw."""
 
     consumer: AnyConsumer
     calls: Calls = field(default_factory=list)
     records: Records = field(default_factory=list)
 
     def subscribe(self, *topics: str) -> None:
-        """Ask for these."""
+        """Subscribe to these topics."""
         self.consumer.subscribe(
             list(topics), **{f"on_{name}": partial(self._told, name) for name in ("assign", "revoke")}
         )
@@ -54,7 +54,7 @@ class Lifetime:
             self.calls.append((name, len(partitions)))
 
     def poll_until(self, is_so: Callable[[], bool]) -> None:
-        """Poll until this holds."""
+        """Poll until this condition holds."""
 
         def poll() -> None:
             message = self.consumer.poll(0.05)
@@ -65,7 +65,7 @@ class Lifetime:
         self._wait_until(is_so, poll)
 
     def consume_until(self, is_so: Callable[[], bool]) -> None:
-        """The same by batches, which may go past the buffer."""
+        """Call `consume` until this condition holds; batches may bypass the buffer."""
 
         def consume() -> None:
             self.records += [(one.topic(), one.offset()) for one in self.consumer.consume(READ, 0.05)]
@@ -94,7 +94,7 @@ class Stage:
     def play(
         self, kind: Callable[..., AnyConsumer], scene: Callable[[Lifetime, Stage], None]
     ) -> tuple[tuple[Calls, Records], dict[str, int]]:
-        """What a consumer of this kind saw in this scene, and what its group has committed when it has ended."""
+        """Return what a consumer of this class saw in this scene, and the committed offsets after its end."""
         group = unique("group")
         with closing(kind({**self.config, "group.id": group})) as consumer:
             life = Lifetime(consumer)
@@ -102,7 +102,7 @@ class Stage:
         return (life.calls, life.records), self.committed(group)
 
     def committed(self, group: str) -> dict[str, int]:
-        """What a group has committed."""
+        """The committed offsets of a group."""
         said = GroupAdmin({"bootstrap.servers": self.servers}).committed(group)
         names = {self.topic: "topic", self.other: "other"}
         return {
@@ -113,13 +113,13 @@ class Stage:
 
 
 def read_some(life: Lifetime, stage: Stage) -> None:
-    """Take a hundred records; many more wait in the buffer."""
+    """Read a hundred records; many more are in the buffer."""
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == READ)
 
 
 def unsubscribed(life: Lifetime, stage: Stage) -> None:
-    """By `poll` until the revocation, and longer."""
+    """Unsubscribe and call `poll` until the revocation, and longer."""
     read_some(life, stage)
     life.consumer.unsubscribe()
     life.poll_until(lambda: ("revoke", 1) in life.calls)
@@ -127,7 +127,7 @@ def unsubscribed(life: Lifetime, stage: Stage) -> None:
 
 
 def unsubscribed_in_batches(life: Lifetime, stage: Stage) -> None:
-    """By `consume`."""
+    """Unsubscribe and call `consume`."""
     read_some(life, stage)
     life.consumer.unsubscribe()
     life.consume_until(lambda: ("revoke", 1) in life.calls)
@@ -135,13 +135,13 @@ def unsubscribed_in_batches(life: Lifetime, stage: Stage) -> None:
 
 
 def unsubscribed_and_closed(life: Lifetime, stage: Stage) -> None:
-    """Without another poll."""
+    """Unsubscribe and close without another poll."""
     read_some(life, stage)
     life.consumer.unsubscribe()
 
 
 def resubscribed(life: Lifetime, stage: Stage) -> None:
-    """To the same topic, once the old membership is over: from the record after the last one."""
+    """Subscribe to the same topic after the old membership has ended."""
     unsubscribed(life, stage)
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == 2 * READ)
@@ -157,10 +157,13 @@ SCENES: dict[Callable[[Lifetime, Stage], None], dict[str, int]] = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("scene", SCENES)
-def test_nothing_more_comes_and_offsets_are_confluent_kafka_s(
+def test_unsubscribe_returns_no_further_record_and_commits_as_confluent_kafka(
     kafka: Broker, protocol: str, scene: Callable[[Lifetime, Stage], None]
 ) -> None:
-    """Not one record of what was given up; what was handed out last is what is committed, and the next start."""
+    """`unsubscribe` drops the buffered records.
+
+    The last returned record sets the committed offset and the next start.
+    """
     stage = Stage(kafka, protocol)
     theirs, ours = (stage.play(kind, scene) for kind in (confluent_kafka.Consumer, Consumer))
     assert ours == theirs
@@ -171,7 +174,7 @@ def test_nothing_more_comes_and_offsets_are_confluent_kafka_s(
 
 
 def resubscribed_at_once(life: Lifetime, stage: Stage) -> None:
-    """To the same topic, without a poll in between."""
+    """Subscribe to the same topic again without a poll in between."""
     read_some(life, stage)
     life.consumer.unsubscribe()
     life.subscribe(stage.topic)
@@ -179,7 +182,7 @@ def resubscribed_at_once(life: Lifetime, stage: Stage) -> None:
 
 
 def replaced(life: Lifetime, stage: Stage, *, leaves: bool) -> None:
-    """By the other topic."""
+    """Replace the subscription by the other topic."""
     read_some(life, stage)
     if leaves:
         life.consumer.unsubscribe()
@@ -188,8 +191,8 @@ def replaced(life: Lifetime, stage: Stage, *, leaves: bool) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_same_topic_goes_on_after_the_last_record(kafka: Broker, protocol: str) -> None:
-    """With the old membership given up and the new one made; confluent-kafka never joins again (consumer protocol)."""
+def test_immediate_resubscribe_continues_after_the_last_record(kafka: Broker, protocol: str) -> None:
+    """The old membership ends and a new one begins. confluent-kafka never joins again under the consumer protocol."""
     stage = Stage(kafka, protocol)
     (calls, records), committed = stage.play(Consumer, resubscribed_at_once)
     assert (calls[:3], committed) == ([("assign", 1), ("revoke", 1), ("assign", 1)], {"topic": 2 * READ})
@@ -200,11 +203,13 @@ def test_same_topic_goes_on_after_the_last_record(kafka: Broker, protocol: str) 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("leaves", [True, False], ids=["unsubscribed", "not unsubscribed"])
-def test_other_topic_takes_the_place_at_once(kafka: Broker, protocol: str, *, leaves: bool) -> None:
-    """KAFKA-19356: records of what is subscribed no more do not come, whenever the group takes its partitions.
+def test_subscription_to_another_topic_stops_records_of_the_former_topic_at_once(
+    kafka: Broker, protocol: str, *, leaves: bool
+) -> None:
+    """KAFKA-19356: Records of a dropped topic stop immediately, even before the group revokes its partitions.
 
-    confluent-kafka does so with the eager strategies; with the others, and without unsubscribe, it goes on with the
-    old topic until the rebalance.
+    confluent-kafka does so with the eager strategies; with other strategies, and without `unsubscribe`, it continues to
+    read the old topic until the rebalance.
     """
     stage = Stage(kafka, protocol)
     scene = partial(replaced, leaves=leaves)

@@ -1,4 +1,4 @@
-"""Applications that die without a goodbye, with and without a guardian, on a real broker."""
+"""Applications that die without a clean leave, with and without a guardian, on a real broker."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ def group() -> str:
     return unique("group")
 
 
-def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(
+def test_guardian_leaves_for_a_killed_member_long_before_its_session_ends(
     broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """-1 on its behalf: the coordinator forgets it, and the other owns everything at its next heartbeats."""
+    """The guardian sends -1 for the killed member.
+
+    The coordinator removes it, and the other member owns all partitions after its next heartbeats.
+    """
     servers = broker.bootstrap_servers
     with (
         ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
@@ -50,10 +53,13 @@ def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends
         assert members(broker, group) == 1
 
 
-def test_killed_static_member_returns_to_its_partitions_without_a_takeover(
+def test_guardian_releases_a_killed_static_member_s_place_for_its_replacement(
     broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """-2 on its behalf: the replacement joins as after a clean close, and the other member sees nothing of it."""
+    """The guardian sends -2 for the killed member.
+
+    The replacement joins as after a clean close, and the other member sees no change.
+    """
     servers = broker.bootstrap_servers
     with (
         ConsumerProcess(servers, group, topic, tmp_path / "other", group_instance_id="other") as other,
@@ -74,8 +80,8 @@ def test_killed_static_member_returns_to_its_partitions_without_a_takeover(
         assert other.log.read_text().count("assigned partitions") == before
 
 
-def test_member_that_closes_needs_no_guardian(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
-    """It leaves by itself; the guardian says nothing and ends with the process."""
+def test_guardian_of_a_closed_member_sends_no_leave(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
+    """The member leaves itself; the guardian sends nothing and ends with the process."""
     with ConsumerProcess(broker.bootstrap_servers, group, topic, tmp_path / "one") as one:
         one.settled(12)
         guardian = one.guardian()
@@ -86,8 +92,8 @@ def test_member_that_closes_needs_no_guardian(broker: Broker, topic: str, group:
     assert members(broker, group) == 0
 
 
-def test_stopped_member_stays(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
-    """SIGSTOP for ten of the other's heartbeats: both keep what they own, before and after."""
+def test_guardian_does_not_leave_for_a_stopped_member(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
+    """A member stopped by SIGSTOP for ten of the other's heartbeats keeps its partitions, as the other member does."""
     servers = broker.bootstrap_servers
     with (
         ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
@@ -107,10 +113,10 @@ def test_stopped_member_stays(broker: Broker, topic: str, group: str, tmp_path: 
         assert one.guardian_lines() == []
 
 
-def test_killed_classic_members_partitions_go_to_the_others_long_before_its_session_ends(
+def test_guardian_leaves_for_a_killed_classic_member_long_before_its_session_ends(
     broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """The whole consumer with `group.protocol=classic`: its id comes from the coordinator, and its leave names it."""
+    """The coordinator assigns a classic member's id, and the guardian's leave request names it."""
     servers = broker.bootstrap_servers
     with (
         ConsumerProcess(servers, group, topic, tmp_path / "one", group_protocol="classic") as one,
@@ -119,10 +125,13 @@ def test_killed_classic_members_partitions_go_to_the_others_long_before_its_sess
         assert said_at_its_death(one, two, group).startswith("left on its behalf (LeaveGroup)")
 
 
-def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardian(
+def test_killed_classic_static_member_keeps_its_partitions_for_its_replacement(
     broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Nobody leaves for it: its place waits, its replacement takes it (KIP-345), and the other sees nothing of it."""
+    """The guardian sends no leave.
+
+    The group keeps the place for the replacement (KIP-345), and the other member sees no change.
+    """
     servers = broker.bootstrap_servers
     classic = {"group_protocol": "classic"}
     with (
@@ -142,15 +151,15 @@ def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardi
             assert other.log.read_text().count("assigned partitions") == before
 
 
-def test_classic_member_that_is_pending_is_left_for(broker: Broker, topic: str, group: str) -> None:
-    """KIP-394: it died between its id and its join; a second leave finds nobody."""
+def test_guardian_leaves_for_a_pending_classic_member(broker: Broker, topic: str, group: str) -> None:
+    """KIP-394: The member died between the assignment of its id and its join. A second leave gets UNKNOWN_MEMBER_ID."""
     request = _pending(Cluster(broker.bootstrap_servers, topic, SESSION_S), group)
     assert leave(request).text.startswith("left on its behalf (LeaveGroup)")
     assert leave(request).text.endswith("answers UNKNOWN_MEMBER_ID")
 
 
 def _pending(cluster: Cluster, group: str) -> LeaveRequest:
-    """The leave request for a member that got its id from the coordinator, and no further."""
+    """The leave request of a member that has an id from the coordinator but has not joined yet."""
 
     async def act(member: Member) -> LeaveRequest:
         place = await member.coordinator()

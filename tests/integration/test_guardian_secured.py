@@ -1,4 +1,4 @@
-"""Applications that die without a goodbye on a broker that insists on TLS and SASL."""
+"""Applications that die without a clean leave on a broker that requires TLS and SASL."""
 
 from __future__ import annotations
 
@@ -30,17 +30,23 @@ def broker(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
 
 
 def settings(broker: Broker, made: Materials, way: Way, user: str) -> dict[str, str]:
-    """What a `ConsumerProcess` needs to get in this way; paths are relative to the folder that it stands in."""
+    """The settings with which a `ConsumerProcess` connects over this listener.
+
+    Paths are relative to its working folder.
+    """
     config = {key.replace(".", "_"): str(value) for key, value in client_config(broker, made, way, user).items()}
     paths = {key: os.path.relpath(value, ROOT) for key, value in config.items() if key.endswith("_location")}
     return {"bootstrap": config.pop("bootstrap_servers")} | config | paths
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(
+def test_guardian_leaves_over_the_connection_settings_of_a_killed_member(
     broker: Broker, secured_materials: Materials, way: Way, tmp_path: Path
 ) -> None:
-    """The leave gets in as the member did; bob's password has in it what each mechanism treats in its own way."""
+    """The leave authenticates as the member did.
+
+    Bob's password has characters that each mechanism encodes differently.
+    """
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 12), unique("group")
     config = settings(broker, secured_materials, way, "bob")
     with (
@@ -53,10 +59,10 @@ def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends
 
 
 @pytest.mark.parametrize("way", [Way.PLAIN, Way.SCRAM_512_OVER_TLS], ids=lambda way: way.name)
-def test_credentials_that_are_wrong_by_then_are_an_end(
+def test_guardian_with_wrong_credentials_logs_the_refusal_and_ends(
     broker: Broker, secured_materials: Materials, way: Way, tmp_path: Path
 ) -> None:
-    """`set_sasl_credentials` reaches the guardian; what the broker refuses it says, and waits for nothing."""
+    """`set_sasl_credentials` reaches the guardian, which logs the broker's refusal and does not wait."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 12), unique("group")
     config = settings(broker, secured_materials, way, "alice")
     with ConsumerProcess(group=group, topic=topic, log=tmp_path / "one", **config) as one:

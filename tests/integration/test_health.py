@@ -1,4 +1,4 @@
-"""`health()` on a real broker: what is told of a consumer that consumes, rests, waits, and stands still."""
+"""`health()` on a real broker: the verdicts of a consumer that consumes, idles, waits, or stalls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ V = HealthVerdict
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often."""
+    """Sample the progress often."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
 
 
@@ -59,7 +59,7 @@ def make(kafka: Broker, tmp_path: Path) -> Iterator[Callable[..., Consumer]]:
 
 
 def until(consumer: Consumer, verdict: HealthVerdict, *, polls: bool = True) -> Health:
-    """Poll, or only look, until the consumer's health has this verdict."""
+    """Poll, or only call `health`, until the consumer's health has this verdict."""
     return health_until(
         consumer,
         lambda health: health.verdict is verdict,
@@ -81,7 +81,7 @@ def health_until(
 
 
 def of(health: Health, topic: str) -> PartitionHealth:
-    """Its first partition."""
+    """Return its first partition."""
     return health.partitions[types.TopicPartition(topic, 0)]
 
 
@@ -93,14 +93,14 @@ def transactional(kafka: Broker) -> Producer:
 
 
 def write_in_transaction(writer: Producer, topic: str) -> None:
-    """A record in partition 0, in a transaction that is left open."""
+    """Write a record to partition 0 in a transaction that stays open."""
     writer.begin_transaction()
     writer.produce(topic, b"never committed", partition=0)
     assert writer.flush(PATIENCE_S) == 0
 
 
-def test_partition_that_is_not_there_is_not_idle(topic: str, make: Callable[..., Consumer]) -> None:
-    """Assigned by hand: nothing ever comes of it, and no restart would help."""
+def test_health_of_a_missing_assigned_partition_is_not_idle(topic: str, make: Callable[..., Consumer]) -> None:
+    """A missing partition that is manually assigned is reported as the cause, and no restart would help."""
     consumer = make()
     consumer.assign([TopicPartition(topic, 7)])
     found = until(consumer, V.STUCK)
@@ -108,8 +108,10 @@ def test_partition_that_is_not_there_is_not_idle(topic: str, make: Callable[...,
     assert not found.would_restart_help
 
 
-def test_consumer_consumes_rests_and_is_closed(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
-    """From its making to its end."""
+def test_health_follows_a_consumer_from_its_start_to_its_close(
+    kafka: Broker, topic: str, make: Callable[..., Consumer]
+) -> None:
+    """`health` reports each verdict of a consumer that joins, consumes, idles and closes."""
     consumer = make()
     assert consumer.health().verdict is V.STARTING
     consumer.subscribe([topic])
@@ -125,8 +127,8 @@ def test_consumer_consumes_rests_and_is_closed(kafka: Broker, topic: str, make: 
     assert consumer.health().verdict is V.CLOSED
 
 
-def test_paused_consumer_is_paused(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
-    """However much is written, and for however long."""
+def test_health_of_a_paused_consumer_is_paused(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
+    """`health` reports PAUSED regardless of how many records are written and how long the pause lasts."""
     consumer = make()
     consumer.subscribe([topic])
     # Idle is a member without partitions, too.
@@ -142,10 +144,13 @@ def test_paused_consumer_is_paused(kafka: Broker, topic: str, make: Callable[...
     )
 
 
-def test_open_transaction_that_holds_readers_back_is_the_cause(
+def test_health_names_an_open_transaction_that_blocks_a_partition(
     kafka: Broker, topic: str, make: Callable[..., Consumer], tmp_path: Path
 ) -> None:
-    """Named by the last stable offset; no restart helps; a recording is written by itself, and replays."""
+    """The last stable offset identifies the transaction, and no restart would help.
+
+    A recording is written automatically and replays.
+    """
     consumer = make()
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
@@ -171,12 +176,12 @@ def test_open_transaction_that_holds_readers_back_is_the_cause(
         consumer.poll(0.05)
 
 
-def test_aborted_records_alone_are_no_standstill(
+def test_health_is_not_stuck_while_only_aborted_transactions_are_read(
     kafka: Broker, topic: str, make: Callable[..., Consumer], tmp_path: Path
 ) -> None:
-    """For four times as long as a standstill may last there is nothing but aborted transactions: never stuck.
+    """Four stall limits with only aborted transactions never give the verdict STUCK.
 
-    The position, by which that is judged, moves behind the marker of each, though nothing is handed out.
+    The position, which decides the verdict, moves past the marker of each, although no record is returned.
     """
     consumer = make()
     consumer.subscribe([topic])
@@ -198,10 +203,10 @@ def test_aborted_records_alone_are_no_standstill(
     until(consumer, V.CONSUMING)
 
 
-def test_partition_that_is_held_back_is_stuck_although_another_one_moves(
+def test_health_is_stuck_if_one_partition_is_blocked_while_another_moves(
     kafka: Broker, make: Callable[..., Consumer]
 ) -> None:
-    """By the one that stands, not by the sum of what comes."""
+    """The verdict depends on the stalled partition, not on the sum of records."""
     topic = create_topic(kafka.bootstrap_servers, unique("health"), 2)
     consumer = make()
     consumer.subscribe([topic])
@@ -225,8 +230,13 @@ def test_partition_that_is_held_back_is_stuck_although_another_one_moves(
     writer.abort_transaction(PATIENCE_S)
 
 
-def test_rebalancing_member_is_healthy_until_its_deadline(kafka: Broker, make: Callable[..., Consumer]) -> None:
-    """It has to give up a partition, which takes its application's poll; until then no probe restarts it."""
+def test_health_of_a_rebalancing_member_needs_no_restart_until_its_deadline(
+    kafka: Broker, make: Callable[..., Consumer]
+) -> None:
+    """A member that must revoke a partition waits for its application's poll.
+
+    Until the deadline no probe restarts it.
+    """
     topic, group = create_topic(kafka.bootstrap_servers, unique("health"), 2), unique("group")
     one = make(group_id=group, group_protocol="consumer", max_poll_interval_ms=8000)
     one.subscribe([topic])
@@ -242,8 +252,8 @@ def test_rebalancing_member_is_healthy_until_its_deadline(kafka: Broker, make: C
     assert found.verdict is V.NOT_POLLED
 
 
-def test_application_that_does_not_poll_is_told_before_and_after(topic: str, make: Callable[..., Consumer]) -> None:
-    """Before max.poll.interval.ms is over with its end; afterwards a restart may help."""
+def test_health_is_not_polled_before_and_after_max_poll_interval(topic: str, make: Callable[..., Consumer]) -> None:
+    """Before the end of max.poll.interval.ms the verdict has that deadline; afterwards a restart may help."""
     consumer = make(max_poll_interval_ms=3000)
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
@@ -256,8 +266,10 @@ def test_application_that_does_not_poll_is_told_before_and_after(topic: str, mak
     assert found.verdict is V.NOT_POLLED
 
 
-def test_cut_network_is_not_the_process_fault(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
-    """The session's end is told; when the network is back, all is well."""
+def test_health_of_a_cut_network_is_unreachable_without_a_restart(
+    kafka: Broker, topic: str, make: Callable[..., Consumer]
+) -> None:
+    """The verdict is UNREACHABLE while the network is cut, and IDLE after it is back."""
     with Proxy(kafka.bootstrap_servers) as proxy:
         consumer = make(bootstrap_servers=proxy.address, reconnect_backoff_max_ms=300)
         consumer.subscribe([topic])
@@ -269,10 +281,10 @@ def test_cut_network_is_not_the_process_fault(kafka: Broker, topic: str, make: C
         until(consumer, V.IDLE)
 
 
-def test_subscribed_application_that_never_polls_is_told_and_not_restarted(
+def test_health_of_a_subscribed_consumer_that_never_polls_needs_no_restart(
     topic: str, make: Callable[..., Consumer]
 ) -> None:
-    """A hot standby holds nothing from others, however long it waits; with its first poll it joins."""
+    """A hot standby blocks no other member, however long it waits; it joins with its first poll."""
     consumer = make(max_poll_interval_ms=2000)
     consumer.subscribe([topic])
     found = until(consumer, V.NOT_POLLED, polls=False)

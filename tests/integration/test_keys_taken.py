@@ -1,4 +1,4 @@
-"""Keys that confluent-kafka refuses, or reads in its own way: what they do on a broker."""
+"""Keys that confluent-kafka refuses or reads differently: their effect on a broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AnyConsumer = Any
 
 
 def polled_until_shared(members: list[AnyConsumer], share: int) -> None:
-    """Poll these in turn until each has so many partitions."""
+    """Poll these consumers in turn until each has this many partitions."""
 
     def poll() -> None:
         for member in members:
@@ -36,8 +36,8 @@ def polled_until_shared(members: list[AnyConsumer], share: int) -> None:
 
 
 @pytest.mark.parametrize("others", ["range", "cooperative-sticky"])
-def test_strategies_of_both_kinds_lead_from_one_to_the_other(kafka: Broker, others: str) -> None:
-    """The way from an eager group to a cooperative one without stopping it (KIP-429): such a member works with either.
+def test_eager_and_cooperative_strategies_together_join_groups_of_either(kafka: Broker, others: str) -> None:
+    """A member with strategies of both kinds joins both kinds of groups. A group can change without a stop (KIP-429).
 
     confluent-kafka refuses the pair, so its groups have to be stopped.
     """
@@ -58,8 +58,8 @@ def test_strategies_of_both_kinds_lead_from_one_to_the_other(kafka: Broker, othe
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("form", ["{}/", "PLAINTEXT://{}/", "{}/path,{}"])
-def test_servers_may_look_like_a_url(kafka: Broker, protocol: str, form: str) -> None:
-    """With a slash or a path behind the port both clients read."""
+def test_bootstrap_servers_accepts_urls_with_slash_or_path(kafka: Broker, protocol: str, form: str) -> None:
+    """Both clients accept a slash or a path after the port."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     produce(kafka.bootstrap_servers, topic, 1)
     servers = form.format(kafka.bootstrap_servers, kafka.bootstrap_servers)
@@ -79,8 +79,8 @@ def test_servers_may_look_like_a_url(kafka: Broker, protocol: str, form: str) ->
             assert (message.error(), message.value()) == (None, b"0")
 
 
-def test_poll_interval_below_the_session_is_taken_by_the_broker(kafka: Broker) -> None:
-    """In a classic group, whose session is 45 s: the two bounds are two things, as in Java's client."""
+def test_max_poll_interval_below_the_session_timeout_joins_a_classic_group(kafka: Broker) -> None:
+    """The broker accepts it with a session of 45 s: the two bounds are independent, as in Java's client."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     produce(kafka.bootstrap_servers, topic, 1)
     config = {
@@ -107,8 +107,8 @@ def test_poll_interval_below_the_session_is_taken_by_the_broker(kafka: Broker) -
         ("connections.max.idle.ms", "200"),
     ],
 )
-def test_keys_of_connections_let_a_member_read_and_commit(kafka: Broker, protocol: str, key: str, value: str) -> None:
-    """With connections that are closed between two heartbeats, too: the same record, the same answer to a commit."""
+def test_connection_keys_let_a_member_read_and_commit(kafka: Broker, protocol: str, key: str, value: str) -> None:
+    """Both clients return the same record and commit result, although connections are closed between two heartbeats."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     produce(kafka.bootstrap_servers, topic, 1)
     answers = []

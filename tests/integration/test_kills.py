@@ -1,8 +1,8 @@
-"""A static member's process killed at each point of the protocol and restarted at once, on a real broker (SIGKILL).
+"""A static member's process is killed at each point of the protocol and restarted at once, on a real broker (SIGKILL).
 
-What each test shows: the restarted member has what the coordinator meant for its instance id, no partition of another
-member moves for the kill or the restart, no record is lost, and those that come twice are exactly those that the killed
-process had been given and had not committed.
+Each test shows: the restarted member gets the partitions that the coordinator assigned to its instance id; no partition
+of another member moves because of the kill or the restart; no record is lost; and the repeated records are exactly
+those that the killed process had received and not committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def on_versions(*points: Point, also_on_oldest: tuple[Point, ...]) -> list[object]:
-    """Each point on the newest broker, some on the oldest one, too."""
+    """Each point on the newest broker, and some of them on the oldest."""
     return [
         pytest.param(version, point, id=f"{point.replace(' ', '-')}-{version}")
         for version, chosen in ((NEWEST, points), (OLDEST, also_on_oldest))
@@ -42,8 +42,11 @@ def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[Wor
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "uncommitted"])
-def test_killed_when_stable(world: World, *, commits: bool) -> None:
-    """The same partitions, nobody else's move, the group's epoch stays; uncommitted records come again, no others."""
+def test_restart_after_a_kill_while_stable_keeps_partitions_and_epoch(world: World, *, commits: bool) -> None:
+    """The restarted member gets the same partitions and no other member changes.
+
+    Exactly the uncommitted records are repeated.
+    """
     other, victim = world.worker("other"), world.victim()
     owned = victim.settled(6)
     other.settled(6)
@@ -70,8 +73,8 @@ def test_killed_when_stable(world: World, *, commits: bool) -> None:
     ("version", "point"),
     on_versions(Point.JOIN_UNSENT, Point.JOIN_UNHEARD, also_on_oldest=(Point.JOIN_UNHEARD,)),
 )
-def test_killed_in_its_first_join(world: World, point: Point) -> None:
-    """The others give up once, whether the coordinator knew of the killed process or not."""
+def test_restart_after_a_kill_in_the_first_join_causes_one_rebalance(world: World, point: Point) -> None:
+    """The other member revokes once, whether or not the coordinator had received the killed process's join."""
     other = world.worker("other")
     other.settled(PARTITIONS)
     world.produce()
@@ -100,8 +103,8 @@ def test_killed_in_its_first_join(world: World, point: Point) -> None:
     ("version", "point"),
     on_versions(Point.JOIN_UNSENT, Point.HOLDER_RELEASED, Point.JOIN_UNHEARD, also_on_oldest=(Point.HOLDER_RELEASED,)),
 )
-def test_killed_on_its_way_back(world: World, point: Point) -> None:
-    """Killed while STABLE, then in the middle of the takeover; the third process has the first one's partitions."""
+def test_restart_after_a_kill_during_the_takeover_gets_the_first_partitions(world: World, point: Point) -> None:
+    """The third process gets the partitions of the first, after kills while STABLE and during the takeover."""
     other, victim = world.worker("other"), world.victim()
     owned = victim.settled(6)
     other.settled(6)
@@ -140,8 +143,11 @@ WHEN_REVOKING = {
     ("version", "point"),
     on_versions(*WHEN_REVOKING, also_on_oldest=(Point.COMMIT_UNSENT, Point.IN_ON_REVOKE)),
 )
-def test_killed_while_it_gives_partitions_up(world: World, point: Point) -> None:
-    """A third member joins: the restarted one has what it was to keep, and the others move for the newcomer only."""
+def test_restart_after_a_kill_while_revoking_gets_the_retained_partitions(world: World, point: Point) -> None:
+    """A third member joins.
+
+    The restarted member gets what it was to retain, and the others revoke only what the third member gets.
+    """
     other, victim = world.worker("other"), world.victim(point)
     former = victim.settled(6)
     other.settled(6)
@@ -175,8 +181,11 @@ WHEN_ASSIGNING = (Point.IN_ON_ASSIGN, Point.ACK_UNSENT, Point.ACK_UNHEARD)
 
 
 @pytest.mark.parametrize(("version", "point"), on_versions(*WHEN_ASSIGNING, also_on_oldest=(Point.IN_ON_ASSIGN,)))
-def test_killed_while_it_takes_partitions(world: World, point: Point) -> None:
-    """A third member leaves for good: the restarted one has its own and what it was about to take."""
+def test_restart_after_a_kill_while_assigning_gets_the_whole_target(world: World, point: Point) -> None:
+    """A third member leaves permanently.
+
+    The restarted member gets its own partitions and those that it was about to take over.
+    """
     other, victim, leaver = world.worker("other"), world.victim(point), world.worker("leaver")
     former = victim.settled(4)
     other.settled(4)
@@ -219,8 +228,11 @@ WHEN_LEAVING = {
     ("version", "point"),
     on_versions(*WHEN_LEAVING, also_on_oldest=(Point.IN_LAST_ON_REVOKE, Point.LEAVE_UNHEARD)),
 )
-def test_killed_while_it_leaves(world: World, point: Point) -> None:
-    """Its place is kept, whether the coordinator heard of the leave or not; what was committed comes once."""
+def test_restart_after_a_kill_while_leaving_gets_the_same_partitions(world: World, point: Point) -> None:
+    """The group keeps the place, whether or not the coordinator received the leave.
+
+    Committed records are not repeated.
+    """
     other, victim = world.worker("other"), world.victim(point)
     owned = victim.settled(6)
     other.settled(6)
@@ -252,8 +264,8 @@ def classic(request: pytest.FixtureRequest, broker_pool: RunBrokers, tmp_path: P
 
 
 @pytest.mark.parametrize("point", [Point.IN_ON_REVOKE, Point.IN_ON_ASSIGN])
-def test_classic_member_killed_in_a_callback(classic: World, point: Point) -> None:
-    """A third member joins: nobody waits for the killed process's session, for its replacement takes its place."""
+def test_restart_after_a_kill_in_a_classic_callback_completes_the_rebalance(classic: World, point: Point) -> None:
+    """A third member joins. The replacement takes the killed process's place, so no member waits for its session."""
     other, victim = classic.worker("other"), classic.victim(point)
     victim.settled(6)
     other.settled(6)
@@ -272,8 +284,11 @@ def test_classic_member_killed_in_a_callback(classic: World, point: Point) -> No
     assert (other.notes.errors, newcomer.notes.errors, again.account.errors) == ([], [], [])
 
 
-def test_classic_member_killed_while_it_leaves(classic: World) -> None:
-    """A static member says nothing when it closes: its place is kept, and what was committed comes once."""
+def test_restart_after_a_kill_in_a_classic_close_gets_the_same_partitions(classic: World) -> None:
+    """A static member sends no leave when it closes.
+
+    The group keeps its place, and committed records are not repeated.
+    """
     other, victim = classic.worker("other"), classic.victim(Point.IN_LAST_ON_REVOKE)
     owned = victim.settled(6)
     other.settled(6)

@@ -1,4 +1,4 @@
-"""The example for Kubernetes under a kubelet: what restarts it, what only makes it unready, and what neither does."""
+"""The Kubernetes example under a kubelet: which conditions restart it, make it unready, or do neither."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FACTOR = 0.1
 
 
 def container(manifest: str) -> Mapping[str, Any]:
-    """The one of its pods."""
+    """The container of one of its pods."""
     (found,) = (one for one in resources(EXAMPLE / f"{manifest}.yaml") if "template" in one["spec"])
     (one,) = found["spec"]["template"]["spec"]["containers"]
     return dict(one)
 
 
 class Namespace:
-    """Where the pods of one workload run: a group on a topic."""
+    """The environment of the pods of one workload: a group on a topic."""
 
     def __init__(self, kafka: Broker, folder: Path, manifest: str, partitions: int = 4) -> None:
         self.servers = kafka.bootstrap_servers
@@ -49,7 +49,7 @@ class Namespace:
         self._container = container(manifest)
 
     def pod(self, number: int = 0, factor: float = FACTOR, files: Path = EXAMPLE, **config: str) -> Kubelet:
-        """One of its pods, with further settings."""
+        """Start one of its pods with further settings."""
         name = f"orders-{number}"
         told = {
             "TOPIC": self.topic,
@@ -63,7 +63,7 @@ class Namespace:
         return Kubelet(self._container, files, told, name, factor)
 
     def produce(self, value: str = "an order") -> None:
-        """A record in each partition."""
+        """Produce a record to each partition."""
         produce(self.servers, self.topic, [(None, value)] * self._partitions)
 
     def members(self) -> list[str | None]:
@@ -79,14 +79,16 @@ def namespace(kafka: Broker, tmp_path: Path) -> Callable[..., Namespace]:
 
 
 def assert_live(pod: Kubelet) -> None:
-    """It was never restarted, and no liveness probe gave a reason for it."""
+    """It was never restarted, and no liveness probe failed."""
     assert pod.restarts == []
     assert {one.status for one in pod.of(LIVENESS)} <= {200, None}, pod.of(LIVENESS)
 
 
 @pytest.mark.parametrize("manifest", ["deployment", "statefulset"])
-def test_pod_lives_and_ends_in_good_order(namespace: Callable[..., Namespace], manifest: str) -> None:
-    """It is ready when it has its partitions; the next one has its place, by the pool or by the pod's name."""
+def test_pod_becomes_ready_and_releases_its_place_when_it_ends(
+    namespace: Callable[..., Namespace], manifest: str
+) -> None:
+    """The pod is ready when it has its partitions; the next pod gets its place, by the pool or by the pod's name."""
     here = namespace(manifest)
     with here.pod(2) as pod:
         pod.wait(lambda: pod.is_ready)
@@ -100,8 +102,8 @@ def test_pod_lives_and_ends_in_good_order(namespace: Callable[..., Namespace], m
         assert here.members() == [instance]
 
 
-def test_stopped_process_is_restarted(namespace: Callable[..., Namespace]) -> None:
-    """It does not answer, and its probes' timeouts are the reason; its replacement takes its place over."""
+def test_stopped_pod_is_restarted_after_its_probes_time_out(namespace: Callable[..., Namespace]) -> None:
+    """A stopped process does not respond to its probes; its replacement takes over its place."""
     here = namespace("statefulset")
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
@@ -114,8 +116,11 @@ def test_stopped_process_is_restarted(namespace: Callable[..., Namespace]) -> No
         assert here.members() == ["orders-0"]
 
 
-def test_killed_program_gives_its_id_back(namespace: Callable[..., Namespace]) -> None:
-    """Its guardian has the second that the container's first process stays: the next pod claims the same id."""
+def test_killed_program_s_guardian_releases_its_pool_id(namespace: Callable[..., Namespace]) -> None:
+    """The container's first process stays for a second, in which the guardian leaves.
+
+    The next pod claims the same id.
+    """
     here = namespace("deployment")
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
@@ -126,10 +131,10 @@ def test_killed_program_gives_its_id_back(namespace: Callable[..., Namespace]) -
         assert here.members() == before
 
 
-def test_hanging_handler_is_restarted_once_its_time_is_over(
+def test_hanging_record_handler_restarts_the_pod_only_after_its_time_limit(
     namespace: Callable[..., Namespace], tmp_path: Path
 ) -> None:
-    """Before that it is told, and not ready, and nothing restarts it: it may be a long record."""
+    """Before the limit the pod reports the cause, is not ready and is not restarted. The record may need the time."""
     files = tmp_path / "app"
     files.mkdir()
     shutil.copy(EXAMPLE / "entrypoint.sh", files)
@@ -151,8 +156,8 @@ def test_hanging_handler_is_restarted_once_its_time_is_over(
         assert here.members() == ["orders-0"]
 
 
-def test_open_transaction_restarts_nothing(namespace: Callable[..., Namespace]) -> None:
-    """It is told as the cause, and the pod is not ready until it ends."""
+def test_open_transaction_makes_the_pod_unready_without_a_restart(namespace: Callable[..., Namespace]) -> None:
+    """The pod reports the transaction as the cause and is not ready until it ends."""
     here = namespace("statefulset")
     with here.pod(health_stuck_after_ms="1500") as pod:
         pod.wait(lambda: pod.is_ready)
@@ -174,8 +179,11 @@ def test_open_transaction_restarts_nothing(namespace: Callable[..., Namespace]) 
         assert_live(pod)
 
 
-def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[..., Namespace]) -> None:
-    """The membership has ended for good, and a restart would take it back, in turns: the pod stays, not ready."""
+def test_fenced_pod_stays_unready_without_a_restart(namespace: Callable[..., Namespace]) -> None:
+    """The membership has ended permanently.
+
+    A restart would take the place back in turns, so the pod stays live but not ready.
+    """
     here = namespace("statefulset")
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
@@ -192,8 +200,8 @@ def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[.
             assert pod.terminate() == 0
 
 
-def test_broker_that_is_away_restarts_nothing(own_broker: Broker, tmp_path: Path) -> None:
-    """It is not the pod's fault: it is not ready, live all the while, and ready when the broker is back."""
+def test_broker_outage_makes_the_pod_unready_without_a_restart(own_broker: Broker, tmp_path: Path) -> None:
+    """The outage is not the pod's fault: the pod stays live, is not ready, and is ready when the broker is back."""
     here = Namespace(own_broker, tmp_path, "statefulset")
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
@@ -207,8 +215,8 @@ def test_broker_that_is_away_restarts_nothing(own_broker: Broker, tmp_path: Path
         assert_live(pod)
 
 
-def test_pod_that_is_told_to_end_without_a_broker_ends_in_time(own_broker: Broker, tmp_path: Path) -> None:
-    """Within what the manifest gives it; the rest is for its longest record."""
+def test_pod_terminated_without_a_broker_ends_within_its_grace_period(own_broker: Broker, tmp_path: Path) -> None:
+    """The shutdown uses part of the manifest's grace period; the rest is for the longest record."""
     here = Namespace(own_broker, tmp_path, "deployment")
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
@@ -221,8 +229,10 @@ def test_pod_that_is_told_to_end_without_a_broker_ends_in_time(own_broker: Broke
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("count", [4, 20])
-def test_rebalance_restarts_nothing(namespace: Callable[..., Namespace], count: int, protocol: str) -> None:
-    """Members come and go: whoever was ready stays ready, and nobody is restarted."""
+def test_rebalance_keeps_ready_pods_ready_without_a_restart(
+    namespace: Callable[..., Namespace], count: int, protocol: str
+) -> None:
+    """Members join and leave: each pod that was ready stays ready, and none is restarted."""
     here = namespace("statefulset", partitions=2 * count)
     half = count // 2
     with ExitStack() as stack:
@@ -245,8 +255,8 @@ def test_rebalance_restarts_nothing(namespace: Callable[..., Namespace], count: 
             assert_stayed_ready(pod)
 
 
-def test_classic_rebalance_that_waits_takes_nobody_out(namespace: Callable[..., Namespace]) -> None:
-    """One member does not poll, and all of its group wait in their joins: they are ready, as they were."""
+def test_waiting_classic_rebalance_keeps_all_pods_ready(namespace: Callable[..., Namespace]) -> None:
+    """One member does not poll, so all members wait in their joins; the pods stay ready."""
     here = namespace("statefulset")
     config = {"bootstrap.servers": here.servers, "group.id": here.group, "group.protocol": "classic"}
     with here.pod(0, group_protocol="classic") as pod, Consumer(config) as slow:
@@ -267,12 +277,12 @@ def test_classic_rebalance_that_waits_takes_nobody_out(namespace: Callable[..., 
 
 
 def wait_ready(pods: Sequence[Kubelet]) -> None:
-    """All of them."""
+    """Wait until all these pods are ready."""
     for pod in pods:
         pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]  # a default
 
 
 def assert_stayed_ready(pod: Kubelet) -> None:
-    """From the first time that it was."""
+    """It stayed ready from the first time that it was."""
     states = [one.status for one in pod.of(READINESS)]
     assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)

@@ -1,4 +1,4 @@
-"""`on_event` on a real broker: what a program hears of a member that joins, shares, is fenced, cut off, and stands."""
+"""`on_event` on a real broker: the events of a member that joins, shares, is fenced, is cut off, and stalls."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ K = LifecycleKind
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often."""
+    """Sample the progress often."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
 
 
 class Hearing:
-    """A consumer, and what its callback hears."""
+    """A consumer and the events that its callback gets."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -40,11 +40,11 @@ class Hearing:
 
     @property
     def kinds(self) -> list[LifecycleKind]:
-        """Of what it has heard."""
+        """The kinds of the events so far."""
         return [event.kind for event in self.heard]
 
     def last(self, kind: LifecycleKind) -> LifecycleEvent:
-        """The latest of this kind."""
+        """The latest event of this kind."""
         return [event for event in self.heard if event.kind is kind][-1]
 
 
@@ -53,7 +53,7 @@ MakeHearing = Callable[..., Hearing]
 
 @pytest.fixture
 def group(kafka: Broker) -> Iterator[MakeHearing]:
-    """Makes consumers of a new group, with a callback each."""
+    """Makes consumers of a new group, each with a callback."""
     made: list[Hearing] = []
     group_id = unique("group")
 
@@ -74,14 +74,16 @@ def group(kafka: Broker) -> Iterator[MakeHearing]:
 
 
 def poll_all_until(is_so: Callable[[], bool], what: str, *hearings: Hearing) -> None:
-    """Poll them all in turn until it is so."""
+    """Poll all consumers in turn until the condition holds."""
     consumers = [hearing.consumer for hearing in hearings]
     poll_until(is_so, what, *consumers, seen=lambda: [hearing.heard for hearing in hearings])
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_second_member_comes_and_goes(kafka: Broker, group: MakeHearing, protocol: str) -> None:
-    """Each hears of its own partitions, in order, with its epochs, and of its end."""
+def test_on_event_reports_each_member_s_partitions_and_end_in_order(
+    kafka: Broker, group: MakeHearing, protocol: str
+) -> None:
+    """Each member gets events of its own partitions in order, with its epochs, and of its end."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 2)
     settings: dict[str, object] = {"group_protocol": protocol, "heartbeat_interval_ms": 200}
     if protocol == "classic":
@@ -110,8 +112,8 @@ def test_second_member_comes_and_goes(kafka: Broker, group: MakeHearing, protoco
     assert first.last(K.ASSIGNED).partitions == second.last(K.REVOKED).partitions
 
 
-def test_takeover_is_heard_by_both(kafka: Broker, group: MakeHearing) -> None:
-    """The newer one takes the place; the older one is fenced, and that is its end."""
+def test_on_event_reports_a_takeover_to_both_holders(kafka: Broker, group: MakeHearing) -> None:
+    """The newer holder takes the place over; the older holder is fenced and ends."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
     settings: dict[str, object] = {
         "group_protocol": "consumer",
@@ -130,8 +132,8 @@ def test_takeover_is_heard_by_both(kafka: Broker, group: MakeHearing) -> None:
     assert older.last(K.LOST).partitions == newer.last(K.ASSIGNED).partitions
 
 
-def test_silence_is_heard_whatever_callbacks_do(kafka: Broker, group: MakeHearing) -> None:
-    """Of a network that is cut, and its return; a callback that never comes back delays no heartbeat."""
+def test_on_event_reports_a_cut_network_although_a_callback_blocks(kafka: Broker, group: MakeHearing) -> None:
+    """Events report the cut and the return of the network. A callback that never returns delays no heartbeat."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
     is_over = threading.Event()
     with Proxy(kafka.bootstrap_servers) as proxy:
@@ -166,8 +168,8 @@ def test_silence_is_heard_whatever_callbacks_do(kafka: Broker, group: MakeHearin
     is_over.set()
 
 
-def test_member_is_dropped_although_its_callback_refers_to_it(kafka: Broker) -> None:
-    """Its threads hold neither: without a close it is gone, and its place in the group is at its session's end."""
+def test_unclosed_consumer_is_collected_although_its_event_callback_refers_to_it(kafka: Broker) -> None:
+    """Its threads keep neither alive. Without a close it is collected, and its place ends with its session."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
 
     def dropped() -> weakref.ref[Consumer]:
@@ -188,8 +190,8 @@ def test_member_is_dropped_although_its_callback_refers_to_it(kafka: Broker) -> 
     wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
 
 
-def test_partition_behind_an_open_transaction_is_stuck_then_recovers(kafka: Broker, group: MakeHearing) -> None:
-    """With the partition and the cause; nothing else is heard of it."""
+def test_on_event_reports_a_stuck_partition_with_its_cause_and_its_recovery(kafka: Broker, group: MakeHearing) -> None:
+    """An open transaction causes an event with the partition and the cause; no other event reports it."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
     hearing = group(group_protocol="consumer", heartbeat_interval_ms=200)
     hearing.consumer.subscribe([topic])

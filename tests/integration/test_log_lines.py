@@ -1,4 +1,4 @@
-"""The membership's log lines where programs look for librdkafka's, beside confluent-kafka on the same broker."""
+"""The membership's log lines in the places of librdkafka's, beside confluent-kafka on the same broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ consumer.close()
 
 
 class Kept(logging.Handler):
-    """Keeps each line with the thread on which it came."""
+    """Keeps each log record with its thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class Kept(logging.Handler):
         self.records.append(record)
 
     def facilities(self) -> set[str]:
-        """What the lines are about."""
+        """The facilities of the lines."""
         return {str(record.args[0]) for record in self.records if isinstance(record.args, tuple)}
 
 
 def logger_of(kept: Kept) -> logging.Logger:
-    """The application's logger; not a registered one, so that the test runner does not add handlers to it."""
+    """The application's logger, unregistered, so that the test runner adds no handlers to it."""
     made = logging.Logger("application", logging.DEBUG)  # noqa: LOG001 - see above
     made.addHandler(kept)
     return made
@@ -62,8 +62,10 @@ def topic(kafka: Broker) -> str:
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("kind", CLASSES)
-def test_logger_gets_the_groups_lines_while_polling(kafka: Broker, topic: str, kind: str, protocol: str) -> None:
-    """The same form, thread and moment as librdkafka's: nothing before the first poll, the leave's at the close."""
+def test_logger_gets_group_lines_in_librdkafka_s_form_while_polling(
+    kafka: Broker, topic: str, kind: str, protocol: str
+) -> None:
+    """The lines have librdkafka's form, thread and moment: none before the first poll, and the leave's at the close."""
     kept = Kept()
     logger = logger_of(kept)
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "group.protocol": protocol}
@@ -90,8 +92,8 @@ def test_logger_gets_the_groups_lines_while_polling(kafka: Broker, topic: str, k
         assert len({text.split()[1] for text in own}) == 1
 
 
-def test_logger_alone_gets_what_an_operator_wants_to_see(kafka: Broker, topic: str) -> None:
-    """Without `debug`: the join and the assignment, and no heartbeat."""
+def test_logger_without_debug_gets_joins_and_assignments_but_no_heartbeats(kafka: Broker, topic: str) -> None:
+    """Without `debug`, the logger gets the join and the assignment, and no heartbeat."""
     kept = Kept()
     logger = logger_of(kept)
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
@@ -105,8 +107,8 @@ def test_logger_alone_gets_what_an_operator_wants_to_see(kafka: Broker, topic: s
 
 
 @pytest.mark.parametrize("module", ["consumer_membership", "confluent_kafka"])
-def test_debug_alone_writes_to_stderr(kafka: Broker, topic: str, module: str) -> None:
-    """In one form, librdkafka's own: whatever collects those lines understands these."""
+def test_debug_without_a_logger_writes_librdkafka_s_form_to_stderr(kafka: Broker, topic: str, module: str) -> None:
+    """Tools that parse librdkafka's lines can parse these, because the form is the same."""
     arguments = [kafka.bootstrap_servers, unique("group"), topic]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(module=module), *arguments],

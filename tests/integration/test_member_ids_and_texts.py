@@ -1,4 +1,4 @@
-"""Small things that a program reads back, beside confluent-kafka: member ids, texts of commits, made-up messages."""
+"""Values that a program reads back, beside confluent-kafka: member ids, commit metadata, constructed messages."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def topic(kafka: Broker) -> str:
 
 
 def made(kind: Make, kafka: Broker, **config: object) -> AnyConsumer:
-    """A consumer of a group of its own."""
+    """A consumer of its own new group."""
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
     return kind({**settings, **{key.replace("_", "."): value for key, value in config.items()}})
 
 
 def until(consumer: AnyConsumer, is_so: Callable[[], bool]) -> None:
-    """Poll until this holds."""
+    """Poll until this condition holds."""
     wait_until(is_so, "another assignment", between=lambda: consumer.poll(0.05), seen=consumer.memberid)
 
 
@@ -46,7 +46,7 @@ def until(consumer: AnyConsumer, is_so: Callable[[], bool]) -> None:
 
 
 def id_through_a_life(consumer: AnyConsumer, topic: str) -> list[str]:
-    """What `memberid()` is at each stage: nothing, 22 characters, or an id that the broker made."""
+    """The form of `memberid()` at each stage: none, 22 characters, or an id that the broker assigned."""
 
     def kind() -> str:
         said = consumer.memberid()
@@ -63,8 +63,8 @@ def id_through_a_life(consumer: AnyConsumer, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_memberid_is_there_when_confluent_kafka_s_is(kafka: Broker, topic: str, protocol: str) -> None:
-    """A classic member has none before it joined and after it left; the consumer protocol's makes its own."""
+def test_memberid_exists_at_the_same_stages_as_confluent_kafka_s(kafka: Broker, topic: str, protocol: str) -> None:
+    """A classic member has no id before its join and after its leave; a consumer protocol member makes its own id."""
     lives = []
     for kind in (confluent_kafka.Consumer, Consumer):
         with closing(made(kind, kafka, group_protocol=protocol)) as consumer:
@@ -72,8 +72,11 @@ def test_memberid_is_there_when_confluent_kafka_s_is(kafka: Broker, topic: str, 
     assert lives[1] == lives[0]
 
 
-def test_memberid_is_none_until_the_protocol_is_sure(kafka: Broker, topic: str) -> None:
-    """confluent-kafka's default is classic and so has none before the join; ours may become classic, too."""
+def test_memberid_is_none_until_the_protocol_is_known(kafka: Broker, topic: str) -> None:
+    """confluent-kafka's default is classic, which has no id before the join.
+
+    This package's default may also become classic.
+    """
     with closing(made(Consumer, kafka)) as consumer:
         assert id_through_a_life(consumer, topic) == ["none", "none", "its own", "none"]
         assert consumer.membership().member_id != ""
@@ -82,8 +85,8 @@ def test_memberid_is_none_until_the_protocol_is_sure(kafka: Broker, topic: str) 
 # ---- texts of commits -----------------------------------------------------------------------------------------------
 
 
-def test_texts_are_committed_as_confluent_kafka_commits_them(kafka: Broker, topic: str) -> None:
-    """An empty text is one; what one client commits the other one reads, and operators, too."""
+def test_commit_metadata_is_written_as_confluent_kafka_writes_it(kafka: Broker, topic: str) -> None:
+    """An empty text is metadata; each client reads what the other one committed, as operators do."""
     offsets = [Partition(topic, 0, 5, ""), Partition(topic, 1, 6, "größer ✓"), Partition(topic, 2, 7)]
     asked = [Partition(topic, number) for number in range(3)]
     stored, answered = [], []
@@ -116,7 +119,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """What became of it: the result, or the code and words of the exception."""
+    """The result of the call, or the code and text of the exception."""
     try:
         result = call()
     except KafkaException as failed:
@@ -126,10 +129,13 @@ def outcome(call: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("is_assigned", [False, True])
 @pytest.mark.parametrize("parts", PARTS)
-def test_made_up_message_has_confluent_kafka_s_outcome(
+def test_constructed_message_has_confluent_kafka_s_outcome(
     kafka: Broker, topic: str, parts: str, *, is_assigned: bool
 ) -> None:
-    """Stored: nothing, or "unknown partition"; committed: "no offset stored" where there is none."""
+    """`store_offsets` returns None or raises "unknown partition".
+
+    `commit` raises "no offset stored" without an offset.
+    """
     given = {**PARTS[parts], **({"topic": topic} if "topic" in PARTS[parts] else {})}
     message, outcomes = Message(**given), []
     for kind in (confluent_kafka.Consumer, Consumer):
@@ -143,8 +149,8 @@ def test_made_up_message_has_confluent_kafka_s_outcome(
     assert outcomes[1] == outcomes[0]
 
 
-def test_message_without_topic_is_no_crash(kafka: Broker, topic: str) -> None:
-    """confluent-kafka ends the process on the first two, and has a SystemError for the third."""
+def test_message_without_a_topic_raises_an_error(kafka: Broker, topic: str) -> None:
+    """confluent-kafka aborts the process on the first two messages and raises SystemError for the third."""
     with closing(made(Consumer, kafka, enable_auto_offset_store=False)) as consumer:
         consumer.assign([Partition(topic, 0, 0)])
         assert outcome(lambda: consumer.store_offsets(Message())) == (

@@ -1,4 +1,4 @@
-"""Joining, scaling out and in, leaving, failing callbacks, slow applications, on a real broker."""
+"""Joins, scale-out and scale-in, leaves, failing callbacks and slow applications, on a real broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def topic(ground: Ground) -> str:
 
 
 def test_first_member_owns_everything_and_reads_every_record(ground: Ground, topic: str) -> None:
-    """M20: join -> assignment -> RECONCILE -> acknowledgement -> STABLE; the records come from the start."""
+    """M20: A first member goes through join, assignment, RECONCILE and acknowledgement to STABLE.
+
+    The records come from the start.
+    """
     produce(ground.bootstrap_servers, topic, 600)
     with ground.member(unique("group"), [topic]) as worker:
         worker.wait(lambda w: len(w.notes.records) == 600, "600 records")
@@ -45,8 +48,8 @@ def test_first_member_owns_everything_and_reads_every_record(ground: Ground, top
         )
 
 
-def test_scale_out_and_in_hands_over_cleanly(ground: Ground, topic: str) -> None:
-    """S02, S09: members come and go in good order; every record is read exactly once."""
+def test_scale_out_and_in_returns_every_record_once(ground: Ground, topic: str) -> None:
+    """S02, S09: Members join and leave cleanly; each record is read exactly once."""
     group = unique("group")
     first = ground.member(group, [topic])
     second = ground.member(group, [topic])
@@ -67,7 +70,7 @@ def test_scale_out_and_in_hands_over_cleanly(ground: Ground, topic: str) -> None
 
 
 def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> None:
-    """M34, C07: when on_revoke runs, the consumed offsets of its partitions are committed already."""
+    """M34, C07: The consumed offsets of revoked partitions are already committed when on_revoke runs."""
     group = unique("group")
     found: dict[int, int] = {}
 
@@ -85,7 +88,7 @@ def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> N
 
 
 def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Ground, topic: str) -> None:
-    """M41: an on_revoke that raises leaves the member un-acked; the next poll calls it again."""
+    """M41: An on_revoke that raises leaves the revocation unacknowledged; the next poll calls it again."""
     group = unique("group")
     failures = [RuntimeError("first"), RuntimeError("second")]
 
@@ -104,8 +107,8 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Groun
             assert len(set(revoked)) == 1
 
 
-def test_poll_timeout_leaves_and_comes_back(ground: Ground, topic: str) -> None:
-    """C01, C20: an application that stops polling loses its partitions to the others, hears of it, and rejoins."""
+def test_poll_timeout_leaves_the_group_and_rejoins(ground: Ground, topic: str) -> None:
+    """C01, C20: An application that stops polling loses its partitions, gets the error and on_lost, and rejoins."""
     group = unique("group")
     with (
         ground.member(group, [topic], max_poll_interval_ms=5000) as slow,
@@ -122,8 +125,8 @@ def test_poll_timeout_leaves_and_comes_back(ground: Ground, topic: str) -> None:
         assert slow.notes.raised == []
 
 
-def test_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> None:
-    """B05: a static member that closes and comes back gets the same partitions; the other one sees nothing of it."""
+def test_closed_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> None:
+    """B05: A static member that closes and returns gets the same partitions; the other member sees no change."""
     group = unique("group")
     with ground.member(group, [topic], group_instance_id="b") as stays:
         with ground.member(group, [topic], group_instance_id="a") as first:
@@ -139,7 +142,7 @@ def test_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> 
 
 
 def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str) -> None:
-    """Each group sees every record and commits for itself."""
+    """Each group reads every record and commits its own offsets."""
     produce(ground.bootstrap_servers, topic, 240)
     groups = [unique("group"), unique("group")]
     with (
@@ -151,8 +154,11 @@ def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str
     assert [sum(committed(ground.broker, group, topic, 12).values()) for group in groups] == [240, 240]
 
 
-def test_only_members_commit_while_there_are_members(ground: Ground, topic: str) -> None:
-    """B31, B32: a stranger's commit is refused with UNKNOWN_MEMBER_ID until the group is empty; it may always fetch."""
+def test_commit_of_a_non_member_is_refused_until_the_group_is_empty(ground: Ground, topic: str) -> None:
+    """B31, B32: A non-member's commit is refused with UNKNOWN_MEMBER_ID until the group is empty.
+
+    It may always fetch offsets.
+    """
     group = unique("group")
     stranger = Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group})
     offsets = [Partition(topic, 0, 3)]
@@ -173,8 +179,8 @@ def test_only_members_commit_while_there_are_members(ground: Ground, topic: str)
         stranger.close()
 
 
-def test_two_hundred_partitions(ground: Ground) -> None:
-    """A member of a topic with 200 partitions owns and reads them all, and shares them in a scale-out."""
+def test_two_hundred_partitions_are_read_and_shared(ground: Ground) -> None:
+    """A member of a topic with 200 partitions owns and reads all of them, and shares them in a scale-out."""
     topic = ground.topic(200, "wide")
     group = unique("group")
     produce(ground.bootstrap_servers, topic, 2000)
@@ -186,10 +192,11 @@ def test_two_hundred_partitions(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
-def test_full_group_refuses_one_member_and_leaves_the_others_alone(
-    broker_pool: RunBrokers, mode: Mapping[str, object]
-) -> None:
-    """C19, KIP-389: GROUP_MAX_SIZE_REACHED is fatal, at once, with the broker's words; the members go on."""
+def test_full_group_refuses_an_additional_member_only(broker_pool: RunBrokers, mode: Mapping[str, object]) -> None:
+    """C19, KIP-389: GROUP_MAX_SIZE_REACHED is fatal at once, with the broker's text.
+
+    The other members are not affected.
+    """
     limits = {"group.consumer.max.size": "1", "group.max.size": "1"}
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
     topic, group = ground.topic(2), unique("group")

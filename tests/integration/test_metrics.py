@@ -1,4 +1,4 @@
-"""`metrics()` on a real broker: what two members of a group count while they share a topic."""
+"""`metrics()` on a real broker: the counters of two members of a group that share a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 200
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often."""
+    """Sample the progress often."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
 
 
@@ -50,12 +50,12 @@ def make(kafka: Broker) -> Iterator[Callable[..., Consumer]]:
 
 
 def polled_until(is_so: Callable[[], bool], *consumers: Consumer) -> None:
-    """Poll all of them until it is so."""
+    """Poll all of them until the condition holds."""
     poll_until(is_so, "the figures", *consumers, seen=lambda: [consumer.metrics() for consumer in consumers])
 
 
-def test_two_members_count_what_they_do(kafka: Broker, make: Callable[..., Consumer]) -> None:
-    """Records, polls, commits, heartbeats; and when the second one comes, what stood still in each of them."""
+def test_metrics_count_the_work_of_two_members(kafka: Broker, make: Callable[..., Consumer]) -> None:
+    """The metrics count records, polls, commits, heartbeats, and the pause while the second member joins."""
     topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 4)
     produce(kafka.bootstrap_servers, topic, RECORDS)
     first = make()
@@ -92,8 +92,8 @@ def test_two_members_count_what_they_do(kafka: Broker, make: Callable[..., Consu
     assert f'consumer="{second.metrics().number}"' not in exposition()[0].decode()
 
 
-def test_classic_member_times_its_joins_and_syncs(kafka: Broker, make: Callable[..., Consumer]) -> None:
-    """Under the names of Java's client; the others' joins count as waiting."""
+def test_metrics_time_the_joins_and_syncs_of_a_classic_member(kafka: Broker, make: Callable[..., Consumer]) -> None:
+    """The metrics have the names of Java's client; the wait for other members' joins counts as rebalance time."""
     topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 2)
     consumer = make(group_protocol="classic")
     consumer.subscribe([topic])
@@ -108,7 +108,7 @@ def test_classic_member_times_its_joins_and_syncs(kafka: Broker, make: Callable[
 
 
 def is_whole(metrics: Metrics) -> bool:
-    """Whether everything is known of its partitions: lag, committed offsets, what was fetched."""
+    """Whether lag, committed offsets and fetched records of its partitions are all known."""
     partitions = metrics.health.partitions
     return (
         len(partitions) == 4

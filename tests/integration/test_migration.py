@@ -1,8 +1,8 @@
 """Groups that change from one protocol to the other, on a real broker, while records flow (rules 4.10).
 
-Online, member by member: the coordinator converts a group of living members. Offline: it was empty meanwhile. The books
-are those of mixed groups (`tests.integration.partners`): each partition has one owner and never two, no record is lost,
-and a record comes twice only where a member had not committed it when it gave its partition up or died.
+Online, member by member: the coordinator converts a group that has members. Offline: the group was empty in between.
+The records are checked as in mixed groups (`tests.integration.partners`): each partition has one owner and never two,
+no record is lost, and a record is repeated only if a member had not committed it when it revoked its partition or died.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def converting(broker_pool: RunBrokers) -> Broker:
 
 @pytest.fixture
 def strict(broker_pool: RunBrokers) -> Broker:
-    """A broker that converts no group that has members (group.consumer.migration.policy=disabled)."""
+    """A broker that does not convert groups with members (group.consumer.migration.policy=disabled)."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A way to be a member."""
+    """A kind of member: client, protocol and assignor."""
 
     client: Client
     protocol: str = "classic"
@@ -83,7 +83,7 @@ KAFKA_PYTHON_COOPERATIVE = Kind(client=Client.KAFKA_PYTHON, strategies=(Strategy
 
 
 class Migration:
-    """A group on its way from one protocol to the other, and the load on its topic."""
+    """A group that changes its protocol, and the load on its topic."""
 
     def __init__(self, company: Company, writer: Writer) -> None:
         self.company = company
@@ -92,7 +92,7 @@ class Migration:
 
     @property
     def members(self) -> list[Partner]:
-        """Who is a member now."""
+        """The current members."""
         return list(self.company.members)
 
     # ---- who comes and goes ----
@@ -108,9 +108,9 @@ class Migration:
         )
 
     def roll(self, kinds: Sequence[Kind], last: GroupProtocol, *, until_last: GroupProtocol = CONSUMER) -> None:
-        """Have each member leave and one of these kinds come in its place, with its instance id.
+        """Close each member and start one of these kinds in its place, with its instance id.
 
-        The group is of type `until_last` until nobody of the former members is there, and then of type `last`.
+        The group is of type `until_last` until no former member is left, and then of type `last`.
         """
         former = self.members
         for member, kind in zip(former, kinds, strict=True):
@@ -119,7 +119,7 @@ class Migration:
             self.settled(last if member is former[-1] else until_last)
 
     def kill_with_a_batch(self, member: Partner) -> None:
-        """End a member without a goodbye; of each of its partitions it was given records that it did not commit."""
+        """Kill a member that has received, but not committed, records of each of its partitions."""
         member.withhold()
         member.wait(_has_a_batch, "uncommitted records of each of its partitions")
         owned = member.owned
@@ -129,11 +129,11 @@ class Migration:
     # ---- what the group is ----
 
     def group(self) -> GroupDescription:
-        """The group as its coordinator knows it."""
+        """The group as its coordinator describes it."""
         return self._admin.describe(self.company.group, with_offsets=False).group
 
     def settled(self, protocol: GroupProtocol) -> None:
-        """Wait until everything is owned once; the group is of this type then, and our members' views say the same."""
+        """Wait until each partition has one owner, the group is of this type, and our members' views agree."""
         self.company.settled()
         group = self.group()
         assert group.protocol is protocol, str(self.company)
@@ -155,9 +155,11 @@ class Migration:
     # ---- the books ----
 
     def finish(self) -> dict[str, Counter[tuple[int, int]]]:
-        """End the load and close the books; who had not committed what when it gave a partition up, lost it or died.
+        """End the load and check the records.
 
-        Those records came twice, and nothing else did.
+        The arguments name the members that revoked, lost or died with uncommitted records.
+
+        Those records were repeated, and no others.
         """
         self.company.everything_seen(self._writer.stop())
         self.company.check(may_tell=_OVERTAKEN)
@@ -176,7 +178,7 @@ def _has_a_batch(account: Account) -> bool:
 
 
 def _tells(account: Account, group: GroupDescription | None, member: MemberDescription) -> bool:
-    """Whether the view says what the coordinator knows of the group and of the member; a classic one has no epoch."""
+    """Whether the view agrees with the coordinator about group and member; a classic member has no epoch."""
     view = account.view
     if view is None or view.protocol != member.protocol.value or member.epoch not in (None, view.generation):
         return False
@@ -184,7 +186,7 @@ def _tells(account: Account, group: GroupDescription | None, member: MemberDescr
 
 
 def _are_level(members: Sequence[Partner]) -> bool:
-    """Whether their views are of one generation, or of two: another round, in which nothing moves, may be under way."""
+    """Whether the views have one generation or two: another round, in which no partition moves, may be in progress."""
     generations = {view.generation or 0 for member in members if (view := member.account.view) is not None}
     return max(generations, default=0) - min(generations, default=0) <= 1
 
@@ -195,7 +197,7 @@ def _commits_after(account: Account, count: int) -> bool:
 
 @contextmanager
 def migration_on(broker: Broker, folder: Path) -> Iterator[Migration]:
-    """A new group, whose topic is written to all the while."""
+    """A new group, whose topic is written to throughout."""
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("topic"), PARTITIONS)
     with (
@@ -209,7 +211,7 @@ def migration_on(broker: Broker, folder: Path) -> Iterator[Migration]:
 
 
 def there_and_back(broker: Broker, folder: Path, kinds: Sequence[Kind]) -> None:
-    """From these classic members to ours of the consumer protocol and back: nobody sees a record twice."""
+    """Roll these classic members to our consumer protocol members and back; no record is repeated."""
     with migration_on(broker, folder) as migration:
         for kind in kinds:
             migration.join(kind)
@@ -220,24 +222,26 @@ def there_and_back(broker: Broker, folder: Path, kinds: Sequence[Kind]) -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS_EAGER, OURS_COOPERATIVE, CONFLUENT_RANGE, KAFKA_PYTHON_COOPERATIVE], ids=str)
-def test_group_is_rolled_to_the_consumer_protocol_and_back(converting: Broker, tmp_path: Path, kind: Kind) -> None:
-    """S21, S22, B21: the first new member takes the group over, the last one's leave gives it back."""
+def test_rolling_restart_converts_a_group_to_the_consumer_protocol_and_back(
+    converting: Broker, tmp_path: Path, kind: Kind
+) -> None:
+    """S21, S22, B21: The first new member converts the group; the leave of the last one converts it back."""
     there_and_back(converting, tmp_path, [kind] * 3)
 
 
-def test_group_of_many_clients_is_rolled_to_the_consumer_protocol_and_back(
+def test_group_of_many_clients_is_converted_to_the_consumer_protocol_and_back(
     broker_pool: RunBrokers, tmp_path: Path
 ) -> None:
-    """S21, S22, B21: members of several clients, on the oldest broker."""
+    """S21, S22, B21: Members of several clients are rolled to the consumer protocol and back on the oldest broker."""
     there_and_back(broker_pool.shared(OLDEST), tmp_path, [CONFLUENT_RANGE, OURS_EAGER, KAFKA_PYTHON_RANGE])
 
 
-def test_members_are_killed_instead_of_closed(converting: Broker, tmp_path: Path) -> None:
-    """S21, S22: what a member had not committed when it was killed comes twice, and nothing else does.
+def test_conversion_with_killed_members_repeats_only_uncommitted_records(converting: Broker, tmp_path: Path) -> None:
+    """S21, S22: Records that a member had not committed when it was killed are repeated, and no others.
 
-    But for the last step back: where the last member of the consumer protocol is found dead while another member joins,
-    the classic group's generation is ahead of those members that have not gone through that rebalance. The coordinator
-    tells them ILLEGAL_GENERATION, and what they had is lost to them.
+    The last step back is an exception. If the coordinator finds the last member of the consumer protocol dead while
+    another member joins, the classic group's generation is ahead of those members that have not gone through that
+    rebalance. They get ILLEGAL_GENERATION and lose their partitions.
     """
     kinds = [CONFLUENT_RANGE, OURS_EAGER]
     with migration_on(converting, tmp_path) as migration:
@@ -259,10 +263,12 @@ def test_members_are_killed_instead_of_closed(converting: Broker, tmp_path: Path
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_static_members_are_replaced_and_nothing_moves(broker_pool: RunBrokers, tmp_path: Path, version: str) -> None:
-    """B21: under its instance id a member of the other protocol comes in the place of one that is closed or dead.
+def test_static_member_replaced_by_the_other_protocol_moves_no_partition(
+    broker_pool: RunBrokers, tmp_path: Path, version: str
+) -> None:
+    """B21: A member of the other protocol takes the place of a closed or dead holder of its instance id.
 
-    Where one of the two is classic nobody has to release the id. The other members give nothing up and get nothing.
+    If one of the two is classic, the holder need not release the id. The other members revoke nothing and get nothing.
     """
     with migration_on(broker_pool.shared(version), tmp_path) as migration:
         for instance_id in "abc":
@@ -291,15 +297,20 @@ def _has_lost(member: Partner) -> bool:
 
 
 def _moves(member: Partner) -> list[frozenset[int]]:
-    """What it was given, gave up and lost."""
+    """The partitions that it was assigned, revoked and lost."""
     return [told.partitions for told in member.account.told if told.event in _MOVES and told.partitions]
 
 
 # ---- group.protocol=auto --------------------------------------------------------------------------------------------
 
 
-def test_deploying_ours_with_defaults_leaves_a_group_as_it_is(converting: Broker, tmp_path: Path) -> None:
-    """S21: from confluent-kafka to ours, neither configured, on a broker that would convert it; then it is told to."""
+def test_replacing_confluent_kafka_with_default_settings_keeps_a_classic_group(
+    converting: Broker, tmp_path: Path
+) -> None:
+    """S21: Members with default settings join the classic group of confluent-kafka, on a broker that would convert it.
+
+    Later settings request the conversion.
+    """
     with migration_on(converting, tmp_path) as migration:
         for _ in range(3):
             migration.join(CONFLUENT_DEFAULT)
@@ -313,12 +324,12 @@ def test_deploying_ours_with_defaults_leaves_a_group_as_it_is(converting: Broker
         assert migration.finish() == {}
 
 
-def test_group_that_librdkafka_leads_by_cooperative_sticky_is_converted_after_it_is_gone(
+def test_group_led_by_librdkafka_s_cooperative_sticky_is_converted_after_its_leave(
     converting: Broker, tmp_path: Path
 ) -> None:
-    """B24: librdkafka repeats its members' user data in the assignment, and the broker would not lose any.
+    """B24: librdkafka repeats its members' user data in the assignment, and the broker would not discard any.
 
-    Ours join it as classic members; once one of them leads, the next one converts the group.
+    Our members join it as classic members; once one of them leads, the next one converts the group.
     """
     with migration_on(converting, tmp_path) as migration:
         former = []
@@ -343,8 +354,8 @@ def test_group_that_librdkafka_leads_by_cooperative_sticky_is_converted_after_it
 # ---- offline --------------------------------------------------------------------------------------------------------
 
 
-def test_group_that_was_empty_comes_back_as_the_other_type(strict: Broker, tmp_path: Path) -> None:
-    """S20: all members leave and others come, where the broker converts nothing; offsets stay."""
+def test_emptied_group_changes_its_type_and_keeps_its_offsets(strict: Broker, tmp_path: Path) -> None:
+    """S20: All members leave and others join, on a broker that converts no group with members."""
     with migration_on(strict, tmp_path) as migration:
         for kind in (CONFLUENT_RANGE, OURS, OURS_COOPERATIVE, CONFLUENT):
             for member in migration.members:
@@ -359,8 +370,10 @@ def test_group_that_was_empty_comes_back_as_the_other_type(strict: Broker, tmp_p
 
 
 @pytest.mark.parametrize("kind", [OURS_EAGER, OURS_COOPERATIVE], ids=str)
-def test_classic_members_live_in_a_consumer_group(converting: Broker, tmp_path: Path, kind: Kind) -> None:
-    """Ours join a group of the other type, share its partitions, go through rebalance on rebalance, leave and die.
+def test_classic_members_share_the_partitions_of_a_consumer_group(
+    converting: Broker, tmp_path: Path, kind: Kind
+) -> None:
+    """Our classic members join a group of the other type, share its partitions and rebalances, leave and die.
 
     The coordinator assigns; a heartbeat's REBALANCE_IN_PROGRESS sends them through JoinGroup and SyncGroup each time.
     """
@@ -392,10 +405,13 @@ def test_classic_members_live_in_a_consumer_group(converting: Broker, tmp_path: 
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_static_member_that_converts_a_rebalance_leaves_no_partition_behind(
+def test_static_member_that_converts_during_a_rebalance_assigns_every_partition(
     broker_pool: RunBrokers, version: str
 ) -> None:
-    """KAFKA-21582: where librdkafka's replacement leaves the partitions of one who left to nobody."""
+    """KAFKA-21582: librdkafka's replacement leaves the partitions of a departed member without an owner.
+
+    Ours does not.
+    """
     stage = Stage(broker_pool.shared(version, properties=BIDIRECTIONAL).bootstrap_servers)
     with ExitStack() as stack:
         members = converted(stage, unique("group"), stack, stage.topic(6), ConsumerThread.stop, kind=Consumer)
@@ -403,8 +419,11 @@ def test_static_member_that_converts_a_rebalance_leaves_no_partition_behind(
             member.has(3)
 
 
-def test_static_member_that_converts_an_outdated_group_leaves_no_partition_behind(converting: Broker) -> None:
-    """KAFKA-21582: where librdkafka's replacement leaves those that its topic has got meanwhile to nobody."""
+def test_static_member_that_converts_a_group_assigns_added_partitions(converting: Broker) -> None:
+    """KAFKA-21582: librdkafka's replacement leaves partitions that were added to the topic in between without an owner.
+
+    Ours does not.
+    """
     stage, group = Stage(converting.bootstrap_servers), unique("group")
     topic = stage.topic(6)
     with ExitStack() as stack:
@@ -412,8 +431,8 @@ def test_static_member_that_converts_an_outdated_group_leaves_no_partition_behin
         stage.until(group, lambda one: [len(member.assignment) for member in one.members] == [3] * 3)
 
 
-def test_static_member_that_converts_a_rebalance_leaves_no_member_behind(converting: Broker) -> None:
-    """KAFKA-21582: where librdkafka's replacement leaves one that was joining without a partition."""
+def test_static_member_that_converts_during_a_rebalance_gives_each_member_partitions(converting: Broker) -> None:
+    """KAFKA-21582: librdkafka's replacement leaves a joining member without a partition; ours does not."""
     stage, group = Stage(converting.bootstrap_servers), unique("group")
     topic = stage.topic(6)
     with ExitStack() as stack:

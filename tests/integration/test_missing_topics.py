@@ -1,4 +1,4 @@
-"""Subscribed topics that do not exist, beside librdkafka's classic consumer, and what the command line says of them."""
+"""Subscribed topics that do not exist, beside librdkafka's classic consumer and in the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 
 
 def make(client: Callable[..., AnyConsumer], broker: Broker, **config: object) -> AnyConsumer:
-    """A consumer in a group of its own, which looks at its topics twice a second."""
+    """A consumer of its own group that refreshes its topics twice a second."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
     return client(
         {
@@ -38,7 +38,7 @@ def make(client: Callable[..., AnyConsumer], broker: Broker, **config: object) -
 
 
 def next_error(consumer: AnyConsumer) -> Message:
-    """The next error that it polls; records before it are passed over."""
+    """The next error that `poll` returns; records before it are skipped."""
 
     def look() -> Message | None:
         message = consumer.poll(0.1)
@@ -48,7 +48,7 @@ def next_error(consumer: AnyConsumer) -> Message:
 
 
 def fields(message: Message) -> dict[str, object]:
-    """All that a program can ask of it."""
+    """All fields of the message that a program can read."""
     error = message.error()
     assert error is not None
     return {
@@ -68,8 +68,8 @@ def fields(message: Message) -> dict[str, object]:
 
 
 @PROTOCOLS
-def test_error_is_librdkafkas(kafka: Broker, protocol: str) -> None:
-    """Field by field; raw's consumer protocol says nothing at all."""
+def test_missing_topic_error_has_librdkafka_s_fields(kafka: Broker, protocol: str) -> None:
+    """Each field equals the classic librdkafka consumer's; librdkafka's consumer protocol reports no error at all."""
     topic = unique("no-such")
     raw, ours = (
         make(confluent_kafka.Consumer, kafka),
@@ -85,8 +85,8 @@ def test_error_is_librdkafkas(kafka: Broker, protocol: str) -> None:
 
 
 @PROTOCOLS
-def test_each_name_and_each_pattern_is_told(kafka: Broker, protocol: str) -> None:
-    """Beside a topic that is read: what is there is consumed, what is not is named once."""
+def test_each_missing_name_and_unmatched_pattern_is_reported_once(kafka: Broker, protocol: str) -> None:
+    """The existing topic of the subscription is consumed, and each missing name or pattern is reported once."""
     there, missing = create_topic(kafka.bootstrap_servers, unique("there"), 1), unique("no-such")
     produce(kafka.bootstrap_servers, there, 5)
     topics = [there, missing, f"^{missing}-x"]
@@ -114,15 +114,15 @@ def read_three(consumer: AnyConsumer) -> None:
 
 
 def poll_until_nothing_is_missing(consumer: consumer_membership.Consumer) -> None:
-    """Poll until the view misses no topic: the first records may come before the member has its metadata."""
+    """Poll until the view has no missing topic: the first records may come before the member has its metadata."""
     wait_until(
         lambda: not consumer.membership().missing_topics, "no missing topic", between=lambda: consumer.consume(1, 0.05)
     )
 
 
 @PROTOCOLS
-def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, protocol: str) -> None:
-    """Nothing has to be done for it; raw's classic consumer does the same."""
+def test_created_topic_is_read_and_reported_again_after_its_deletion(kafka: Broker, protocol: str) -> None:
+    """A missing topic is read as soon as it exists, without another call, as with librdkafka's classic consumer."""
     for consumer in (
         make(confluent_kafka.Consumer, kafka),
         make(consumer_membership.Consumer, kafka, group_protocol=protocol),
@@ -144,8 +144,13 @@ def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, pro
 
 
 @PROTOCOLS
-def test_topic_is_created_where_that_is_allowed(kafka_broker: Callable[..., Broker], protocol: str) -> None:
-    """allow.auto.create.topics on a broker that creates topics (raw 2.16.1 asks for none when it subscribes)."""
+def test_allow_auto_create_topics_creates_a_subscribed_topic(
+    kafka_broker: Callable[..., Broker], protocol: str
+) -> None:
+    """`allow.auto.create.topics` works on a broker that creates topics.
+
+    confluent-kafka 2.16.1 requests none on subscribe.
+    """
     broker = kafka_broker(properties={"auto.create.topics.enable": "true"})
     forbidden, allowed = unique("auto"), unique("auto")
     with make(consumer_membership.Consumer, broker, group_protocol=protocol) as consumer:
@@ -160,8 +165,8 @@ def test_topic_is_created_where_that_is_allowed(kafka_broker: Callable[..., Brok
 
 
 @pytest.mark.parametrize("what", ["consumer", "classic"])
-def test_consume_says_that_there_is_no_topic(kafka: Broker, what: str) -> None:
-    """On stderr, with an exit code that is none of success."""
+def test_consume_command_reports_a_missing_topic(kafka: Broker, what: str) -> None:
+    """The command `consume` writes the error to stderr and exits with a code other than 0."""
     topic = unique("no-such")
     words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "3"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Groups of all clients that know an assignor, on a real broker: each member leads, and nobody notices."""
+"""Groups of all clients that have an assignor, on a real broker: each member leads, and the members work together."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIRST = {
 
 
 def cast_of(strategy: Strategy) -> list[Client]:
-    """Two of ours, and one of each other client that has the assignor; who leads first comes first."""
+    """Two of our members and one of each other client that has the assignor; the first one leads first."""
     others = [client for client in Client if strategy in STRATEGIES[client]]
     return sorted([Client.OURS, *others], key=lambda client: client is not FIRST[strategy])
 
 
 def is_visited(company: Company, strategy: Strategy) -> None:
-    """Somebody comes and goes: the leader has others give up a part of what they own, and go on with the rest."""
+    """Another member joins and leaves: the leader makes others revoke a part of their partitions and keep the rest."""
     leader = company.leader()
     guest = company.join(Client.CONFLUENT, strategy)
     company.settled()
@@ -40,10 +40,12 @@ def is_visited(company: Company, strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_everybody_leads_and_every_partition_has_one_owner(kafka: Broker, tmp_path: Path, strategy: Strategy) -> None:
-    """The leader leaves until each has led: each time every partition is owned once, and no record is lost.
+def test_each_client_leads_a_mixed_group_without_losing_a_record(
+    kafka: Broker, tmp_path: Path, strategy: Strategy
+) -> None:
+    """The leader leaves until each member has led: each partition has one owner every time, and no record is lost.
 
-    Nobody has a partition before its last owner gave it up; records come twice only where they were not committed.
+    No member gets a partition before its last owner revoked it; only uncommitted records are repeated.
     """
     servers = kafka.bootstrap_servers
     topic = create_topic(servers, unique("topic"), PARTITIONS)

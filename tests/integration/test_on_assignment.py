@@ -1,4 +1,4 @@
-"""User data from the leader to each member, and assignors that hear of them, in real groups."""
+"""User data from the leader to each member, and assignors that receive it, in real groups."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 class Ranking:
-    """Tells each member its place among all, and how many there are."""
+    """Sends each member its rank and the number of members."""
 
     name = "ranking"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[tuple[str, int]], generation: int) -> None:
-        """Tell the leader nothing."""
+        """Send nothing to the leader."""
         del topics, owned, generation
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[tuple[str, int]] | Assigned]:
-        """As it was dealt, with the rank beside it."""
+        """Assign in ranges, with the rank as user data."""
         shares = Alphabetical().assign(topics, subscriptions)
         return {
             member: Assigned(partitions=shares[member], user_data=f"{rank} of {len(shares)}".encode())
@@ -38,19 +38,19 @@ class Ranking:
 
 
 class Listening(Ranking):
-    """Notes what its member got, and when."""
+    """Records the assignments that its member gets, and when."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, bytes | None, frozenset[int]]] = []
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
-        """One assignment more."""
+        """Record one more assignment."""
         numbers = frozenset(number for _, number in assignment.partitions)
         self.heard.append((generation, assignment.user_data, numbers))
 
 
 class Failing(Ranking):
-    """Cannot read what it is told."""
+    """Cannot parse its assignment."""
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
         """Fail."""
@@ -58,8 +58,11 @@ class Failing(Ranking):
 
 
 @on("newest-eager", "oldest-eager")
-def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(ground: Ground) -> None:
-    """Before on_assign, with the generation; a member whose assignor lacks the method is in the same group."""
+def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(ground: Ground) -> None:
+    """`on_assignment` is called before on_assign, with the generation.
+
+    A member whose assignor lacks the method is in the same group.
+    """
     group, topic = unique("group"), ground.topic(6)
     ours = [Listening(), Listening()]
     before: list[bool] = []
@@ -93,8 +96,8 @@ def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(grou
 
 
 @on("newest-eager")
-def test_assignor_that_fails_ends_its_member_and_the_others_go_on(ground: Ground) -> None:
-    """Its application is told, and its share goes to the others."""
+def test_on_assignment_that_raises_ends_only_its_own_member(ground: Ground) -> None:
+    """The application gets the error, and the other members get the partitions."""
     group, topic = unique("group"), ground.topic(6)
     with ground.member(group, [topic], partition_assignment_strategy=[Ranking()]) as other:
         other.settled(6)
@@ -106,8 +109,8 @@ def test_assignor_that_fails_ends_its_member_and_the_others_go_on(ground: Ground
 
 
 @on("newest-eager")
-def test_group_with_librdkafka_is_as_before(ground: Ground) -> None:
-    """It votes for a built-in assignor, which tells nobody anything; whoever leads."""
+def test_group_with_librdkafka_sends_no_user_data(ground: Ground) -> None:
+    """The group votes for a built-in assignor, which sends no user data, whichever member leads."""
     group, topic = unique("group"), ground.topic(6)
     assignor = Listening()
     raw = RawConsumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "session.timeout.ms": 6000})

@@ -1,4 +1,4 @@
-"""A user's own assignor in real groups: by object and by import path, chosen by vote, and when it fails."""
+"""A user's own assignor in real groups: as object and import path, elected by vote, and failing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTIGUOUS = [set(range(4 * rank, 4 * rank + 4)) for rank in range(3)]
 
 @contextmanager
 def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
-    """Members with these strategies, settled; a group of its own."""
+    """Settled members with these strategies in their own group."""
     group, topic = unique("group"), ground.topic(12)
     with ExitStack() as stack:
         workers = [
@@ -45,8 +45,11 @@ def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
 
 
 @on("newest-eager", "oldest-eager")
-def test_own_assignor_in_a_group_of_three(ground: Ground) -> None:
-    """By import path, as an object and as a class; whoever leads, each partition goes where it says."""
+def test_own_assignor_decides_the_assignment_of_a_group_of_three(ground: Ground) -> None:
+    """The assignor is given by import path, as an object and as a class.
+
+    Whichever member leads, its assignment is applied.
+    """
     with group_of(ground, OWN, [Alphabetical()], [Alphabetical]) as workers:
         assert by_rank(workers) == INTERLEAVED
         for worker in workers:
@@ -63,15 +66,20 @@ def test_own_assignor_in_a_group_of_three(ground: Ground) -> None:
     ],
     ids=["voted for range", "voted for the own one", "in common"],
 )
-def test_group_votes_for_an_assignor(ground: Ground, strategies: tuple[str, ...], shares: list[set[int]]) -> None:
-    """Of those that all members have, the one that most of them prefer."""
+def test_group_elects_the_assignor_that_most_members_prefer(
+    ground: Ground, strategies: tuple[str, ...], shares: list[set[int]]
+) -> None:
+    """The vote is among the assignors that all members have."""
     with group_of(ground, *strategies) as workers:
         workers[0].wait(lambda _: by_rank(workers) == shares, "the shares of the assignor that was voted for")
 
 
 @on("newest-eager", "oldest-eager")
-def test_group_changes_its_assignor_member_by_member(ground: Ground) -> None:
-    """S30: range -> [roundrobin, range] -> roundrobin by two rolling restarts; nothing is refused, no record missed."""
+def test_group_changes_its_assignor_by_two_rolling_restarts(ground: Ground) -> None:
+    """S30: Two rolling restarts lead from range over [roundrobin, range] to roundrobin.
+
+    No member is refused and no record is missed.
+    """
     group, topic = unique("group"), ground.topic(12)
     everybody: list[Worker] = []
     with ExitStack() as stack:
@@ -99,7 +107,7 @@ def test_group_changes_its_assignor_member_by_member(ground: Ground) -> None:
 
 
 def is_told(worker: Worker) -> bool:
-    """Whether it ended for what its assignor did."""
+    """Whether it ended because of its assignor's error."""
     return worker.state is MemberState.FATAL and bool(worker.notes.errors)
 
 
@@ -111,10 +119,13 @@ def is_told(worker: Worker) -> bool:
     ],
     indirect=["ground"],
 )
-def test_leader_whose_assignor_fails_is_told_and_leaves(
+def test_leader_whose_assignor_fails_ends_and_leaves_the_group(
     ground: Ground, broken: Callable[[], Assignor], words: str
 ) -> None:
-    """Who leads ends FATAL with what went wrong; the next one leads, and is told as well; a good one goes on alone."""
+    """The leader ends FATAL with the assignor's error, and so does the next leader.
+
+    A member with a working assignor remains.
+    """
     group, topic = unique("group"), ground.topic(4)
     with ExitStack() as stack:
 

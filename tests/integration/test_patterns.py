@@ -22,7 +22,7 @@ _NO_LOG = {"log_level": 0}
 
 @pytest.fixture(scope="module")
 def prefix(kafka: Broker) -> str:
-    """Topics whose names begin alike."""
+    """Topics whose names have a common prefix."""
     name = unique("pattern")
     for ending in ("-1", "-2", "-d", "-1x", ".eu", "_a"):
         create_topic(kafka.bootstrap_servers, f"{name}{ending}", 1)
@@ -32,7 +32,7 @@ def prefix(kafka: Broker) -> str:
 
 
 def assigned(client: Callable[..., AnyConsumer], broker: Broker, topics: list[str], **config: object) -> set[str]:
-    """Which topics a group's only member is given, to the last of those that are wanted."""
+    """The topics that a group's only member is assigned, once all expected ones are there."""
     keys: Mapping[str, object] = {key.replace("_", "."): value for key, value in config.items()}
     consumer = client({"bootstrap.servers": broker.bootstrap_servers, "group.id": unique("group"), **_NO_LOG, **keys})
     given: set[str] = set()
@@ -49,8 +49,8 @@ PATTERNS = ["^{}-", "^{}-[[:digit:]]$", "^{}|^x{}", r"^{}\.", "^{}(-[0-9])?$", r
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_pattern_reads_what_librdkafka_reads(kafka: Broker, prefix: str, pattern: str) -> None:
-    """Point by point: librdkafka's default, ours (which is a member of the consumer protocol), and ours as classic."""
+def test_pattern_matches_the_topics_that_librdkafka_matches(kafka: Broker, prefix: str, pattern: str) -> None:
+    """Three members match the same topics: librdkafka's default, ours by default, and ours as a classic member."""
     topics = [pattern.replace("{}", prefix)]
     raw = assigned(confluent_kafka.Consumer, kafka, topics)
     ours = assigned(consumer_membership.Consumer, kafka, topics)
@@ -59,8 +59,8 @@ def test_pattern_reads_what_librdkafka_reads(kafka: Broker, prefix: str, pattern
     assert raw
 
 
-def test_default_is_the_consumer_protocol(kafka: Broker, prefix: str) -> None:
-    """What the comparison above compares."""
+def test_default_protocol_of_the_compared_member_is_consumer(kafka: Broker, prefix: str) -> None:
+    """The comparison above includes a member of the consumer protocol."""
     with consumer_membership.Consumer(
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
     ) as consumer:
@@ -69,8 +69,11 @@ def test_default_is_the_consumer_protocol(kafka: Broker, prefix: str) -> None:
         assert consumer.membership().protocol is GroupProtocol.CONSUMER
 
 
-def test_patterns_of_the_consumer_protocol_go_to_the_broker_as_they_are(kafka: Broker, prefix: str) -> None:
-    r"""As librdkafka's with group.protocol=consumer: RE2/J (`\d` is a digit), whole names; `^name-` is no prefix."""
+def test_consumer_protocol_sends_patterns_to_the_broker_unchanged(kafka: Broker, prefix: str) -> None:
+    r"""As with librdkafka's group.protocol=consumer, patterns are RE2/J (`\d` is a digit) and match whole names.
+
+    `^name-` is not a prefix.
+    """
     topics = [rf"^{prefix}-\d", f"^{prefix}"]
     raw = assigned(confluent_kafka.Consumer, kafka, topics, group_protocol="consumer")
     ours = assigned(consumer_membership.Consumer, kafka, topics, group_protocol="consumer")
@@ -78,8 +81,8 @@ def test_patterns_of_the_consumer_protocol_go_to_the_broker_as_they_are(kafka: B
     assert raw <= {f"{prefix}-1", f"{prefix}-2", prefix}
 
 
-def test_what_re2j_alone_reads_is_sent(kafka: Broker, prefix: str) -> None:
-    """What librdkafka refuses under either protocol; the broker matches whole names by it."""
+def test_pattern_that_only_re2j_accepts_is_sent_to_the_broker(kafka: Broker, prefix: str) -> None:
+    """A pattern that librdkafka refuses under both protocols is sent; the broker matches whole names by them."""
     topics = [f"^{prefix}-D(?i)|^{prefix}-(?i)D"]
     for protocol in ("classic", "consumer"):
         with pytest.raises(KafkaException):
@@ -88,8 +91,8 @@ def test_what_re2j_alone_reads_is_sent(kafka: Broker, prefix: str) -> None:
         assert assigned(consumer_membership.Consumer, kafka, topics, **config) == {f"{prefix}-d"}
 
 
-def test_internal_topics_match(kafka: Broker, prefix: str) -> None:
-    """As librdkafka's: `^.*` is everything, under both protocols."""
+def test_pattern_matches_internal_topics(kafka: Broker, prefix: str) -> None:
+    """`^.*` matches all topics under both protocols, as with librdkafka."""
     topics = ["^__consumer_off"]
     assigned(consumer_membership.Consumer, kafka, [prefix])  # so that the topic is there
     raw = assigned(confluent_kafka.Consumer, kafka, topics)
@@ -98,8 +101,11 @@ def test_internal_topics_match(kafka: Broker, prefix: str) -> None:
     assert assigned(consumer_membership.Consumer, kafka, topics, group_protocol="classic") == raw
 
 
-def test_blacklist_keeps_out_what_librdkafka_keeps_out(kafka: Broker, prefix: str) -> None:
-    """`topic.blacklist`: neither assigned nor lost; ours under auto is a classic member, as librdkafka's is."""
+def test_topic_blacklist_excludes_the_topics_that_librdkafka_excludes(kafka: Broker, prefix: str) -> None:
+    """Topics of `topic.blacklist` are neither assigned nor lost.
+
+    With auto, our member is classic, as librdkafka's is.
+    """
     topics = [f"^{prefix}-", f"{prefix}_a", f"{prefix}.eu"]
     blacklist = f"{prefix}-1,^{prefix}_,^nobody"
     raw = assigned(confluent_kafka.Consumer, kafka, topics, topic_blacklist=blacklist)
@@ -107,8 +113,11 @@ def test_blacklist_keeps_out_what_librdkafka_keeps_out(kafka: Broker, prefix: st
     assert ours == raw == {f"{prefix}-2", f"{prefix}-d", f"{prefix}.eu"}
 
 
-def test_blacklisted_names_are_not_told_to_the_broker(kafka: Broker, prefix: str) -> None:
-    """With group.protocol=consumer: raw leaves them with the group, where nobody reads them; ours asks for the rest."""
+def test_blacklisted_names_are_not_sent_to_the_broker(kafka: Broker, prefix: str) -> None:
+    """With group.protocol=consumer, librdkafka leaves them with the group, where no member reads them.
+
+    Ours subscribes to the rest.
+    """
     config = {"group_protocol": "consumer", "topic_blacklist": f"{prefix}-1$"}
     topics = [f"{prefix}-1", f"{prefix}-2"]
     raw = assigned(confluent_kafka.Consumer, kafka, topics, **config)
@@ -117,8 +126,8 @@ def test_blacklisted_names_are_not_told_to_the_broker(kafka: Broker, prefix: str
         assigned(consumer_membership.Consumer, kafka, [f"^{prefix}-.*"], **config)
 
 
-def test_subscription_of_blacklisted_topics_alone_is_told(kafka: Broker, prefix: str) -> None:
-    """A member with nothing to ask for waits in its group, and says why."""
+def test_subscription_of_only_blacklisted_topics_reports_the_reason(kafka: Broker, prefix: str) -> None:
+    """A member without any topic to subscribe to waits in its group and reports the reason."""
     keys = {"group.protocol": "consumer", "topic.blacklist": prefix, "group.id": unique("group")}
     with consumer_membership.Consumer({"bootstrap.servers": kafka.bootstrap_servers, **keys}) as consumer:
         consumer.subscribe([f"{prefix}-1"])

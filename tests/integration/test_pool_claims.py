@@ -1,4 +1,4 @@
-"""Two hundred members claim ids of one pool at the same moment, on a real broker: no id goes to two."""
+"""Two hundred members claim ids of one pool at the same moment on a real broker: no id goes to two members."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CLAIMS = 200
 CLAIMS_S = 90.0
 
 
-def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -> None:
-    """The coordinator decides; a claim that lost looks for another id, until each has one of its own."""
+def test_two_hundred_concurrent_pool_claims_give_each_id_to_one_member(broker: Broker) -> None:
+    """The coordinator decides; a member whose claim fails tries another id until it has its own."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 1), unique("group")
     host, _, port = broker.bootstrap_servers.split(",")[0].rpartition(":")
     pool = tuple(f"orders-{number}" for number in range(CLAIMS))
@@ -59,7 +59,7 @@ def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -
 def _member(
     group: str, server: tuple[str, int], pool: tuple[str, ...], arrival: threading.Event
 ) -> tuple[Line, NetworkThread]:
-    """A member without an application: it joins, and takes no partition over."""
+    """A member without an application, which joins and takes over no partition."""
     line = Line()
     line.listen(arrival.set)
     settings = ThreadSettings(

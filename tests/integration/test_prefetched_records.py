@@ -20,8 +20,8 @@ RECORDS = 300_000
 INTERRUPTS = 2_000
 
 
-def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broker) -> None:
-    """C18: each record comes once, in order, whenever a signal handler raises, and commits cover these records only."""
+def test_frequent_interrupts_lose_no_record_and_commit_only_returned_records(broker: Broker) -> None:
+    """C18: Each record comes once, in order, whenever a handler raises. Commits cover only returned records."""
     topic, group = unique("storm"), unique("group")
     create_topic(broker.bootstrap_servers, topic, PARTITIONS)
     written = produce(broker.bootstrap_servers, topic, RECORDS)
@@ -41,8 +41,8 @@ def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broke
     assert {one.partition: one.offset for one in committed} == dict(sorted(next_.items()))
 
 
-def test_records_that_were_fetched_before_their_deletion_are_handed_out(broker: Broker) -> None:
-    """`pause` keeps the buffered records, and `resume` hands them out although the broker deleted them meanwhile."""
+def test_resume_returns_buffered_records_that_the_broker_deleted(broker: Broker) -> None:
+    """`pause` keeps the buffered records, and `resume` returns them although the broker has deleted them."""
     topic = unique("deleted")
     create_topic(broker.bootstrap_servers, topic, 1)
     produce(broker.bootstrap_servers, topic, 100)

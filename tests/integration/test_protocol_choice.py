@@ -1,4 +1,4 @@
-"""`group.protocol=auto` on real brokers: which protocol a member speaks, why, and what it says about it."""
+"""`group.protocol=auto` on real brokers: which protocol a member uses, why, and how it reports that."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ _LOG = "consumer_membership.membership"
 
 @pytest.fixture(params=[NEWEST, OLDEST])
 def old_style(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
-    """A broker that has the consumer protocol switched off."""
+    """A broker with the consumer protocol switched off."""
     return broker_pool.shared(request.param, properties=CLASSIC_ONLY)
 
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What the membership says, INFO and above."""
+    """The membership's log messages of INFO and above."""
     caplog.set_level(logging.INFO, logger=_LOG)
     return caplog
 
 
 def lines(log: pytest.LogCaptureFixture, words: str) -> list[str]:
-    """The messages that have these words in them."""
+    """The messages that contain these words."""
     return [record.getMessage() for record in log.records if words in record.getMessage()]
 
 
 def protocol_of(worker: Worker) -> tuple[GroupProtocol, str]:
-    """What the view says of it."""
+    """The protocol in the view."""
     view = worker.consumer.membership()
     return view.protocol, view.protocol_reason
 
 
 @contextmanager
 def raw_member(broker: Broker, group: str, topic: str, **config: object) -> Iterator[RawConsumer]:
-    """A member of confluent-kafka's own that has its partitions; whoever holds it polls it."""
+    """A confluent-kafka member that has its partitions; the caller polls it."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = RawConsumer(settings | {key.replace("_", "."): value for key, value in config.items()})
     try:
@@ -75,8 +75,8 @@ def raw_member(broker: Broker, group: str, topic: str, **config: object) -> Iter
 # ---- the consumer protocol, where it is offered ---------------------------------------------------------------------
 
 
-def test_default_is_the_consumer_protocol(broker: Broker, log: pytest.LogCaptureFixture) -> None:
-    """B02: nothing is configured; the view and one line of the log say which and why."""
+def test_auto_selects_the_consumer_protocol_by_default(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """B02: Without configuration, the view and one log line name the protocol and the reason."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), [topic]) as worker:
         worker.settled(2)
@@ -84,8 +84,8 @@ def test_default_is_the_consumer_protocol(broker: Broker, log: pytest.LogCapture
     assert len(lines(log, "Group protocol: consumer (group.protocol=auto)")) == 1
 
 
-def test_keys_of_the_other_protocol_are_named_once(broker: Broker, log: pytest.LogCaptureFixture) -> None:
-    """A key that the broker owns does not decide: one warning each, with the setting that does."""
+def test_auto_warns_once_about_each_key_of_the_other_protocol(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """Such a key does not decide the protocol; one warning for each names the setting that replaces it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     config: dict[str, Any] = {"session_timeout_ms": 30_000, "partition_assignment_strategy": "cooperative-sticky"}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
@@ -102,8 +102,8 @@ def test_keys_of_the_other_protocol_are_named_once(broker: Broker, log: pytest.L
     assert "group.remote.assignor" in strategy
 
 
-def test_own_assignor_makes_a_classic_member(broker: Broker, log: pytest.LogCaptureFixture) -> None:
-    """A user's assignor runs in classic groups only: the consumer protocol is not even tried."""
+def test_own_assignor_selects_the_classic_protocol(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """A user's assignor runs only in classic groups, so the consumer protocol is not tried."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     config: dict[str, Any] = {"partition_assignment_strategy": "tests.integration.assignors:Alphabetical"}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
@@ -120,7 +120,7 @@ def test_own_assignor_makes_a_classic_member(broker: Broker, log: pytest.LogCapt
 def test_broker_without_the_consumer_protocol_makes_classic_members(
     old_style: Broker, log: pytest.LogCaptureFixture
 ) -> None:
-    """B01: UNSUPPORTED_VERSION; the reason stands in the view and in the log, and the group works."""
+    """B01: UNSUPPORTED_VERSION makes members classic; view and log have the reason, and the group works."""
     topic = create_topic(old_style.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     with (
@@ -139,8 +139,8 @@ def test_broker_without_the_consumer_protocol_makes_classic_members(
     assert [record for record in log.records if record.levelno >= logging.ERROR] == []
 
 
-def test_wishes_before_the_first_poll_survive_the_fallback(old_style: Broker) -> None:
-    """A commit that was asked for, a partition assigned by hand: the other protocol's member knows of both."""
+def test_commits_and_assignments_before_the_first_poll_survive_the_fallback(old_style: Broker) -> None:
+    """The classic member executes commits and manual assignments that were requested before the fallback."""
     topic = create_topic(old_style.bootstrap_servers, unique("topic"), 2)
     produce(old_style.bootstrap_servers, topic, 20)
     group = unique("group")
@@ -168,8 +168,10 @@ def test_wishes_before_the_first_poll_survive_the_fallback(old_style: Broker) ->
 # ---- groups of the other type ---------------------------------------------------------------------------------------
 
 
-def test_living_classic_group_is_joined_as_it_is(broker: Broker, log: pytest.LogCaptureFixture) -> None:
-    """A member of another client lives in it, and nobody asked to convert it; one line says what would."""
+def test_auto_joins_a_classic_group_with_members_as_a_classic_member(
+    broker: Broker, log: pytest.LogCaptureFixture
+) -> None:
+    """The group has another client's member, and no setting requests a conversion; one log line names that setting."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     with raw_member(broker, group, topic) as other, Worker(broker.bootstrap_servers, group, [topic]) as worker:
@@ -184,8 +186,8 @@ def test_living_classic_group_is_joined_as_it_is(broker: Broker, log: pytest.Log
     assert len(lines(log, f"Group protocol: classic ({reason})")) == 1
 
 
-def test_emptied_classic_group_becomes_a_consumer_group(broker: Broker) -> None:
-    """Offsets are left of it, and nobody lives in it who would notice."""
+def test_auto_converts_an_emptied_classic_group(broker: Broker) -> None:
+    """An empty group has only offsets, so a conversion affects no member."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     produce(broker.bootstrap_servers, topic, 10)
     group = unique("group")
@@ -196,8 +198,8 @@ def test_emptied_classic_group_becomes_a_consumer_group(broker: Broker) -> None:
         assert protocol_of(worker) == (GroupProtocol.CONSUMER, "group.protocol=auto")
 
 
-def test_what_needs_the_consumer_protocol_converts_no_living_group(broker: Broker) -> None:
-    """A pool works there only: with `auto` the member ends, with the ways to go on."""
+def test_auto_with_a_pool_converts_no_classic_group_with_members(broker: Broker) -> None:
+    """A pool requires the consumer protocol: with `auto` the member ends, and its error names the remedies."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     group = unique("group")
     with raw_member(broker, group, topic) as other:
@@ -209,10 +211,10 @@ def test_what_needs_the_consumer_protocol_converts_no_living_group(broker: Broke
         assert len(other.assignment()) == 2
 
 
-def test_classic_member_of_a_consumer_group_is_refused(broker_pool: RunBrokers) -> None:
-    """B23: where the group takes no classic members, who asks for nothing else ends with the broker's words.
+def test_consumer_group_refuses_a_classic_only_member(broker_pool: RunBrokers) -> None:
+    """B23: A member configured as classic ends with the broker's text if the group takes no classic members.
 
-    Kafka 4.0.0 lets it in whatever the policy says.
+    Kafka 4.0.0 admits it under every policy.
     """
     strict = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
@@ -228,8 +230,8 @@ def test_classic_member_of_a_consumer_group_is_refused(broker_pool: RunBrokers) 
         assert holder.notes.calls == calls
 
 
-def test_member_that_was_classic_goes_with_its_group(broker_pool: RunBrokers) -> None:
-    """B23: the group is of the consumer protocol when it comes back; it is refused as a classic member, and changes."""
+def test_classic_member_follows_its_group_to_the_consumer_protocol(broker_pool: RunBrokers) -> None:
+    """B23: The group changed its protocol while the member was away; the member is refused as classic and changes."""
     strict = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
@@ -252,8 +254,13 @@ def test_member_that_was_classic_goes_with_its_group(broker_pool: RunBrokers) ->
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("instance_id", [None, "a"], ids=["dynamic", "static"])
-def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, Any], instance_id: str | None) -> None:
-    """B21, B22: with Kafka's own policy the first who asks for the new protocol converts a classic group, and back."""
+def test_consumer_protocol_member_converts_a_classic_group(
+    broker: Broker, mode: Mapping[str, Any], instance_id: str | None
+) -> None:
+    """B21, B22: Under Kafka's default policy the first consumer protocol member converts a group.
+
+    The leave of the last one converts it back.
+    """
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     with Worker(broker.bootstrap_servers, group, [topic], **mode, group_instance_id=instance_id) as classic:
@@ -271,7 +278,7 @@ def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, Any]
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_empty_group_changes_its_type_under_every_policy(broker_pool: RunBrokers, version: str) -> None:
-    """B20: offsets stay, whoever was there before."""
+    """B20: An empty group takes the type of its next member and keeps its offsets."""
     strict = broker_pool.shared(version, properties=SHORT_SESSIONS)
     topic = create_topic(strict.bootstrap_servers, unique("topic"), 2)
     group, seen = unique("group"), 0
@@ -312,7 +319,7 @@ while True:
 
 
 def test_user_data_keeps_a_group_classic(broker: Broker) -> None:
-    """B24: what an assignor of another client tells its members would be lost, so the coordinator does not convert."""
+    """B24: The coordinator does not convert a group whose assignor sends user data. The data would be lost."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     words = [sys.executable, "-c", _TELLS, broker.bootstrap_servers, group, topic]

@@ -1,4 +1,4 @@
-"""What a real broker refuses: the protocol, the group, the topic. Each reaches the application with its remedy."""
+"""A real broker's refusals of the protocol, the group and the topic. The application gets each with its remedy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.versions import NEWEST, OLDEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_pool: RunBrokers) -> None:
-    """B01, H32: UNSUPPORTED_VERSION is fatal where nothing else was asked for; it says what to set."""
+def test_broker_without_the_consumer_protocol_ends_a_consumer_only_member(broker_pool: RunBrokers) -> None:
+    """B01, H32: UNSUPPORTED_VERSION is fatal if only the consumer protocol is configured; the error has the remedy."""
     broker = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), [topic], group_protocol="consumer") as worker:
@@ -44,10 +44,10 @@ def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_po
     ],
     ids=["pool", "wait"],
 )
-def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
+def test_consumer_only_settings_on_an_older_broker_are_named_with_a_remedy(
     broker_pool: RunBrokers, config: Mapping[str, Any], key: str
 ) -> None:
-    """A pool, and `wait`: the key, its value, and what to do, once."""
+    """The error about a pool or `wait` names the key, its value and the remedy once."""
     broker = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
@@ -62,7 +62,10 @@ def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
 def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
     broker_pool: RunBrokers, mode: Mapping[str, object]
 ) -> None:
-    """H15: GROUP_AUTHORIZATION_FAILED ends the member; TOPIC_AUTHORIZATION_FAILED is told, and the member goes on."""
+    """H15: GROUP_AUTHORIZATION_FAILED ends the member.
+
+    TOPIC_AUTHORIZATION_FAILED is reported, and the member continues.
+    """
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=AUTHORIZER), mode=mode)
     bootstrap = ground.bootstrap_servers
     open_topic, closed_topic = ground.topic(2, "open"), ground.topic(2, "closed")
@@ -82,8 +85,8 @@ def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
         told.wait(lambda w: len(w.notes.records) == 20, "20 records of the other topic")
 
 
-def test_session_that_the_broker_does_not_allow_is_named(broker: Broker) -> None:
-    """Rules 4.9: INVALID_SESSION_TIMEOUT is fatal, with the value and the two settings that bound it."""
+def test_session_timeout_outside_the_broker_s_bounds_is_fatal(broker: Broker) -> None:
+    """Rules 4.9: INVALID_SESSION_TIMEOUT is fatal, and its error has the value and the two settings that bound it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     config: dict[str, Any] = {"group_protocol": "classic", "session_timeout_ms": 1000}
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
@@ -94,8 +97,8 @@ def test_session_that_the_broker_does_not_allow_is_named(broker: Broker) -> None
         assert "group.min.session.timeout.ms" in error.str()
 
 
-def test_strangers_to_a_classic_group_are_refused(broker: Broker) -> None:
-    """Rules 4.9: without a common assignor INCONSISTENT_GROUP_PROTOCOL is fatal, and the others notice nothing."""
+def test_member_without_a_common_assignor_is_refused_by_a_classic_group(broker: Broker) -> None:
+    """Rules 4.9: INCONSISTENT_GROUP_PROTOCOL is fatal without a common assignor. Other members see no change."""
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     with Worker(broker.bootstrap_servers, group, [topic], **EAGER) as member:
         member.settled(2)

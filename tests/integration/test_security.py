@@ -1,4 +1,4 @@
-"""Members over TLS and SASL on a real broker: each way in, sessions that end meanwhile, and every door that is shut."""
+"""Members over TLS and SASL on a real broker: each listener, sessions that expire, and refused connections."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ NETWORK = "consumer_membership.network"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """A secured broker, and what its clients need."""
+    """A secured broker, and the settings that its clients need."""
 
     broker: Broker
     made: Materials
 
     def config(self, way: Way, user: str = "alice") -> dict[str, object]:
-        """How to get in this way."""
+        """The settings to connect over this listener."""
         return client_config(self.broker, self.made, way, user)
 
     def topic(self, records: int = 0, partitions: int = 4) -> str:
-        """A new topic with these records, by way of the plaintext listener."""
+        """A new topic with these records, produced over the plaintext listener."""
         topic = create_topic(self.broker.bootstrap_servers, unique("topic"), partitions)
         produce(self.broker.bootstrap_servers, topic, records)
         return topic
@@ -62,7 +62,7 @@ class Doors:
 
 @pytest.fixture
 def doors(broker_pool: RunBrokers, secured_materials: Materials) -> Doors:
-    """The newest broker, whose sessions are short."""
+    """The newest broker with short sessions."""
     broker = broker_pool.shared(NEWEST, properties=RENEWING, security=secured_materials.security)
     return Doors(broker=broker, made=secured_materials)
 
@@ -71,7 +71,7 @@ def doors(broker_pool: RunBrokers, secured_materials: Materials) -> Doors:
 
 
 def lives_in_a_group(doors: Doors, way: Way, mode: dict[str, object]) -> None:
-    """Two members share a topic, read all of it and commit; what the group has committed is what there is."""
+    """Two members share a topic, read all of it and commit; the committed offsets equal the topic's ends."""
     topic, group = doors.topic(records=200), unique("group")
     with doors.member(way, group, topic, **mode) as first:
         first.settled(4)
@@ -92,26 +92,28 @@ def lives_in_a_group(doors: Doors, way: Way, mode: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("way", Way)
-def test_members_live_in_a_group_over_each_way(doors: Doors, way: Way) -> None:
-    """The member's connections are made as librdkafka's are, from the same keys."""
+def test_members_share_a_group_over_each_listener(doors: Doors, way: Way) -> None:
+    """The member's connections are made from the same keys as librdkafka's."""
     lives_in_a_group(doors, way, dict(CONSUMER))
 
 
 @pytest.mark.parametrize("way", [Way.MUTUAL_TLS, Way.SCRAM_512_OVER_TLS])
-def test_classic_members_live_in_a_group_too(doors: Doors, way: Way) -> None:
-    """JoinGroup and SyncGroup have a connection of their own, which authenticates likewise."""
+def test_classic_members_share_a_group_over_secured_listeners(doors: Doors, way: Way) -> None:
+    """JoinGroup and SyncGroup have their own connection, which authenticates as the other connections do."""
     lives_in_a_group(doors, way, dict(COOPERATIVE))
 
 
 @pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS])
-def test_oldest_broker_is_spoken_to_likewise(broker_pool: RunBrokers, secured_materials: Materials, way: Way) -> None:
-    """Kafka 4.0."""
+def test_oldest_broker_accepts_members_over_secured_listeners(
+    broker_pool: RunBrokers, secured_materials: Materials, way: Way
+) -> None:
+    """Members share a group over TLS and SASL on Kafka 4.0."""
     broker = broker_pool.shared(OLDEST, properties=RENEWING, security=secured_materials.security)
     lives_in_a_group(Doors(broker=broker, made=secured_materials), way, dict(CONSUMER))
 
 
-def test_key_that_is_locked_and_texts_instead_of_files(doors: Doors) -> None:
-    """ssl.key.password, ssl.ca.pem, ssl.certificate.pem and ssl.key.pem."""
+def test_encrypted_key_and_pem_texts_replace_files(doors: Doors) -> None:
+    """A member connects with ssl.key.password, ssl.ca.pem, ssl.certificate.pem and ssl.key.pem."""
     made = doors.made
     texts = {
         "ssl_ca_location": None,
@@ -127,8 +129,8 @@ def test_key_that_is_locked_and_texts_instead_of_files(doors: Doors) -> None:
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
 
 
-def test_operators_get_in_as_well(doors: Doors) -> None:
-    """`GroupAdmin` takes the same keys."""
+def test_group_admin_connects_over_a_secured_listener(doors: Doors) -> None:
+    """`GroupAdmin` takes the same keys as a consumer."""
     topic, group = doors.topic(), unique("group")
     with doors.member(Way.SCRAM_512_OVER_TLS, group, topic) as worker:
         worker.settled(4)
@@ -140,10 +142,13 @@ def test_operators_get_in_as_well(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, COOPERATIVE], ids=["consumer", "classic"])
-def test_sessions_are_renewed_and_the_member_notices_nothing(
+def test_sasl_sessions_are_renewed_without_a_state_change(
     doors: Doors, mode: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KIP-368: on the same connections, between heartbeats and commits; a broker ends those that are not renewed."""
+    """KIP-368: Sessions are renewed on the same connections, between heartbeats and commits.
+
+    A broker closes connections that are not renewed.
+    """
     caplog.set_level(logging.DEBUG, NETWORK)
     topic = doors.topic(records=40)
     with doors.member(Way.SCRAM_256, unique("group"), topic, auto_commit_interval_ms=50, **mode) as worker:
@@ -156,8 +161,10 @@ def test_sessions_are_renewed_and_the_member_notices_nothing(
     assert [record.getMessage() for record in caplog.records if "lost" in record.getMessage()] == []
 
 
-def test_tokens_are_fetched_again_before_they_end(doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
-    """One call at a time, and one for each token, whether librdkafka needs it or the membership."""
+def test_oauth_cb_is_called_once_per_token_before_the_former_one_expires(
+    doors: Doors, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One thread at a time calls `oauth_cb`, once for each token, for librdkafka and the membership together."""
     caplog.set_level(logging.DEBUG, NETWORK)
     calls: list[float] = []
     overlaps: list[bool] = []
@@ -187,8 +194,10 @@ def test_tokens_are_fetched_again_before_they_end(doors: Doors, caplog: pytest.L
 
 
 @pytest.mark.parametrize("way", [Way.PLAIN, Way.SCRAM_512_OVER_TLS])
-def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, caplog: pytest.LogCaptureFixture) -> None:
-    """As with librdkafka the member goes on trying; `set_sasl_credentials` lets it in, and nothing is restarted."""
+def test_wrong_password_is_reported_and_corrected_by_set_sasl_credentials(
+    doors: Doors, way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member keeps trying, as librdkafka does, and connects after `set_sasl_credentials` without a restart."""
     topic = doors.topic(records=4)
     errors: list[KafkaError] = []
     wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
@@ -209,8 +218,8 @@ def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, cap
     assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
 
-def test_operator_with_a_wrong_password_hears_so_at_once(doors: Doors) -> None:
-    """It is not tried again until the timeout: some brokers lock an account."""
+def test_group_admin_with_a_wrong_password_fails_at_once(doors: Doors) -> None:
+    """`GroupAdmin` does not retry until its timeout, because some brokers lock an account."""
     config = {**doors.config(Way.SCRAM_256), "sasl.password": "a-wrong-secret"}
     with pytest.raises(AuthenticationError, match="the broker refuses the credentials for SCRAM-SHA-256") as caught:
         # The test would not live to see this one.
@@ -218,8 +227,8 @@ def test_operator_with_a_wrong_password_hears_so_at_once(doors: Doors) -> None:
     assert "a-wrong-secret" not in str(caught.value)
 
 
-def test_token_that_cannot_be_had_fails_the_constructor(doors: Doors) -> None:
-    """As in confluent-kafka after ten seconds, with the callback's own reason."""
+def test_oauth_cb_that_raises_fails_the_constructor(doors: Doors) -> None:
+    """The constructor raises the callback's own error. confluent-kafka raises an error after ten seconds."""
 
     def fetch(_: str | None) -> object:
         raise OSError("the token's server is away")
@@ -243,10 +252,10 @@ def test_token_that_cannot_be_had_fails_the_constructor(doors: Doors) -> None:
         ("SASL", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}, ""),
     ],
 )
-def test_each_mistake_about_a_listener_is_told_with_its_remedy(
+def test_wrong_listener_setting_is_reported_with_its_remedy(
     doors: Doors, listener: str, keys: dict[str, object], words: str
 ) -> None:
-    """What stands in the view before anybody has looked at the broker's log."""
+    """The view names the wrong setting and its remedy, so the broker's log is not needed."""
     user = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": doors.made.users["alice"]}
     servers = doors.broker.secured.get(listener, doors.broker.bootstrap_servers)
     topic = doors.topic(records=4)

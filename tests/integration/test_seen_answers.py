@@ -1,4 +1,4 @@
-"""What docs/protocol.md marks as seen and the rule tests of tests/simulation do not show, asked with raw requests."""
+"""Broker responses of docs/protocol.md that the rule tests of tests/simulation lack, shown with raw requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_YET = {code.NOT_COORDINATOR, code.COORDINATOR_NOT_AVAILABLE, code.COORDINATO
 
 @pytest.fixture
 def coordinator(broker_pool: RunBrokers) -> Iterator[RealCoordinator[Rules]]:
-    """A broker's coordinator of a new group, which has the rule tests' topic."""
+    """A broker's coordinator of a new group, with the topic of the rule tests."""
     with_group = RealCoordinator(broker_pool.shared().bootstrap_servers, RULES_4_4)
     yield with_group
     with_group.close()
@@ -42,14 +42,14 @@ def coordinator(broker_pool: RunBrokers) -> Iterator[RealCoordinator[Rules]]:
 
 @pytest.fixture
 def converting(broker_pool: RunBrokers) -> Iterator[RealCoordinator[Rules]]:
-    """A broker's coordinator that converts living groups."""
+    """A broker's coordinator that converts groups with members."""
     with_group = RealCoordinator(broker_pool.shared(properties=BIDIRECTIONAL).bootstrap_servers, RULES_4_4)
     yield with_group
     with_group.close()
 
 
-def test_librdkafka_ends_where_its_instance_id_is_held(coordinator: RealCoordinator[Rules]) -> None:
-    """Rules 3.3: the replacement of a process that released nothing is refused, and its first error is fatal."""
+def test_librdkafka_ends_if_its_instance_id_is_held(coordinator: RealCoordinator[Rules]) -> None:
+    """Rules 3.3: The replacement of a process that released nothing is refused, and its first error is fatal."""
     holder = Member(coordinator, "m1", "i")
     holder.has_all()
     replacement = Consumer(
@@ -77,8 +77,8 @@ def test_librdkafka_ends_where_its_instance_id_is_held(coordinator: RealCoordina
     assert coordinator.members() == {"m1"}
 
 
-def test_transaction_is_accepted_with_the_member_s_own_epoch_only(coordinator: RealCoordinator[Rules]) -> None:
-    """Rules 3.8: another epoch is ILLEGAL_GENERATION, and a member that was replaced is UNKNOWN_MEMBER_ID."""
+def test_transaction_is_accepted_only_with_the_member_s_current_epoch(coordinator: RealCoordinator[Rules]) -> None:
+    """Rules 3.8: Another epoch gets ILLEGAL_GENERATION, and a replaced member gets UNKNOWN_MEMBER_ID."""
     former, newest = Member(coordinator, "m1", "i"), Member(coordinator, "m2", "i")
     former.has_all()
     epoch = former.epoch
@@ -91,9 +91,9 @@ def test_transaction_is_accepted_with_the_member_s_own_epoch_only(coordinator: R
 
 
 def _code_of_transaction(coordinator: RealCoordinator[Rules], holder: Member, member_id: str, epoch: int) -> int:
-    """The error code of offsets that a producer commits as this member; 0: its transaction is committed.
+    """The error code of offsets that a producer commits as this member; 0 if its transaction is committed.
 
-    The instance's holder sends a heartbeat meanwhile.
+    The holder of the instance id sends a heartbeat meanwhile.
     """
     producer = Producer(
         {"bootstrap.servers": coordinator.bootstrap_servers, "transactional.id": unique("t"), "log_level": 0}
@@ -111,10 +111,10 @@ def _code_of_transaction(coordinator: RealCoordinator[Rules], holder: Member, me
     return 0
 
 
-def test_static_member_that_converts_a_rebalance_leaves_partitions_to_no_member(
+def test_static_member_that_converts_during_a_rebalance_leaves_partitions_unassigned(
     converting: RealCoordinator[Rules],
 ) -> None:
-    """KAFKA-21582: no assignment is computed for it, until another member comes."""
+    """KAFKA-21582: The coordinator computes no assignment for it until another member joins."""
     requests = (join(instance_id="i0"), join(instance_id="i1"))
     first = told(Joined, converting.ask(requests[0]))
     converting.send("second", requests[1])
@@ -137,10 +137,10 @@ def test_static_member_that_converts_a_rebalance_leaves_partitions_to_no_member(
 
 
 @pytest.mark.parametrize("version", list(reversed(SUPPORTED_VERSIONS)))
-def test_consumer_group_that_takes_no_classic_member_refuses_it_from_4_3_on(
+def test_consumer_group_with_policy_disabled_refuses_classic_members_from_4_3_on(
     broker_pool: RunBrokers, version: str
 ) -> None:
-    """B23, rules 7.1: under the policy `disabled`; before 4.3 the classic member is let in."""
+    """B23, rules 7.1: Under the policy `disabled`, brokers before 4.3 admit the classic member."""
     broker = broker_pool.shared(version, properties=SHORT_SESSIONS)
     coordinator = RealCoordinator(broker.bootstrap_servers, RULES_4_4)
     Member(coordinator, "m1").join()
@@ -151,8 +151,8 @@ def test_consumer_group_that_takes_no_classic_member_refuses_it_from_4_3_on(
         assert told(Joined, answer).leader_id == ""
 
 
-def test_fresh_broker_is_not_coordinator_before_its_topic_exists(broker_pool: RunBrokers) -> None:
-    """Rules 2.5: a group request does not create the topic of the committed offsets; FindCoordinator does."""
+def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_pool: RunBrokers) -> None:
+    """Rules 2.5: A group request does not create the topic of the committed offsets; FindCoordinator does."""
     with broker_pool.own() as broker:
         coordinator = RealCoordinator(broker.bootstrap_servers, RULES_4_4)
         delete_topic(broker.bootstrap_servers, "__consumer_offsets")

@@ -1,4 +1,4 @@
-"""One instance id in the environment and two consumers in the process, on a real broker: why it is warned of."""
+"""One instance id in the environment and two consumers in the process, on a real broker: the reason for the warning."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_warning_comes_before_the_fence(
+def test_shared_instance_id_is_warned_of_before_the_fence(
     kafka: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second takes the first one's place over, which ends the first."""
+    """The second consumer takes over the first one's place, which ends the first one."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "one-for-all")
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "log_level": 0}

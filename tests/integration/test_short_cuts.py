@@ -1,7 +1,7 @@
-"""A network that resets everything for most of a session: whoever is back in time keeps its place.
+"""A network that resets all connections for most of a session: a member that is back in time keeps its place.
 
-Members of both clients, each behind a proxy of its own. The name that they are given and the one that the broker goes
-by differ, as they often do: what is known of the one says nothing of the other.
+The members of both clients are each behind their own proxy. As in many networks, the client's name of the broker and
+the broker's advertised name differ, so knowledge about one of them does not apply to the other.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of its own group, and the proxy that it is behind."""
+    """One member of its own group, and its proxy."""
 
     proxy: Proxy
     thread: ConsumerThread[Any]
 
     @property
     def records(self) -> int:
-        """How many it has read."""
+        """The number of records that it has read."""
         return len(self.thread.notes.records)
 
 
@@ -69,7 +69,7 @@ def quick(broker_pool: RunBrokers) -> Broker:
 
 @pytest.fixture
 def members(quick: Broker, protocol: str) -> Iterator[tuple[Member, ...]]:
-    """One of confluent-kafka and one of ours, which have read what there is."""
+    """One confluent-kafka member and one of ours, which have read all records."""
     topic = create_topic(quick.bootstrap_servers, unique("topic"), 2)
     produce(quick.bootstrap_servers, topic, 10)
     with ExitStack() as stack:
@@ -85,10 +85,11 @@ def members(quick: Broker, protocol: str) -> Iterator[tuple[Member, ...]]:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_member_that_is_back_within_its_session_keeps_its_place(members: tuple[Member, ...], protocol: str) -> None:
-    """No callback: the member heartbeats again while the coordinator still counts it in.
+def test_member_that_reconnects_within_its_session_keeps_its_place(members: tuple[Member, ...], protocol: str) -> None:
+    """No callback runs: the member sends heartbeats again while its session lasts.
 
-    The same happens to confluent-kafka where its next attempt is in time, which a busy machine decides: not asserted.
+    confluent-kafka does the same if its next attempt is in time. That depends on the load of the machine and is not
+    asserted.
     """
     for member in members:
         member.proxy.cut()

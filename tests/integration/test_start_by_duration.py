@@ -1,4 +1,4 @@
-"""`auto.offset.reset=by_duration` on a broker: records of given times, and where a consumer starts among them."""
+"""`auto.offset.reset=by_duration` on a broker: records of given ages, and the record at which a consumer starts."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def append(broker: Broker, topic: str, ages: Sequence[float], partitions: int = 
 
 @pytest.fixture(params=["consumer", "classic"])
 def consumer(kafka: Broker, request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """A consumer of either protocol that starts with what is at most a day old."""
+    """A consumer of either protocol that starts with records that are at most a day old."""
     with closing(consumer_of(kafka, str(request.param))) as made:
         yield made
 
 
 def consumer_of(broker: Broker, protocol: str = "consumer", reset: str = "by_duration:P1D") -> Consumer:
-    """A consumer in a group of its own."""
+    """A consumer in its own group."""
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -59,7 +59,7 @@ def consumer_of(broker: Broker, protocol: str = "consumer", reset: str = "by_dur
 
 
 def taken(consumer: Consumer, count: int) -> list[Message]:
-    """So many records."""
+    """Poll this many records."""
     found: list[Message] = []
 
     def consume() -> None:
@@ -72,29 +72,31 @@ def taken(consumer: Consumer, count: int) -> list[Message]:
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int | None, int | None]]:
-    """Partition and offset of each."""
+    """The partition and offset of each record."""
     return sorted((message.partition(), message.offset()) for message in messages)
 
 
-def test_groups_partitions_start_at_the_first_record_that_is_not_older(kafka: Broker, consumer: Consumer) -> None:
-    """Each partition that has no committed offset, by Java's rule: now minus the duration."""
+def test_by_duration_starts_assigned_partitions_at_the_first_young_enough_record(
+    kafka: Broker, consumer: Consumer
+) -> None:
+    """Each partition without a committed offset starts there, by Java's rule: now minus the duration."""
     topic = topic_of(kafka, partitions=2)
     consumer.subscribe([topic])
     assert places(taken(consumer, 4)) == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
-def test_partitions_assigned_by_hand_start_there_too(kafka: Broker, consumer: Consumer) -> None:
-    """Without an offset, and beside one that has an offset of its own."""
+def test_by_duration_starts_manually_assigned_partitions_without_an_offset(kafka: Broker, consumer: Consumer) -> None:
+    """A partition without an offset starts by the duration, beside a partition that has its own offset."""
     topic = topic_of(kafka, partitions=2)
     consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1, 1)])
     assert places(taken(consumer, 5)) == [(0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
 
 
 @pytest.mark.parametrize("is_by_hand", [False, True])
-def test_partition_without_a_record_that_young_starts_at_its_end(
+def test_by_duration_starts_at_the_end_without_a_young_enough_record(
     kafka: Broker, consumer: Consumer, *, is_by_hand: bool
 ) -> None:
-    """As with `latest`: nothing of what is there, and what comes next."""
+    """As with `latest`, existing records are skipped and the next record is returned."""
     topic, marks = topic_of(kafka, (5.0, 3.0)), topic_of(kafka, (0.0,))
     if is_by_hand:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(marks, 0)])
@@ -109,8 +111,8 @@ def test_partition_without_a_record_that_young_starts_at_its_end(
     assert (message.topic(), message.offset()) == (topic, 2)
 
 
-def test_position_that_retention_took_is_reset_by_the_same_rule(kafka: Broker, consumer: Consumer) -> None:
-    """In the middle of reading: what was given is not lost, nothing is an error, and the commit goes on."""
+def test_by_duration_resets_a_position_that_retention_deleted(kafka: Broker, consumer: Consumer) -> None:
+    """The reset happens during reading. Returned records are not lost, no error is raised, and commits continue."""
     topic = topic_of(kafka)
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert places(taken(consumer, 4)) == [(0, 0), (0, 1), (0, 2), (0, 3)]
@@ -123,8 +125,8 @@ def test_position_that_retention_took_is_reset_by_the_same_rule(kafka: Broker, c
     assert (committed.offset, committed.error) == (7, None)
 
 
-def test_offset_behind_the_end_is_reset(kafka: Broker, consumer: Consumer) -> None:
-    """A committed offset may be that of an older topic of the same name."""
+def test_by_duration_resets_an_offset_beyond_the_end(kafka: Broker, consumer: Consumer) -> None:
+    """A committed offset may come from an older topic of the same name."""
     topic = topic_of(kafka)
     consumer.assign([TopicPartition(topic, 0, 1_000)])
     assert places(taken(consumer, 2)) == [(0, 2), (0, 3)]
@@ -134,8 +136,8 @@ def test_offset_behind_the_end_is_reset(kafka: Broker, consumer: Consumer) -> No
     ("reset", "offsets"),
     [("by_duration:P99999D", [0, 1, 2, 3]), ("by_duration:PT8H", [3]), ("BY_DURATION:p4d", [1, 2, 3])],
 )
-def test_duration_says_how_far_back(kafka: Broker, reset: str, offsets: list[int]) -> None:
-    """One longer than time itself means everything."""
+def test_by_duration_accepts_durations_of_any_length(kafka: Broker, reset: str, offsets: list[int]) -> None:
+    """A duration longer than the epoch's age starts with all records."""
     topic = topic_of(kafka)
     with closing(consumer_of(kafka, reset=reset)) as made:
         made.subscribe([topic])

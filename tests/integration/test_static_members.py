@@ -1,4 +1,4 @@
-"""Static members on real brokers: takeover, wait, fail, pools, and what becomes of the place (KIP-345, KIP-1092)."""
+"""Static members on real brokers: takeover, wait, fail, pools, and the place after a leave (KIP-345, KIP-1092)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture(scope="module", params=reversed(SUPPORTED_VERSIONS))
 def any_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
-    """One broker of each version that the package is for, with Kafka's own group settings: sessions of 45 s."""
+    """One broker of each supported version, with Kafka's own group settings: sessions of 45 s."""
     return broker_pool.shared(request.param)
 
 
@@ -54,7 +54,7 @@ def quick_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Bro
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """A topic of this test's own, with 12 partitions."""
+    """A topic with 12 partitions for this test only."""
     return create_topic(broker.bootstrap_servers, unique("topic"), 12)
 
 
@@ -85,7 +85,7 @@ while True:
 
 
 def crashed(broker: Broker, group: str, topic: str, instance_id: str = "a") -> None:
-    """Leave a static member behind that was killed while it held partitions."""
+    """Leave a stale static member that was killed while it held partitions."""
     words = [sys.executable, "-c", _CRASHES, broker.bootstrap_servers, group, instance_id, topic]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -97,8 +97,11 @@ def crashed(broker: Broker, group: str, topic: str, instance_id: str = "a") -> N
 # ---- takeover -------------------------------------------------------------------------------------------------------
 
 
-def test_replacement_of_a_crashed_member_has_its_partitions_at_once(any_broker: Broker) -> None:
-    """Rules 3.3: within the 45 s of the ghost's session, the same partitions, and nobody else's move."""
+def test_replacement_of_a_crashed_member_gets_its_partitions_at_once(any_broker: Broker) -> None:
+    """Rules 3.3: The replacement gets the same partitions within the stale member's session of 45 s.
+
+    No other member changes.
+    """
     topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
     with static(any_broker, group, topic, "b") as other:
         other.settled(6)
@@ -111,8 +114,11 @@ def test_replacement_of_a_crashed_member_has_its_partitions_at_once(any_broker: 
             assert (other.notes.calls, again.notes.errors) == (calls, [])
 
 
-def test_newest_holder_wins_and_the_former_one_ends(any_broker: Broker) -> None:
-    """KIP-345: on_lost, the fatal error that names the newcomer, no commit; close says nothing to the group."""
+def test_newest_holder_takes_over_and_the_former_holder_ends(any_broker: Broker) -> None:
+    """KIP-345: The former holder calls on_lost, raises a fatal error that names the newcomer, and cannot commit.
+
+    Its close sends no leave.
+    """
     topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
     produce(any_broker.bootstrap_servers, topic, 60)
     with static(any_broker, group, topic, enable_auto_commit=False) as former:
@@ -134,8 +140,8 @@ def test_newest_holder_wins_and_the_former_one_ends(any_broker: Broker) -> None:
             assert (len(newcomer.notes.named("assign")), newcomer.notes.named("revoke")) == (1, [])
 
 
-def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
-    """A holder and two newcomers: one has the partitions, the others end fatally, nobody comes back."""
+def test_concurrent_takeovers_leave_one_holder(any_broker: Broker) -> None:
+    """Of a holder and two newcomers one gets the partitions; the others end with a fatal error and do not rejoin."""
     topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
     with ExitStack() as stack:
         holder = stack.enter_context(static(any_broker, group, topic))
@@ -150,8 +156,11 @@ def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
         assert {error.code() for w in everybody for error in w.notes.errors} == {KafkaError.FENCED_INSTANCE_ID}
 
 
-def test_takeover_where_the_group_cannot_be_described(broker_pool: RunBrokers) -> None:
-    """A member's topic that the asker may not see refuses the description: the coordinator's words name the holder."""
+def test_takeover_works_without_a_description_of_the_group(broker_pool: RunBrokers) -> None:
+    """A member's topic that the newcomer may not see makes the description fail.
+
+    The coordinator's error text names the holder instead.
+    """
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
     group = unique("group")
@@ -164,8 +173,8 @@ def test_takeover_where_the_group_cannot_be_described(broker_pool: RunBrokers) -
             former.wait(lambda w: w.state is MemberState.FATAL, "its end")
 
 
-def test_static_member_returns_with_another_assignor(broker: Broker, topic: str) -> None:
-    """B12: it asks for `range` where it asked for `uniform`, and is let in; each partition has one owner still."""
+def test_static_member_that_returns_with_another_assignor_is_admitted(broker: Broker, topic: str) -> None:
+    """B12: It requests `range` instead of `uniform`; each partition still has one owner."""
     group = unique("group")
     with static(broker, group, topic, "b", group_remote_assignor="uniform") as other:
         with static(broker, group, topic, group_remote_assignor="uniform") as first:
@@ -181,8 +190,8 @@ def test_static_member_returns_with_another_assignor(broker: Broker, topic: str)
 # ---- fail and wait --------------------------------------------------------------------------------------------------
 
 
-def test_fail_ends_the_newcomer_and_leaves_the_holder_alone(broker: Broker, topic: str) -> None:
-    """S05: KIP-848's rule; the error names holder and remedy."""
+def test_policy_fail_ends_the_newcomer_and_keeps_the_holder(broker: Broker, topic: str) -> None:
+    """S05: By KIP-848's rule the newcomer ends; its error names the holder and the remedy."""
     group = unique("group")
     with static(broker, group, topic) as holder:
         holder.settled(12)
@@ -195,8 +204,8 @@ def test_fail_ends_the_newcomer_and_leaves_the_holder_alone(broker: Broker, topi
         assert (holder.state, holder.notes.errors) == (MemberState.STABLE, [])
 
 
-def test_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broker: Broker) -> None:
-    """Visible meanwhile: whom it waits for, and until when at most."""
+def test_policy_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broker: Broker) -> None:
+    """Meanwhile the view shows the holder that it waits for and the latest end of the wait."""
     topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
     crashed(quick_broker, group, topic)
     with static(quick_broker, group, topic, group_instance_id_conflict_policy="wait") as again:
@@ -206,8 +215,8 @@ def test_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broker: Brok
         assert (again.notes.errors, again.consumer.membership().waits_until) == ([], None)
 
 
-def test_wait_ends_where_the_holder_lives(quick_broker: Broker) -> None:
-    """Bounded by a session."""
+def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(quick_broker: Broker) -> None:
+    """The wait is bounded by a session."""
     topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(quick_broker, group, topic) as holder:
         holder.settled(4)
@@ -220,8 +229,8 @@ def test_wait_ends_where_the_holder_lives(quick_broker: Broker) -> None:
 # ---- pools ----------------------------------------------------------------------------------------------------------
 
 
-def test_pool_s_ids_survive_a_rolling_restart(broker: Broker, topic: str) -> None:
-    """A Deployment with a pool: pods of other names, the same ids, nobody else's partitions move."""
+def test_pool_ids_survive_a_rolling_restart(broker: Broker, topic: str) -> None:
+    """Pods of a Deployment with a pool get other names and the same ids, and no other member's partitions move."""
     group = unique("group")
     config: dict[str, Any] = {"group_instance_id_pool": "orders-{0..2}"}
     with ExitStack() as stack:
@@ -240,8 +249,8 @@ def test_pool_s_ids_survive_a_rolling_restart(broker: Broker, topic: str) -> Non
             workers = [*others, new]
 
 
-def test_exhausted_pool_fails_or_waits_as_the_policy_says(broker: Broker, topic: str) -> None:
-    """`wait` takes the id that is released first; `fail` says that the pool is exhausted."""
+def test_exhausted_pool_fails_or_waits_by_its_policy(broker: Broker, topic: str) -> None:
+    """`wait` takes the id that is released first; `fail` raises an error about the exhausted pool."""
     group, pool = unique("group"), ["x", "y"]
     with ExitStack() as stack:
 
@@ -277,8 +286,13 @@ def test_exhausted_pool_fails_or_waits_as_the_policy_says(broker: Broker, topic:
         (None, "remain", True),
     ],
 )
-def test_close_options(ground: Ground, instance_id: str | None, membership: Membership, *, is_kept: bool) -> None:
-    """C14: who keeps its place is in the group still; who leaves is not, and the others get its partitions."""
+def test_close_options_keep_or_release_the_place(
+    ground: Ground, instance_id: str | None, membership: Membership, *, is_kept: bool
+) -> None:
+    """C14: A member that keeps its place is still in the group.
+
+    One that leaves is not, and other members get its partitions.
+    """
     topic, group = ground.topic(12), unique("group")
     with ground.member(group, [topic], group_instance_id="stays") as other:
         with ground.member(group, [topic], group_instance_id=instance_id) as goes:
@@ -294,8 +308,8 @@ def test_close_options(ground: Ground, instance_id: str | None, membership: Memb
         assert len(other.owned) == (6 if is_kept else 12)
 
 
-def test_unsubscribe_of_a_static_member_for_good(ground: Ground) -> None:
-    """The same choice for unsubscribe; the consumer may subscribe again."""
+def test_unsubscribe_with_leave_removes_a_static_member(ground: Ground) -> None:
+    """`unsubscribe` has the same options as `close`; the consumer may subscribe again."""
     topic, group = ground.topic(12), unique("group")
     with (
         ground.member(group, [topic], group_instance_id="stays") as other,
@@ -313,14 +327,22 @@ def test_unsubscribe_of_a_static_member_for_good(ground: Ground) -> None:
 
 
 def _was_heard_since_it_settled(worker: Worker) -> bool:
-    """A classic member cannot tell a removal before that from a coordinator that moved and has forgotten it."""
+    """Whether a heartbeat was answered since it settled.
+
+    A classic member cannot distinguish an earlier removal from a coordinator that moved and lost the member.
+    """
     view = worker.consumer.membership()
     return (view.last_heartbeat_at or 0.0) > view.transitions[-1].at
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
-def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapping[str, Any]) -> None:
-    """An administrator's removal, in words and deeds: the static member ends, the dynamic one comes back by itself."""
+def test_removed_static_member_ends_and_dynamic_member_rejoins(
+    broker: Broker, topic: str, mode: Mapping[str, Any]
+) -> None:
+    """An administrator removes both.
+
+    As the removal's result announces, the static member ends and the dynamic one rejoins automatically.
+    """
     group = unique("group")
     with (
         static(broker, group, topic, **mode) as fixed,
@@ -343,10 +365,13 @@ def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapp
 @pytest.mark.parametrize(
     "mode", [{"heartbeat_interval_ms": 5000}, {**EAGER, "heartbeat_interval_ms": 2000}], ids=["consumer", "classic"]
 )
-def test_calm_static_member_that_was_removed_ends_and_librdkafka_s_comes_back(
+def test_removed_idle_static_member_ends_while_librdkafka_s_rejoins(
     quick_broker: Broker, mode: Mapping[str, Any]
 ) -> None:
-    """Heartbeats are an interval apart, the broker's of 0.5 s or one's own; raw confluent-kafka joins again."""
+    """The heartbeats follow the broker's interval of 0.5 s or the member's own.
+
+    Confluent-kafka's member joins again.
+    """
     servers = quick_broker.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     protocol = mode.get("group_protocol", "consumer")
@@ -390,15 +415,18 @@ def turned_classic(broker: Broker, group: str, topic: str, **config: Any) -> Ite
         raw.close()
 
 
-def test_member_of_a_group_that_turned_classic_joins_it_as_a_classic_member(broker: Broker, topic: str) -> None:
-    """H35: with `auto`, a member whose group became a classic one loses its partitions and joins the group as it is."""
+def test_auto_member_of_a_group_that_became_classic_rejoins_as_classic(broker: Broker, topic: str) -> None:
+    """H35: With `auto`, a member whose group became classic loses its partitions and rejoins as a classic member."""
     with turned_classic(broker, unique("group"), topic) as (member, raw):
         member.wait(lambda w: raw.poll(0) is None and (w.state, len(w.owned)) == (MemberState.STABLE, 6), "a half")
         assert member.consumer.membership().protocol is GroupProtocol.CLASSIC
 
 
-def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(quick_broker: Broker) -> None:
-    """H35: `consumer` alone is refused where the brokers do not convert the group, with their words and a remedy."""
+def test_consumer_only_member_of_a_group_that_became_classic_ends(quick_broker: Broker) -> None:
+    """H35: With `consumer`, the member is refused if the brokers do not convert the group.
+
+    The error has their text and a remedy.
+    """
     topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 12), unique("group")
     with turned_classic(quick_broker, group, topic, group_protocol="consumer") as (member, raw):
         member.wait(lambda w: raw.poll(0) is None and any(one.fatal() for one in w.notes.errors), "the fatal error")
@@ -412,15 +440,15 @@ def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(quic
 # ---- what a static member knows, and limits -------------------------------------------------------------------------
 
 
-def test_view_tells_the_session_timeout(any_broker: Broker) -> None:
-    """How long a static member may be away, from the group's configuration as the broker has it."""
+def test_view_shows_the_session_timeout_of_a_static_member(any_broker: Broker) -> None:
+    """The view reads the session timeout from the broker's configuration of the group."""
     topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 2), unique("group")
     with static(any_broker, group, topic) as member:
         member.wait(lambda w: w.consumer.membership().session_timeout_s == 45.0, "45 s")
 
 
-def test_session_timeout_that_may_not_be_read_is_none(broker_pool: RunBrokers) -> None:
-    """Without DESCRIBE_CONFIGS on the group the view has no number, and nothing else suffers."""
+def test_session_timeout_without_describe_configs_is_none(broker_pool: RunBrokers) -> None:
+    """Without DESCRIBE_CONFIGS on the group the view has no session timeout, and the member works normally."""
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
@@ -433,7 +461,7 @@ def test_session_timeout_that_may_not_be_read_is_none(broker_pool: RunBrokers) -
 
 
 def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker) -> None:
-    """It is read again where the heartbeat interval that the broker tells has changed."""
+    """The member reads the session timeout again when the broker's heartbeat interval has changed."""
     servers = quick_broker.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     with static(quick_broker, group, topic, heartbeat_interval_ms=5000) as member:
@@ -445,7 +473,7 @@ def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker)
         assert member.consumer.membership().heartbeat_interval_s == 0.4
 
 
-def test_session_timeout_that_an_operator_lowers_is_in_the_view_after_the_former_one(quick_broker: Broker) -> None:
+def test_lowered_session_timeout_is_in_the_view_after_one_former_session(quick_broker: Broker) -> None:
     """A static member reads the session timeout again after each session, although its heartbeat interval stays."""
     servers = quick_broker.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
@@ -463,8 +491,11 @@ def test_session_timeout_that_an_operator_lowers_is_in_the_view_after_the_former
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_full_group_has_room_for_who_returns(broker_pool: RunBrokers, version: str) -> None:
-    """KIP-389: who left for a while, or crashed, finds its place; a stranger is refused, and nobody is disturbed."""
+def test_full_group_admits_returning_static_members_only(broker_pool: RunBrokers, version: str) -> None:
+    """KIP-389: A static member that left temporarily or crashed gets its place back.
+
+    A new member is refused, and the other member is not affected.
+    """
     broker = broker_pool.shared(version, properties=TWO_MEMBERS)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group")
     with static(broker, group, topic, "stays") as stays:

@@ -1,4 +1,4 @@
-"""The statistics that exporters read: field by field what confluent-kafka's say after the same calls."""
+"""The statistics that exporters read equal confluent-kafka's field by field after the same calls."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
 
 @dataclass
 class Told:
-    """What one consumer's statistics said, and the consumer."""
+    """One consumer and the statistics that it reported."""
 
     consumer: Any
     topic: str
     latest: list[str] = field(default_factory=list)
 
     def records(self, count: int) -> confluent_kafka.Message:
-        """Poll so many records; the last one."""
+        """Poll this many records; return the last one."""
         self.consumer.resume(self.consumer.assignment())
         messages: list[confluent_kafka.Message] = []
 
@@ -61,7 +61,7 @@ class Told:
         return messages[-1]
 
     def document(self) -> dict[str, Any]:
-        """What is told from now on: the third one, for what librdkafka had written before is out of date."""
+        """Return the third document from now on, because documents that librdkafka wrote before are out of date."""
         self.latest.clear()
 
         def poll() -> None:
@@ -77,14 +77,14 @@ class Told:
         return {name: shown[name] for name in FIELDS}
 
     def coordinator(self) -> dict[str, int]:
-        """How often which request went to the coordinator."""
+        """The number of each request to the coordinator."""
         requests: dict[str, int] = self.document()["brokers"]["GroupCoordinator"]["req"]
         return requests
 
 
 @contextmanager
 def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
-    """A member whose automatic commits come when it leaves."""
+    """A member that runs its automatic commits when it leaves."""
     with consumer_of(kind, broker, topic, protocol, group, **config) as told:
         told.consumer.subscribe([topic])
         yield told
@@ -92,7 +92,7 @@ def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **c
 
 @contextmanager
 def consumer_of(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
-    """A consumer that tells its statistics."""
+    """A consumer that reports its statistics."""
     latest: list[str] = []
     consumer = CLASSES[kind](
         {
@@ -122,7 +122,7 @@ def topic(kafka: Broker) -> str:
 
 
 def automatic(told: Told) -> list[object]:
-    """Offsets are stored as records are handed out."""
+    """Offsets are stored as records are returned."""
     shown: list[object] = []
     told.records(100)
     shown.append(("100 polled", told.partition()))
@@ -150,8 +150,11 @@ def by_hand(told: Told) -> list[object]:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_offsets_and_lag_are_confluent_kafkas(kafka: Broker, topic: str, protocol: str) -> None:
-    """After 100 of 1,000 records, a commit, a seek, a commit of less; and for a successor in the same group."""
+def test_statistics_offsets_and_lag_equal_confluent_kafka_s(kafka: Broker, topic: str, protocol: str) -> None:
+    """Both clients report the same after 100 of 1,000 records, a commit, a seek and a lower commit.
+
+    The next member of the group also reports the same.
+    """
     shown: dict[str, list[object]] = {}
     for kind in CLASSES:
         group = unique("group")
@@ -163,8 +166,8 @@ def test_offsets_and_lag_are_confluent_kafkas(kafka: Broker, topic: str, protoco
     assert shown["ours"] == shown["confluent-kafka"]
 
 
-def test_stored_offsets_are_the_applications(kafka: Broker, topic: str) -> None:
-    """Nothing counts as consumed before the application says so."""
+def test_statistics_of_manual_offset_store_equal_confluent_kafka_s(kafka: Broker, topic: str) -> None:
+    """No record counts as consumed before the application stores its offset."""
     shown: dict[str, list[object]] = {}
     for kind in CLASSES:
         with member(kind, kafka, topic, "consumer", unique("group"), enable_auto_offset_store="false") as told:
@@ -172,8 +175,11 @@ def test_stored_offsets_are_the_applications(kafka: Broker, topic: str) -> None:
     assert shown["ours"] == shown["confluent-kafka"]
 
 
-def test_partition_that_the_application_assigned_itself(kafka: Broker, topic: str) -> None:
-    """It starts where the group left off, without being a member; and once more, after another one's commit."""
+def test_statistics_of_a_manually_assigned_partition_equal_confluent_kafka_s(kafka: Broker, topic: str) -> None:
+    """The partition starts at the committed offset without a membership.
+
+    It does so again after another consumer's commit.
+    """
     shown: dict[str, list[object]] = {}
     for kind in CLASSES:
         group = unique("group")
@@ -201,8 +207,13 @@ def test_partition_that_the_application_assigned_itself(kafka: Broker, topic: st
         ("classic", ("OffsetFetch", "OffsetCommit", "JoinGroup", "SyncGroup")),
     ],
 )
-def test_requests_of_the_group_are_counted(kafka: Broker, topic: str, protocol: str, requests: tuple[str, ...]) -> None:
-    """Where librdkafka counts them and as often; heartbeats, too, which it does not show under the new protocol."""
+def test_statistics_count_group_requests_as_librdkafka_does(
+    kafka: Broker, topic: str, protocol: str, requests: tuple[str, ...]
+) -> None:
+    """The counts equal librdkafka's in the same fields.
+
+    Heartbeats are also counted, which librdkafka omits under the new protocol.
+    """
     shown: dict[str, dict[str, int]] = {}
     for kind in CLASSES:
         with member(kind, kafka, topic, protocol, unique("group")) as told:

@@ -1,6 +1,6 @@
-"""A process that was stopped for longer than its session hands out nothing of what it had buffered: others have it.
+"""A process that was stopped for longer than its session returns no buffered record that other members may own.
 
-Both clients on a real broker: a reader with a full buffer is stopped (SIGSTOP) until the group has lost it.
+Both clients run on a real broker: a reader with a full buffer is stopped (SIGSTOP) until the group has removed it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def quick(broker_pool: RunBrokers) -> Broker:
 
 @contextmanager
 def reader(quick: Broker, client: str, protocol: str, group: str, topic: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of one member."""
+    """The process of one member."""
     config: dict[str, object] = {
         "bootstrap.servers": quick.bootstrap_servers,
         "group.id": group,
@@ -59,7 +59,7 @@ def reader(quick: Broker, client: str, protocol: str, group: str, topic: str) ->
 
 
 def handed_out(said: IO[str], since: float, until: str) -> int:
-    """How many records were handed out from this moment up to this call."""
+    """The number of records that were returned from this moment up to this call."""
     count = 0
     for line in said:
         match json.loads(line):
@@ -72,8 +72,8 @@ def handed_out(said: IO[str], since: float, until: str) -> int:
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("client", ["confluent-kafka", "ours"])
-def test_reader_that_was_stopped_asks_first(quick: Broker, client: str, protocol: str) -> None:
-    """At most what was being handed out when it was stopped comes before it hears that it lost everything."""
+def test_resumed_process_returns_no_buffered_record_before_on_lost(quick: Broker, client: str, protocol: str) -> None:
+    """Only the batch that was being returned at the stop may come before on_lost."""
     topic, group = create_topic(quick.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(quick.bootstrap_servers, topic, RECORDS)
     with reader(quick, client, protocol, group, topic) as process:

@@ -1,4 +1,4 @@
-"""Topics that come, go, are unknown, and subscriptions that change, on a real broker."""
+"""Topics that are created, deleted or unknown, and subscriptions that change, on a real broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.kafka import create_topic, delete_topic, produce, unique
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_regex_takes_in_a_topic_created_later(ground: Ground) -> None:
-    """C13, B03: a pattern is resolved by the broker; a topic that matches later is assigned when the broker sees it."""
+def test_regex_subscription_includes_a_topic_created_later(ground: Ground) -> None:
+    """C13, B03: The broker resolves a pattern; a topic that matches later is assigned when the broker sees it."""
     name = unique("events")
     early = create_topic(ground.bootstrap_servers, f"{name}-early", 2)
     with ground.member(unique("group"), [f"^{name}-.*"]) as worker:
@@ -26,7 +26,7 @@ def test_regex_takes_in_a_topic_created_later(ground: Ground) -> None:
 
 
 def test_invalid_regex_is_fatal_until_the_subscription_changes(broker: Broker) -> None:
-    """B03: what RE2/J refuses (here a lookahead) reaches the application; another subscription leads out of FATAL."""
+    """B03: The application gets RE2/J's error (here for a lookahead); another subscription leads out of FATAL."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), ["^(?!internal).*"]) as worker:
         worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the broker's refusal")
@@ -36,7 +36,7 @@ def test_invalid_regex_is_fatal_until_the_subscription_changes(broker: Broker) -
 
 
 def test_unknown_topic_is_assigned_once_it_exists(ground: Ground) -> None:
-    """A member of a topic that does not exist yet is STABLE with nothing, and gets it when it is created."""
+    """A member of a missing topic is STABLE without partitions, and gets them when the topic is created."""
     topic = unique("later")
     with ground.member(unique("group"), [topic]) as worker:
         worker.settled(0)
@@ -49,8 +49,8 @@ def test_unknown_topic_is_assigned_once_it_exists(ground: Ground) -> None:
         worker.wait(lambda w: len(w.notes.records) == 30, "30 records")
 
 
-def test_deleted_topic_is_revoked(ground: Ground) -> None:
-    """The partitions of a deleted topic are given up; the rest is read on."""
+def test_deleted_topic_is_revoked_and_other_topics_continue(ground: Ground) -> None:
+    """The partitions of a deleted topic are revoked; the member continues to read the others."""
     keeps = create_topic(ground.bootstrap_servers, unique("keeps"), 2)
     goes = create_topic(ground.bootstrap_servers, unique("goes"), 2)
     with ground.member(unique("group"), [keeps, goes]) as worker:
@@ -63,7 +63,7 @@ def test_deleted_topic_is_revoked(ground: Ground) -> None:
 
 
 def test_recreated_topic_is_read_from_its_start(ground: Ground) -> None:
-    """A topic deleted and made anew is another topic: its partitions are revoked and assigned again."""
+    """A topic that was deleted and created again is another topic: its partitions are revoked and assigned again."""
     topic = create_topic(ground.bootstrap_servers, unique("again"), 2)
     produce(ground.bootstrap_servers, topic, 20)
     with ground.member(unique("group"), [topic]) as worker:
@@ -76,8 +76,8 @@ def test_recreated_topic_is_read_from_its_start(ground: Ground) -> None:
         worker.wait(lambda w: len(w.notes.records) == 30, "ten more records")
 
 
-def test_subscription_changes_while_a_member(ground: Ground) -> None:
-    """C10, C11: another subscription is another assignment; unsubscribe leaves, subscribe joins again."""
+def test_subscription_change_while_a_member_changes_the_assignment(ground: Ground) -> None:
+    """C10, C11: Another subscription changes the assignment; `unsubscribe` leaves and `subscribe` joins again."""
     one = create_topic(ground.bootstrap_servers, unique("one"), 2)
     two = create_topic(ground.bootstrap_servers, unique("two"), 3)
     with ground.member(unique("group"), [one]) as worker:
@@ -90,8 +90,8 @@ def test_subscription_changes_while_a_member(ground: Ground) -> None:
         worker.settled(5)
 
 
-def test_unsupported_assignor_is_fatal_with_the_brokers_words(broker: Broker) -> None:
-    """H15: UNSUPPORTED_ASSIGNOR names what is supported."""
+def test_unsupported_assignor_is_fatal_with_the_broker_s_text(broker: Broker) -> None:
+    """H15: The error UNSUPPORTED_ASSIGNOR names the supported assignors."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), [topic], group_remote_assignor="nonsense") as worker:
         worker.wait(lambda w: bool(w.notes.errors), "the fatal error")
@@ -101,8 +101,8 @@ def test_unsupported_assignor_is_fatal_with_the_brokers_words(broker: Broker) ->
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_remote_assignor_is_used(broker: Broker, assignor: str) -> None:
-    """S10: with either server assignor each partition has exactly one owner after each join."""
+def test_remote_assignor_gives_each_partition_one_owner(broker: Broker, assignor: str) -> None:
+    """S10: With either server assignor, each partition has exactly one owner after each join."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 6)
     group = unique("group")
     with (

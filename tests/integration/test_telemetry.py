@@ -1,4 +1,4 @@
-"""What a broker that receives metrics gets of a member (KIP-714): the truth, once, as long as it is wanted."""
+"""A broker that receives metrics gets a member's correct values once, as long as it requests them (KIP-714)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOTALS = (
 
 @pytest.fixture(scope="module")
 def metrics(broker_pool: RunBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """A broker that wants all of a consumer's metrics five times a second."""
+    """A broker that requests all consumer metrics five times a second."""
     with receiver(broker_pool.own, tmp_path_factory.mktemp("telemetry")) as made:
         made.subscribe("consumers", PREFIX, 200)
         yield made
@@ -57,8 +57,11 @@ def member(metrics: Receiver, client_id: str, topic: str, *, is_subscribed: bool
     return consumer
 
 
-def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
-    """As one client instance, with group and member: partitions, rebalances, heartbeats, commits; and at its end."""
+def test_telemetry_pushes_correct_values_of_a_member(metrics: Receiver, topic: str) -> None:
+    """The pushes of one client instance name group and member and have the values of its work.
+
+    A last push comes at its end.
+    """
     client_id = unique("client")
     with member(metrics, client_id, topic, group_instance_id="i", client_rack="r") as consumer:
         read = 0
@@ -101,8 +104,8 @@ def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
     assert {f"{PREFIX}{name}" for name in TOTALS} <= pushed.totals
 
 
-def test_classic_member_pushes_its_joins_and_syncs(metrics: Receiver, topic: str) -> None:
-    """Which a member of the consumer protocol has not."""
+def test_telemetry_of_a_classic_member_includes_joins_and_syncs(metrics: Receiver, topic: str) -> None:
+    """Only classic members push the join and sync metrics."""
     client_id = unique("client")
     names = [f"{PREFIX}coordinator.{of}.{end}" for of in ("join", "sync") for end in ("rate", "time.avg", "time.max")]
     with member(metrics, client_id, topic, group_protocol="classic") as consumer:
@@ -117,8 +120,8 @@ def test_classic_member_pushes_its_joins_and_syncs(metrics: Receiver, topic: str
         assert sum(one.values.get((f"{PREFIX}coordinator.{of}.total",), 0.0) for one in pushed) == 1.0
 
 
-def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str) -> None:
-    """Not by librdkafka's handle, either."""
+def test_telemetry_is_not_pushed_with_enable_metrics_push_false(metrics: Receiver, topic: str) -> None:
+    """Neither the membership nor librdkafka's handle pushes metrics."""
     silent, other = unique("silent"), unique("other")
     with (
         member(metrics, silent, topic, enable_metrics_push=False) as quiet,
@@ -129,8 +132,8 @@ def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str)
     assert metrics.pushes(silent) == []
 
 
-def test_consumer_that_assigns_by_hand_pushes_once_it_has_committed(metrics: Receiver, topic: str) -> None:
-    """What it pushes goes over the membership's connections, which one that never commits does not have."""
+def test_telemetry_of_a_manually_assigned_consumer_starts_with_its_first_commit(metrics: Receiver, topic: str) -> None:
+    """Pushes use the membership's connections, which a consumer opens with its first commit."""
     quiet_id, client_id = unique("quiet"), unique("client")
     with (
         member(metrics, quiet_id, topic, is_subscribed=False) as quiet,
@@ -146,8 +149,11 @@ def test_consumer_that_assigns_by_hand_pushes_once_it_has_committed(metrics: Rec
     assert metrics.pushes(quiet_id) == []
 
 
-def test_changed_subscription_is_followed(metrics: Receiver, topic: str) -> None:
-    """The broker refuses what is pushed under the old one; then only what is wanted comes, as the same client."""
+def test_telemetry_follows_a_changed_metrics_subscription(metrics: Receiver, topic: str) -> None:
+    """The broker refuses a push under the old subscription.
+
+    Then the same client instance pushes only the requested metrics.
+    """
     client_id, name = unique("client"), f"{PREFIX}coordinator.assigned"
     with member(metrics, client_id, topic) as consumer:
         poll_until(lambda: len(metrics.pushes(client_id)) >= 2, "two pushes", consumer)

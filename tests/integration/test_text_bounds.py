@@ -1,4 +1,4 @@
-"""How long texts may be on a real broker, what becomes of longer ones, and what confluent-kafka makes of them."""
+"""The longest texts on a real broker, the errors of longer ones, and confluent-kafka's behavior with both."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ OFFSET_METADATA_MAX = 4096
 
 @pytest.fixture
 def no_log() -> Iterator[None]:
-    """What is logged stays here: a run of several processes could not hand on text that is not UTF-8."""
+    """Keep the log within the test: a run of several processes cannot transfer text that is not UTF-8."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
 
 
 def filled(name: str, size: int) -> str:
-    """A text of so many bytes that no other test has."""
+    """A unique text with this number of bytes."""
     return unique(name).ljust(size, "x")
 
 
 @on("newest-consumer", "oldest-consumer", "newest-eager", "oldest-cooperative")
 def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None:
-    """All of them at their bounds, in one member: nothing that can work is refused."""
+    """A member with all texts at their bounds joins and commits: no usable text is refused."""
     topic = ground.topic(1)
     produce(ground.bootstrap_servers, topic, 3)
     longest: dict[str, Any] = {
@@ -63,8 +63,10 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
 
 @on("newest-eager")
 @pytest.mark.parametrize("key", ["client.id", "group.instance.id"])
-def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why these two have less room than the others: the coordinator cannot write the id that it makes of them."""
+def test_id_one_byte_above_the_bound_is_refused_by_the_coordinator(
+    ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These two ids have lower bounds, because the coordinator cannot write the member id that it makes from them."""
     monkeypatch.setattr(checks, "LONGEST", {})
     config: dict[str, Any] = {key.replace(".", "_"): filled("id", LONGEST_ID_PREFIX + 1)}
     with ground.member(unique("group"), [ground.topic(1)], **config) as worker:
@@ -73,8 +75,11 @@ def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: py
 
 
 @on("newest-consumer")
-def test_metadata_beyond_the_protocol_is_refused_at_once_in_both_clients(ground: Ground) -> None:
-    """There the broker closes the connection (`_TRANSPORT`); here it is named, and nothing was sent."""
+def test_commit_metadata_beyond_the_protocol_s_bound_is_refused_at_once(ground: Ground) -> None:
+    """With confluent-kafka the broker closes the connection (`_TRANSPORT`).
+
+    This package raises an error that names the field, and sends no request.
+    """
     topic = ground.topic(1)
     settings = {"bootstrap.servers": ground.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
     too_long = [Partition(topic, 0, 1, "m" * (LONGEST_STRING + 1))]
@@ -95,7 +100,7 @@ def test_metadata_beyond_the_protocol_is_refused_at_once_in_both_clients(ground:
 
 
 class Odd:
-    """An assignor as it should not be."""
+    """An assignor with an invalid result."""
 
     name = "odd"
     protocols = frozenset({RebalanceProtocol.EAGER})
@@ -104,10 +109,10 @@ class Odd:
         self._result = result
 
     def user_data(self, topics: frozenset[str], owned: frozenset[object], generation: int) -> None:
-        """Nothing."""
+        """Send no user data."""
 
     def assign(self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]) -> object:
-        """What it should not be, or an error with words that UTF-8 cannot express."""
+        """Return the invalid result, or raise an error with text that UTF-8 cannot encode."""
         del topics, subscriptions
         if self._result == "raise":
             raise ValueError("odd \ud800 \0 words")
@@ -124,8 +129,10 @@ class Odd:
         ("raise", "ValueError: odd \\ud800 \\x00 words"),
     ],
 )
-def test_assignor_of_another_shape_is_told_to_its_application(ground: Ground, result: object, words: str) -> None:
-    """As the fatal error of the member that leads; the text can be told whatever it was made of."""
+def test_assignor_with_an_invalid_result_is_a_fatal_error_of_the_leader(
+    ground: Ground, result: object, words: str
+) -> None:
+    """The leader's fatal error has the assignor's error, whatever its text contains."""
     with ground.member(unique("group"), [ground.topic(1)], partition_assignment_strategy=[Odd(result)]) as worker:
         worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
         error = worker.notes.errors[0]
@@ -149,7 +156,10 @@ nobody = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     ],
     ids=["group.id", "key", "subscribe", "topic"],
 )
-def test_confluent_kafka_does_not_survive_what_is_refused_here(call: str) -> None:
-    """Why the door asks first; tests/clients/test_arguments.py has the same calls of ours."""
+def test_confluent_kafka_aborts_on_arguments_that_this_package_refuses(call: str) -> None:
+    """The aborts are the reason for the checks.
+
+    Tests/clients/test_arguments.py makes the same calls with this package.
+    """
     ran = subprocess.run([sys.executable, "-c", _RAW + call], check=False, capture_output=True, timeout=60)
     assert ran.returncode < 0

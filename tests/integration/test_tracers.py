@@ -1,4 +1,4 @@
-"""OpenTelemetry's instrumentation of confluent-kafka makes the same spans and links of ours as of confluent-kafka's."""
+"""OpenTelemetry's instrumentation makes the same spans and links of both clients' consumers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.kafka import create_topic, unique
 
 
 def spans(broker: Broker, when: str, whose: str) -> tuple[bool, list[object]]:
-    """Whether the consumer was ours, and the spans of one program."""
+    """Whether the consumer was this package's, and the spans of one program."""
     topic = create_topic(broker.bootstrap_servers, unique("traced"))
     command = [sys.executable, str(traced.__file__), when, whose, broker.bootstrap_servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -25,8 +25,8 @@ def spans(broker: Broker, when: str, whose: str) -> tuple[bool, list[object]]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_spans_are_confluents(broker_pool: RunBrokers, when: str) -> None:
-    """Whether it is instrumented before or after the package is imported; idle polls make none, as there."""
+def test_opentelemetry_spans_equal_confluent_kafka_s(broker_pool: RunBrokers, when: str) -> None:
+    """The spans are equal whether the instrumentation precedes or follows the import; idle polls make no spans."""
     broker = broker_pool.shared()
     is_ours, theirs = spans(broker, when, "raw")
     assert (is_ours, len(theirs)) == (False, 5 + 2 * 3 + 2)

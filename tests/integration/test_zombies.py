@@ -1,8 +1,8 @@
-"""Members that were away and believe that they are still there: stopped processes, and cut networks, on a real broker.
+"""Members that were away without knowing it, on a real broker: stopped processes and cut networks.
 
-A process that is stopped (SIGSTOP; a debugger, a hypervisor, a laptop's lid) and a process whose network is cut are the
-same to the others. What each test shows: where a replacement took the instance id over, the former holder ends and
-changes nothing any more; where nobody did, it comes back.
+Other members cannot distinguish a process that is stopped (SIGSTOP; a debugger, a hypervisor, a laptop's lid) from one
+whose network is cut. Each test shows: if a replacement took over the instance id, the former holder ends and changes
+nothing any more; otherwise it rejoins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLL_INTERVAL_MS = 4500
 
 @pytest.fixture
 def version() -> str:
-    """The broker's, for a test that says nothing else."""
+    """The broker's version for tests that do not set another one."""
     return NEWEST
 
 
@@ -57,18 +57,21 @@ def quick(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[Wor
 
 @pytest.fixture
 def proxy(world: World) -> Iterator[Proxy]:
-    """The victim's way to the broker with long sessions."""
+    """The victim's connection to the broker with long sessions."""
     with Proxy(world.broker.bootstrap_servers) as proxy:
         yield proxy
 
 
 def behind(proxy: Proxy, world: World, **config: Any) -> Victim:
-    """A victim whose network is the proxy, and which is quick to connect again."""
+    """A victim behind this proxy that reconnects quickly."""
     return world.victim(servers=proxy.address, reconnect_backoff_max_ms=300, **config)
 
 
 def commit_everything(world: World, *workers: Worker) -> dict[int, int]:
-    """Have these commit all that they were given, which must be all there is of their partitions; what is committed."""
+    """Make these members commit all records, which must be all records of their partitions.
+
+    Return the committed offsets.
+    """
     for worker in workers:
         worker.wait(lambda w: not world.missing_of(partitions_of(w)), "its records")
         worker.order(lambda consumer: consumer.commit(asynchronous=False))
@@ -77,16 +80,16 @@ def commit_everything(world: World, *workers: Worker) -> dict[int, int]:
 
 
 def seconds_passed(worker: Worker, seconds: float) -> None:
-    """Return when this member, which lives, has heard of the coordinator so much later."""
+    """Return when this living member has had a heartbeat response so many seconds later."""
     until = time.monotonic() + seconds
     worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0.0) > until, f"{seconds} s")
 
 
 def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int = 1) -> None:
-    """It ends as the older holder of an instance id, and does not come back.
+    """The victim ends as the older holder of an instance id and does not rejoin.
 
-    The application hears of the fatal error first and of on_lost with its next call. `commits`: how many of its own
-    commits were confirmed to it, all of them before it was away.
+    The application gets the fatal error first and on_lost with its next call. `commits`: how many of its own commits
+    were confirmed to it, all of them before it was away.
     """
     victim.wait(lambda a: a.is_closed, "its end")
     assert victim.ended() == 0, str(victim)
@@ -106,14 +109,17 @@ def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int
 
 @contextmanager
 def nothing_changes(world: World, *workers: Worker) -> Iterator[None]:
-    """Committed offsets, the group's epoch, and what these members are told stay as they are."""
+    """Committed offsets, the group's epoch, and these members' callbacks and errors do not change."""
     before = ([list(worker.notes.calls) for worker in workers], world.committed(), world.describe().epoch)
     yield
     assert ([worker.notes.calls for worker in workers], world.committed(), world.describe().epoch) == before
 
 
 def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> frozenset[int]:
-    """Settle the group and give the victim records that it commits, then such that it does not; what it owns."""
+    """Settle the group and give the victim records that it commits, then records that it does not.
+
+    Return what it owns.
+    """
     owned = victim.settled(6)
     for worker in bystanders:
         worker.settled(6)
@@ -122,7 +128,7 @@ def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> fr
 
 
 def goes_on_with_a_commit(victim: Victim) -> None:
-    """Let it run again; the first thing it does is to commit what it was given before."""
+    """Resume it; its first call commits the records that it got before."""
     victim.order(Order.COMMIT)
     victim.go_on()
 
@@ -130,10 +136,11 @@ def goes_on_with_a_commit(victim: Victim) -> None:
 # ---- stopped before the first join -----------------------------------------------------------------------------------
 
 
-def test_process_that_was_stopped_before_its_first_join_leaves_its_replacement_in_place(
-    world: World, proxy: Proxy
-) -> None:
-    """SIGSTOP before the join, a replacement, SIGCONT: it waits for the holder, and joins when that one has left."""
+def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(world: World, proxy: Proxy) -> None:
+    """The process is stopped before its join, replaced and resumed.
+
+    It waits for the holder and joins when the holder has left.
+    """
     proxy.hold_from(FIND_COORDINATOR)
     victim = behind(proxy, world)
     victim.wait(lambda a: "JOINING" in (a.state, *a.states), "its first poll")
@@ -156,8 +163,11 @@ def test_process_that_was_stopped_before_its_first_join_leaves_its_replacement_i
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> None:
-    """Fenced, FATAL, on_lost; what it had not committed is the newcomer's, and it never takes over in return."""
+def test_stopped_holder_ends_when_it_resumes_after_a_takeover(world: World) -> None:
+    """The holder is fenced and FATAL and calls on_lost.
+
+    Its uncommitted records go to the newcomer, and it never takes over in return.
+    """
     other, victim = world.worker("other"), world.victim()
     owned = holding_uncommitted(world, victim, other)
     victim.stop()
@@ -180,10 +190,10 @@ def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> N
         pytest.param(OLDEST, POLL_INTERVAL_MS, id="poll-timeout-oldest"),
     ],
 )
-def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
+def test_stopped_holder_ends_when_it_resumes_after_its_session_and_a_replacement(
     quick: World, max_poll_interval_ms: int
 ) -> None:
-    """It lost its partitions to the others, another process has its id by then: it ends all the same."""
+    """Its partitions moved to other members and another process has its id, so the former holder ends."""
     other, victim = quick.worker("other"), quick.victim(max_poll_interval_ms=max_poll_interval_ms)
     holding_uncommitted(quick, victim, other)
     victim.stop()
@@ -207,10 +217,13 @@ def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
         pytest.param(OLDEST, NEVER_MS, VICTIM, id="static-polls-oldest"),
     ],
 )
-def test_stopped_member_comes_back_after_its_session(
+def test_stopped_member_rejoins_after_its_session(
     quick: World, max_poll_interval_ms: int, instance_id: str | None
 ) -> None:
-    """Others got its partitions: on_lost, a new join, a share again; no offset goes back to where it was."""
+    """Other members got its partitions.
+
+    It calls on_lost, joins again and gets partitions; no committed offset goes back.
+    """
     other = quick.worker("other")
     victim = quick.victim(max_poll_interval_ms=max_poll_interval_ms, group_instance_id=instance_id)
     holding_uncommitted(quick, victim, other)
@@ -225,7 +238,7 @@ def test_stopped_member_comes_back_after_its_session(
 
 
 def comes_back(world: World, victim: Victim, other: Worker) -> None:
-    """It has a share again and reads what is new; nothing was committed by it meanwhile."""
+    """It gets partitions again and reads new records; it committed nothing meanwhile."""
     committed = world.committed()
     victim.wait(lambda a: a.calls[-1][0] == "assign", "a new share")
     victim.settled(6)
@@ -239,11 +252,11 @@ def comes_back(world: World, victim: Victim, other: Worker) -> None:
     assert set(world.committed().values()) == {world.depth}
 
 
-def test_member_that_was_stopped_for_longer_than_its_poll_interval_goes_on(world: World) -> None:
-    """Its session lasts: it has its partitions as before, and the others hear nothing of it.
+def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(world: World) -> None:
+    """Its session lasts, so it keeps its partitions, and other members see no change.
 
-    Whether it left for a moment (on_lost, and back as the same instance) or was seen to poll again in time is a matter
-    of which of its threads was first.
+    Either it left briefly (on_lost, and back as the same instance) or its poll was seen in time; that depends on which
+    of its threads runs first.
     """
     other, victim = world.worker("other"), world.victim(max_poll_interval_ms=POLL_INTERVAL_MS)
     owned = holding_uncommitted(world, victim, other)
@@ -263,8 +276,8 @@ def test_member_that_was_stopped_for_longer_than_its_poll_interval_goes_on(world
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_cut_off_holder_ends_when_the_network_is_back_after_a_takeover(world: World, proxy: Proxy) -> None:
-    """A commit that was under way when the cable was pulled arrives after the takeover, and is refused."""
+def test_disconnected_holder_ends_when_it_reconnects_after_a_takeover(world: World, proxy: Proxy) -> None:
+    """A commit that was in flight when the network was cut arrives after the takeover and is refused."""
     other, victim = world.worker("other"), behind(proxy, world, auto_commit_interval_ms=500)
     victim.settled(6)
     other.settled(6)
@@ -282,7 +295,7 @@ def test_cut_off_holder_ends_when_the_network_is_back_after_a_takeover(world: Wo
 
 
 def test_holder_whose_connections_were_reset_ends_after_a_takeover(world: World, proxy: Proxy) -> None:
-    """It connects again, is fenced, and ends."""
+    """The holder connects again, is fenced, and ends."""
     other, victim = world.worker("other"), behind(proxy, world)
     holding_uncommitted(world, victim, other)
     proxy.cut()
@@ -297,10 +310,10 @@ def test_holder_whose_connections_were_reset_ends_after_a_takeover(world: World,
 
 
 @pytest.mark.parametrize("kind", ["held", "given up", "forgotten", "reset"])
-def test_short_cut_changes_nothing(world: World, proxy: Proxy, kind: str) -> None:
-    """No callback, no error, the same partitions and epoch, here and with the others; every record once.
+def test_short_network_cut_changes_no_assignment_and_repeats_no_record(world: World, proxy: Proxy, kind: str) -> None:
+    """No member gets a callback or an error, partitions and epoch stay, and each record comes once.
 
-    A heartbeat is given up after a second here instead of ten, and every other request after two instead of sixty.
+    The heartbeat timeout is one second here instead of ten, and that of other requests two instead of sixty.
     """
     other, victim = world.worker("other"), behind(proxy, world, request_timeout_s=1.0, socket_timeout_ms=2000)
     owned = holding_uncommitted(world, victim, other)
@@ -329,8 +342,8 @@ def test_short_cut_changes_nothing(world: World, proxy: Proxy, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["held", "reset"])
-def test_long_cut_costs_the_partitions_and_the_member_comes_back(quick: World, kind: str) -> None:
-    """Its session ends: others have its partitions; when the network is back it loses them, and joins."""
+def test_network_cut_beyond_the_session_loses_the_partitions_and_rejoins(quick: World, kind: str) -> None:
+    """Its session ends and other members get its partitions. When the network is back, it calls on_lost and rejoins."""
     with Proxy(quick.broker.bootstrap_servers) as proxy:
         other, victim = quick.worker("other"), behind(proxy, quick)
         holding_uncommitted(quick, victim, other)

@@ -29,7 +29,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/devbroker/test_jvm.py::test_existing_broker_is_taken_as_it_is": OLDER_BROKER,
         "tests/integration/test_migration.py::test_group_of_many_clients_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_broker_without_the_consumer_protocol_*": OLDER_BROKER,
-        "tests/integration/test_refusals.py::test_what_needs_the_consumer_protocol_*": OLDER_BROKER,
+        "tests/integration/test_refusals.py::test_consumer_only_settings_on_an_older_broker_*": OLDER_BROKER,
         "tests/integration/test_security.py::test_oldest_*": OLDER_BROKER,
         "tests/spark/test_brokers_assignment.py::test_broker_that_does_not_know_it_*": OLDER_BROKER,
         "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
@@ -52,7 +52,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
-        "tests/integration/test_exactly_once.py::*_stood_still_*[[]static]": AT_LENGTH,
+        "tests/integration/test_exactly_once.py::test_stopped_worker_*[[]static]": AT_LENGTH,
         # A minute and a half of tests that the gate has with the installed release.
         "tests/frameworks/test_oldest.py::test_oldest_passes_*": AT_LENGTH,
         # The group is held and committed to in the tests beside it; this one starts Spark with its Kafka source.
@@ -86,7 +86,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Twenty processes; the gate has four.
         "tests/integration/test_kubelet.py::*[[]20-*": AT_LENGTH,
         # A broker of its own that is killed: the gate has the pod that outlives it.
-        "tests/integration/test_kubelet.py::test_pod_that_is_told_to_end_*": AT_LENGTH,
+        "tests/integration/test_kubelet.py::test_pod_terminated_without_a_broker_*": AT_LENGTH,
         # The gate has the Python that runs it.
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # The gate has one way of each framework that is in a group.
