@@ -1,4 +1,4 @@
-"""What an application does, for tests: subscribe with callbacks that note their calls, poll, drain."""
+"""Application code for tests: subscribe with recorded callbacks, poll, drain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENCE_S = 0.2
 
 
 def at(topic: str, *partitions: int) -> list[TopicPartition]:
-    """Partitions of a topic, as the member names them."""
+    """Partitions of a topic, as the member identifies them."""
     return [TopicPartition(topic, partition) for partition in partitions]
 
 
@@ -36,7 +36,7 @@ def subscribed(
     then: Callable[[str, Consumer], None] | None = None,
     **config: object,
 ) -> ScriptedConsumer:
-    """A consumer that subscribed and polled, and notes its callbacks; `then` runs inside each."""
+    """A consumer that subscribed, polled, and records its callbacks; `then` runs inside each of them."""
     consumer = consumers(**config)
 
     def note(name: str) -> Callable[[Consumer, list[PartitionOffset]], None]:
@@ -55,7 +55,7 @@ def subscribed(
 
 
 def record(consumer: Consumer) -> Message:
-    """The next record."""
+    """Return the next record."""
     message = consumer.poll(PATIENCE_S)
     assert message is not None
     assert message.error() is None
@@ -77,5 +77,5 @@ def drain(consumer: Consumer, count: int = 0) -> list[tuple[int, int]]:
 
 
 def held(consumer: Consumer) -> list[int]:
-    """The numbers of the assigned partitions."""
+    """Return the numbers of the assigned partitions."""
     return [partition.partition for partition in consumer.assignment()]

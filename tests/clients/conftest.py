@@ -1,4 +1,4 @@
-"""A mock cluster with records, and consumers on it whose member the test plays."""
+"""A mock cluster with records, and consumers on it whose member is scripted by the test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def topic(cluster: MockCluster) -> str:
 
 
 def filled(cluster: MockCluster, name: str, records: int = RECORDS) -> str:
-    """Make such a topic."""
+    """Create a topic with this many records."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     for offset in range(records):
         for partition in range(PARTITIONS):
@@ -46,7 +46,7 @@ def filled(cluster: MockCluster, name: str, records: int = RECORDS) -> str:
 
 @pytest.fixture
 def consumers(cluster: MockCluster) -> Iterator[ConsumerFactory]:
-    """Makes consumers on the cluster; they are closed at the end of the test."""
+    """Makes consumers on the cluster, which are closed at the end of the test."""
     made: list[ScriptedConsumer] = []
 
     def make(**config: object) -> ScriptedConsumer:

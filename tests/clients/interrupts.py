@@ -1,6 +1,6 @@
 """Signal handlers that raise: at each line of this package's code in turn, and at any moment.
 
-After each interrupt the application goes on as a program that caught the exception does.
+After each interrupt the application continues as a program that caught the exception does.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ PACKAGE = str(Path(consumer_membership.__file__).parent)
 
 
 class Interrupt(BaseException):
-    """What a signal handler of an application raises."""
+    """The exception that an application's signal handler raises."""
 
 
 def is_cut_short(call: Callable[[], object], line: int) -> bool:
-    """Make this call with an interrupt at this line of the package's code; whether it came before the call's end."""
+    """Make this call with an interrupt at this line of the package's code.
+
+    Return whether it came before the call's end.
+    """
     seen = 0
     latest: dict[FrameType, int] = {}
 
@@ -74,7 +77,7 @@ def is_cut_short(call: Callable[[], object], line: int) -> bool:
 
 
 def _is_elsewhere(frame: FrameType | None) -> bool:
-    """Whether the scripted member runs this, which is another thread's work, or the end of another consumer."""
+    """Whether another thread runs this code for the scripted member, or another consumer is being closed."""
     while frame is not None:
         if frame.f_code.co_filename == scripted.__file__ or frame.f_code.co_name == "__del__":
             return True
@@ -83,14 +86,14 @@ def _is_elsewhere(frame: FrameType | None) -> bool:
 
 
 class Application:
-    """What a program got, in order."""
+    """The records that a program received, in order."""
 
     def __init__(self, consumer: ScriptedConsumer) -> None:
         self.consumer = consumer
         self.next = dict.fromkeys(range(PARTITIONS), 0)
 
     def take(self, *messages: Message | None) -> None:
-        """Note these records: each is the one that follows in its partition."""
+        """Record these messages: each must be the next one of its partition."""
         for message in messages:
             if message is None:
                 continue
@@ -101,16 +104,16 @@ class Application:
             self.next[partition] += 1
 
     def empty_buffer(self) -> None:
-        """Take everything that was fetched."""
+        """Take all records that were fetched."""
         while self.consumer._ready:
             self.take(self.consumer.poll(0))
 
     def fill_buffer(self) -> None:
-        """Have records wait."""
+        """Wait until records are buffered."""
         self.take(self.consumer.poll(PATIENCE_S))
 
     def begin_again(self) -> None:
-        """Go back to the first records before the topic's end comes near."""
+        """Seek to the first records before the topic's end is reached."""
         if max(self.next.values()) > RECORDS // 2:
             for partition in self.consumer.assignment():
                 self.consumer.seek(PartitionOffset(partition.topic, partition.partition, 0))
@@ -124,7 +127,7 @@ class Application:
             self.take(message)
 
     def finish(self) -> None:
-        """Take all that is left."""
+        """Take all remaining records."""
         while min(self.next.values()) < RECORDS:
             message = self.consumer.poll(PATIENCE_S)
             assert message is not None
@@ -137,10 +140,10 @@ SIGNALS_PER_CALL = 5
 
 @contextmanager
 def storm(interrupts: list[None], calls: list[None], seed: int) -> Iterator[None]:
-    """Send the main thread SIGINTs at random, whose handler raises where it interrupts this package, and counts.
+    """Send the main thread SIGINTs at random moments; the handler raises if it interrupts this package, and counts.
 
-    In the test's own lines it does not raise: what a program had got there is not this package's to keep. `calls`
-    counts the calls that came to their end: on a busy machine signals could come faster than any call ends.
+    It does not raise in the test's own lines, because this package does not keep records that the program already has.
+    `calls` counts the completed calls: on a busy machine signals could come faster than any call ends.
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
     main = threading.main_thread().ident or 0
@@ -171,7 +174,7 @@ def storm(interrupts: list[None], calls: list[None], seed: int) -> Iterator[None
 def read_in_storm(
     consumer: AnyConsumer, interrupts: list[None], until: Callable[[], bool], seed: int
 ) -> dict[int, list[int]]:
-    """What a program gets that polls, consumes, pauses, resumes and commits in a storm, by partition."""
+    """Return the records, by partition, of a program that makes several calls under frequent interrupts."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     found: dict[int, list[int]] = {}
     calls: list[None] = []

@@ -1,6 +1,6 @@
-"""The other end of the line as a test plays it: a member's thread that notes events and gives orders.
+"""A scripted member in place of the membership thread: it records events and sends orders.
 
-The handle below the consumer is librdkafka's real one; only the member is played.
+The handle below the consumer is librdkafka's real one; only the member is scripted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEMBER_ID = "abcdefghijklmnopqrstuv"
 
 
 class ScriptedMember:
-    """A member that does what the test says. It confirms leaves and commits unless told not to."""
+    """A member controlled by the test. It confirms leaves and commits unless configured otherwise."""
 
     def __init__(self, line: Line, settings: ThreadSettings) -> None:
         self.lines = settings.lines
@@ -87,7 +87,7 @@ class ScriptedMember:
 
     @property
     def view(self) -> MembershipView:
-        """What the member shows."""
+        """The view of the member."""
         return self._line.view
 
     @view.setter
@@ -95,7 +95,7 @@ class ScriptedMember:
         self._line.show(view)
 
     def calm_down(self) -> None:
-        """Look at the application's progress seldom."""
+        """Sample the progress seldom."""
         self.is_calm = True
 
     # ---- the thread ----
@@ -155,18 +155,18 @@ class ScriptedMember:
     # ---- the test's side ----
 
     def order(self, *effects: ApplicationEffect) -> None:
-        """Order this of the application."""
+        """Send this order to the application."""
         self._line.show(self.view, *effects)
 
     def answer_commit(self, request: CommitRequested, error: BrokerError | None = None) -> None:
-        """Say that this commit is over."""
+        """Report the outcome of this commit."""
         errors = dict.fromkeys(request.offsets, error)
         if error is None:
             self.committed.update(request.offsets)
         self.order(CommitCompleted(commit_id=request.commit_id, offsets=request.offsets, errors=errors))
 
     def assign(self, offsets: dict[TopicPartition, int], epoch: int = 2) -> int:
-        """Order an assignment, as a stable member sees it; the attempt's number."""
+        """Order an assignment, as a stable member does; return the attempt's number."""
         self.attempt += 1
         owned = {**self.view.owned, **dict.fromkeys(offsets, epoch)}
         self.view = replace(self.view, state=MemberState.STABLE, member_epoch=epoch, owned=owned)
@@ -186,14 +186,14 @@ class ScriptedMember:
         return self.attempt
 
     def lose(self) -> int:
-        """Order that everything is lost."""
+        """Order the loss of all partitions."""
         self.attempt += 1
         self.view = replace(self.view, state=MemberState.FENCED, owned={})
         self.order(LosePartitions(attempt=self.attempt))
         return self.attempt
 
     def happens(self, *effects: GroupEffect, **changes: object) -> None:
-        """Show another view as what an event led to."""
+        """Show another view as the result of an event."""
         self.view = replace(self.view, **changes)  # type: ignore[arg-type]  # of the view
         if self._watcher is not None:
             self._watcher(effects, self.view)
@@ -213,7 +213,7 @@ class ScriptedMember:
         return self.of(StepFinished)
 
     def wait_for(self, kind: type[EventT], count: int = 1) -> list[EventT]:
-        """Wait until there are so many events of this kind."""
+        """Wait until there are this many events of this kind."""
         wait_until(
             lambda: sum(isinstance(event, kind) for event in self.events) >= count,
             f"{count} {kind.__name__}",
@@ -224,7 +224,7 @@ class ScriptedMember:
 
 
 class ScriptedConsumer(Consumer):
-    """A consumer whose member is played by the test."""
+    """A consumer whose member is scripted by the test."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.member: ScriptedMember
@@ -240,7 +240,7 @@ def _frozen(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicParti
 
 
 class Thread(threading.Thread):
-    """A thread whose result or exception the test gets, in bounded time."""
+    """A thread whose result or exception the test gets within a bounded time."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -257,12 +257,12 @@ class Thread(threading.Thread):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a condition, as for the end of another thread's call."""
+        """Whether it waits for a condition, such as the end of another thread's call."""
         frame = sys._current_frames().get(self.ident or 0)
         return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
     def outcome(self, timeout_s: float = PATIENCE_S) -> object:
-        """What the action returned; its exception is raised here."""
+        """Return the action's result, or raise its exception."""
         self.join(timeout_s)
         assert not self.is_alive(), "the call did not come back in time"
         if self._error is not None:
@@ -272,10 +272,10 @@ class Thread(threading.Thread):
 
 @contextmanager
 def signal_in_poll(consumer: ScriptedConsumer, number: signal.Signals) -> Iterator[None]:
-    """Send the main thread this signal, once, when its poll in here has begun a second slice.
+    """Send the main thread this signal, once, when its poll in this block has begun a second slice.
 
-    Not after a time: a Ctrl-C that came before the poll or after it would end the whole run. A poll that takes half of
-    its time for one slice gets none.
+    A fixed delay would not do: a Ctrl-C before or after the poll would end the whole run. A poll that takes half of its
+    time for one slice gets no signal.
     """
     give_up_at = time.monotonic() + PATIENCE_S / 2
     turns = consumer.member.progress()[0]

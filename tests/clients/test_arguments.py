@@ -1,6 +1,6 @@
-"""What cannot be: refused at every door of the drop-in, as confluent-kafka does where it survives, and by name.
+"""Invalid arguments: each method refuses them by name, as confluent-kafka does where it survives.
 
-confluent-kafka 2.16 aborts or crashes on some of these texts, so a process of its own tries each.
+confluent-kafka 2.16 aborts or crashes on some of these texts, so its own process tries each.
 """
 
 from __future__ import annotations
@@ -74,14 +74,17 @@ consumer.close()
 
 
 def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a process of its own came to, whatever ended it."""
+    """The result of a separate process, however it ended."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.slow
-def test_process_survives_every_door() -> None:
-    """Whatever the door: an error with words that can be printed, no signal, and nothing is cut without a word."""
+def test_invalid_text_in_any_argument_raises_a_printable_error() -> None:
+    """Invalid text in any argument raises an error that can be printed.
+
+    No signal ends the process, and no text is cut silently.
+    """
     ran = python(TRY_ALL, "consumer_membership")
     assert (ran.returncode, ran.stderr) == (0, "")
     told = [line.split("|", 3) for line in ran.stdout.splitlines()]
@@ -96,8 +99,8 @@ def test_process_survives_every_door() -> None:
 
 
 @pytest.mark.slow
-def test_stray_byte_in_the_environment_is_an_error_that_names_its_variable() -> None:
-    """As a shell may have it; a password is in no line of the traceback."""
+def test_environment_value_that_is_not_utf_8_raises_an_error_that_names_the_variable() -> None:
+    """A shell may export such a value. No line of the traceback contains a password."""
     program = """if True:
         import os, sys, traceback
         from consumer_membership import Consumer
@@ -121,8 +124,8 @@ def test_stray_byte_in_the_environment_is_an_error_that_names_its_variable() -> 
 
 
 @pytest.mark.slow
-def test_topic_that_librdkafka_crashes_on_is_refused() -> None:
-    """An assignment of a name of more than 512 bytes is a segmentation fault there, so it never gets to see one."""
+def test_assign_refuses_a_topic_name_that_crashes_librdkafka() -> None:
+    """`assign` refuses a name of more than 512 bytes, because librdkafka would crash."""
     program = """if True:
         from consumer_membership import Consumer, KafkaException, TopicPartition
         consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
@@ -151,21 +154,21 @@ def test_topic_that_librdkafka_crashes_on_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def consumer() -> Iterator[Consumer]:
-    """Ours, without a broker."""
+    """A consumer of this package without a broker."""
     with Consumer(NOBODY) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def raw() -> Iterator[confluent_kafka.Consumer]:
-    """confluent-kafka's, without a broker."""
+    """A confluent-kafka consumer without a broker."""
     made = confluent_kafka.Consumer(NOBODY)
     yield made
     made.close()
 
 
 class Mute:
-    """Has no text."""
+    """An object that has no text."""
 
     def __str__(self) -> str:
         raise KeyError("no words")
@@ -210,7 +213,7 @@ CLASSES = (TypeError, ValueError, KafkaException, RuntimeError)
 
 
 def outcome_of(call: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> BaseException:
-    """What it raises."""
+    """The exception that the call raises."""
     with pytest.raises(CLASSES) as caught:
         call(*args, **kwargs)
     return caught.value
@@ -222,14 +225,14 @@ def outcome_of(call: Callable[..., object], args: tuple[object, ...], kwargs: di
     # Without what differs between processes: a run of several of them compares the names.
     ids=[f"{number}-{method}" for number, (method, _, _) in enumerate(MISTAKES)],
 )
-def test_mistake_raises_what_confluent_kafka_raises(
+def test_invalid_call_raises_the_exception_class_of_confluent_kafka(
     consumer: Consumer,
     raw: confluent_kafka.Consumer,
     method: str,
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> None:
-    """The same one of those classes; never another error out of our own insides."""
+    """The exception has confluent-kafka's class and never comes from this package's internals."""
     theirs = outcome_of(getattr(raw, method), args, kwargs)
     ours = outcome_of(getattr(consumer, method), args, kwargs)
     kind = next(one for one in CLASSES if isinstance(theirs, one))
@@ -267,10 +270,10 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("method", "args", "kind", "words"), OURS, ids=[f"{one[0]}-{one[3][:30]}" for one in OURS])
-def test_mistake_is_named(
+def test_invalid_argument_error_names_argument_excerpt_and_remedy(
     consumer: Consumer, method: str, args: tuple[object, ...], kind: type[Exception], words: str
 ) -> None:
-    """With the argument, an excerpt and the remedy, at once."""
+    """The call raises at once, and the error names the argument, an excerpt and the remedy."""
     with pytest.raises(kind) as caught:
         getattr(consumer, method)(*args)
     assert words in str(caught.value)
@@ -279,8 +282,8 @@ def test_mistake_is_named(
         assert isinstance(caught.value, UseError)
 
 
-def test_every_method_with_arguments_has_its_mistakes() -> None:
-    """Whoever adds a method adds what it refuses."""
+def test_each_method_with_arguments_is_in_the_tables_of_invalid_calls() -> None:
+    """A new method needs a row for each kind of argument that it refuses."""
     methods = {name: getattr(Consumer, name) for name in dir(Consumer) if not name.startswith("_")}
     with_arguments = {name for name, method in methods.items() if len(inspect.signature(method).parameters) > 1}
     assert with_arguments == {*(one[0] for one in MISTAKES), *(one[0] for one in OURS)}
@@ -288,8 +291,8 @@ def test_every_method_with_arguments_has_its_mistakes() -> None:
 
 @pytest.mark.parametrize("word", [None, 5, [], {}, "a\ud800", "LEAVE", ""])
 @pytest.mark.parametrize("method", ["close", "unsubscribe"])
-def test_word_for_the_membership_is_one_of_three(consumer: Consumer, method: str, word: object) -> None:
-    """Whatever else it is; nothing was done."""
+def test_close_and_unsubscribe_refuse_unknown_membership_options(consumer: Consumer, method: str, word: object) -> None:
+    """Any other value of `membership` raises ValueError, and the consumer does not change."""
     with pytest.raises(ValueError, match="expected one of 'default', 'leave', 'remain'") as caught:
         getattr(consumer, method)(membership=word)
     assert str(caught.value).encode()
@@ -300,7 +303,7 @@ def test_word_for_the_membership_is_one_of_three(consumer: Consumer, method: str
 
 
 def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
-    """What this configuration raises; a KafkaException with _INVALID_ARG."""
+    """The error that this configuration raises: a KafkaException with _INVALID_ARG."""
     with pytest.raises(ConfigurationError) as caught:
         Consumer({**NOBODY, **config}, **kwargs)  # type: ignore[misc]  # mistakes among them
     error = caught.value
@@ -325,13 +328,13 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
         ({"default.topic.config": {5: 1}}, 'No such configuration property: "5"'),
     ],
 )
-def test_unknown_key_is_named_with_the_one_that_was_meant(config: dict[object, object], words: str) -> None:
-    """Librdkafka decides which keys there are."""
+def test_unknown_configuration_key_error_suggests_the_similar_key(config: dict[object, object], words: str) -> None:
+    """The known keys are those of librdkafka."""
     assert words in str(refused(config))
 
 
-def test_variable_that_is_no_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`CONSUMER_MEMBERSHIP_HOME` may be somebody's folder."""
+def test_environment_variable_without_a_matching_key_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`CONSUMER_MEMBERSHIP_HOME` may be another program's folder."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HOME", "/opt/app")
     words = str(refused({}))
     assert "home='/opt/app': No such configuration property" in words
@@ -339,20 +342,20 @@ def test_variable_that_is_no_key_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "each one that begins with CONSUMER_MEMBERSHIP_ is taken for a key" in words
 
 
-def test_empty_instance_id_of_the_environment_makes_a_dynamic_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deployment writes an empty variable where it has no value."""
+def test_empty_instance_id_in_the_environment_makes_a_dynamic_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment sets an empty variable if it has no value."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "")
     with Consumer({"group.id": "g"}) as consumer:
         assert consumer.membership().instance_id is None
 
 
 async def _coroutine(*_: object) -> None:
-    """As of a program that is half on its way to asyncio."""
+    """A callback of a program that is being ported to asyncio."""
 
 
 class _Awaited:
     async def __call__(self, *_: object) -> None:
-        """Likewise."""
+        """Do nothing, as a coroutine."""
 
 
 #: What each key is refused with.
@@ -362,8 +365,8 @@ REFUSALS = {"on_commit": KafkaException, "error_cb": TypeError, "stats_cb": Type
 @pytest.mark.parametrize(
     "callback", [_coroutine, functools.partial(_coroutine, 1), _Awaited()], ids=["function", "partial", "object"]
 )
-def test_coroutine_functions_are_no_callbacks(consumers: ConsumerFactory, callback: object) -> None:
-    """confluent-kafka calls them and awaits nothing: they never run, and a warning at exit is all that is seen."""
+def test_coroutine_functions_are_refused_as_callbacks(consumers: ConsumerFactory, callback: object) -> None:
+    """confluent-kafka calls them without await, so they never run, and only a warning at exit shows it."""
     consumer = consumers()
     for name in ("on_assign", "on_revoke", "on_lost"):
         with pytest.raises(TypeError, match=f"^{name} expects a callable: this one is a coroutine function"):
@@ -378,10 +381,10 @@ WRONG = {"none": lambda: None, "one": lambda _: None, "three": lambda _, __, ___
 
 @pytest.mark.parametrize("arity", WRONG)
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
-def test_rebalance_callback_of_another_arity_is_told_by_poll(
+def test_poll_raises_type_error_of_a_rebalance_callback_with_wrong_arity(
     consumers: ConsumerFactory, topic: str, name: str, arity: str
 ) -> None:
-    """confluent-kafka ends in a SystemError there; here it is what Python says of the call."""
+    """`poll` raises Python's own error about the call, where confluent-kafka raises SystemError."""
     consumer = consumers()
     consumer.subscribe([topic], **{name: WRONG[arity]})  # type: ignore[arg-type]  # the mistake in question
     member, partition = consumer.member, Partition(topic, 0)
@@ -398,8 +401,10 @@ def test_rebalance_callback_of_another_arity_is_told_by_poll(
 
 
 @pytest.mark.parametrize("arity", WRONG)
-def test_commit_callback_of_another_arity_is_told_by_poll(consumers: ConsumerFactory, topic: str, arity: str) -> None:
-    """Likewise; the commit itself went through."""
+def test_poll_raises_type_error_of_a_commit_callback_with_wrong_arity(
+    consumers: ConsumerFactory, topic: str, arity: str
+) -> None:
+    """`poll` raises Python's own error about the call, although the commit succeeded."""
     consumer = consumers(on_commit=WRONG[arity])
     consumer.subscribe([topic])
     consumer.member.assign({Partition(topic, 0): 0})
@@ -410,8 +415,8 @@ def test_commit_callback_of_another_arity_is_told_by_poll(consumers: ConsumerFac
     assert consumer.member.committed[Partition(topic, 0)].offset == 1  # type: ignore[union-attr]
 
 
-def test_consumer_whose_callback_raised_is_let_go(topic: str) -> None:
-    """Nothing keeps it: neither the exception's frames once it is handled, nor the callback's references."""
+def test_consumer_whose_callback_raised_is_collected(topic: str) -> None:
+    """No reference keeps it: neither the frames of the handled exception, nor the callback's references."""
     consumer = ScriptedConsumer({**NOBODY, "enable.auto.offset.store": True})
     consumer.subscribe([topic], on_assign=WRONG["none"])  # type: ignore[arg-type]  # the mistake in question
     consumer.member.assign({Partition(topic, 0): 0})

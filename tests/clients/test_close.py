@@ -1,4 +1,4 @@
-"""The end of a consumer: close in all places from which it may be called, and ends without close."""
+"""The end of a consumer: `close` wherever it may be called, and ends without `close`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def member_of(
     then: Callable[[str, Consumer], None] | None = None,
     **config: object,
 ) -> ScriptedConsumer:
-    """A member that holds partition 0, got one record of it, and gives it up in good order when it leaves."""
+    """A member that owns partition 0, received one of its records, and revokes it cleanly when it leaves."""
     consumer = subscribed(consumers, topic, calls, then, **config)
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
@@ -51,8 +51,13 @@ def member_of(
     return consumer
 
 
-def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumers: ConsumerFactory, topic: str) -> None:
-    """M100, M101, C08: pause with the positions to commit, on_revoke, leave; then the threads and the handle end."""
+def test_close_revokes_on_the_calling_thread_leaves_and_ends_its_threads(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """M100, M101, C08: `close` pauses with the positions to commit, calls on_revoke and leaves.
+
+    Then the threads and the handle end.
+    """
     threads: list[threading.Thread] = []
     calls: Called = []
     consumer = member_of(consumers, topic, calls, lambda _, __: threads.append(threading.current_thread()))
@@ -67,8 +72,8 @@ def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumer
     assert consumer.member.is_stopped
 
 
-def test_close_that_is_interrupted_still_leaves_and_ends_everything(consumers: ConsumerFactory, topic: str) -> None:
-    """C18: Ctrl-C during close ends the callbacks, but the coordinator hears of the leave before the thread ends."""
+def test_interrupted_close_still_leaves_and_ends_its_threads(consumers: ConsumerFactory, topic: str) -> None:
+    """C18: Ctrl-C during `close` ends the callbacks, but the coordinator gets the leave before the thread ends."""
 
     def interrupt(call: str, consumer: Consumer) -> None:
         if call == "revoke":
@@ -84,33 +89,35 @@ def test_close_that_is_interrupted_still_leaves_and_ends_everything(consumers: C
 
 
 @pytest.mark.parametrize("option", LeaveOption)
-def test_close_says_what_becomes_of_the_place(consumers: ConsumerFactory, topic: str, option: LeaveOption) -> None:
-    """C14: KIP-1092's options, by name."""
+def test_close_passes_the_membership_option_to_the_leave(
+    consumers: ConsumerFactory, topic: str, option: LeaveOption
+) -> None:
+    """C14: `close` takes KIP-1092's options by name."""
     consumer = member_of(consumers, topic, [])
     consumer.close(membership=option.value)
     assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=option)]
 
 
 @pytest.mark.parametrize("option", LeaveOption)
-def test_unsubscribe_says_what_becomes_of_the_place(
+def test_unsubscribe_passes_the_membership_option_to_the_leave(
     consumers: ConsumerFactory, topic: str, option: LeaveOption
 ) -> None:
-    """The same choice for unsubscribe."""
+    """`unsubscribe` takes the same options as `close`."""
     consumer = member_of(consumers, topic, [])
     consumer.unsubscribe(membership=option.value)
     assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=option)]
 
 
-def test_close_inside_a_callback_keeps_its_option(consumers: ConsumerFactory, topic: str) -> None:
-    """A close that takes place later is the one that was asked for."""
+def test_close_inside_a_callback_keeps_its_membership_option(consumers: ConsumerFactory, topic: str) -> None:
+    """A deferred close uses the option of the original call."""
     consumer = subscribed(consumers, topic, [], lambda _, given: given.close(membership="leave"))
     consumer.member.assign({TopicPartition(topic, 0): 0})
     consumer.poll(PATIENCE_S)
     assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=LeaveOption.LEAVE)]
 
 
-def test_unknown_option_is_refused(consumers: ConsumerFactory, topic: str) -> None:
-    """The text names the three; nothing is closed."""
+def test_unknown_membership_option_raises_value_error_without_a_leave(consumers: ConsumerFactory, topic: str) -> None:
+    """The error names the three options, and the consumer is not closed."""
     consumer = member_of(consumers, topic, [])
     with pytest.raises(ValueError, match="membership='stay': expected one of 'default', 'leave', 'remain'"):
         consumer.close(membership="stay")  # type: ignore[arg-type]
@@ -119,16 +126,16 @@ def test_unknown_option_is_refused(consumers: ConsumerFactory, topic: str) -> No
     assert consumer.member.of(LeaveRequested) == []
 
 
-def test_closing_twice_is_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """M102, M103: idempotent."""
+def test_second_close_does_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """M102, M103: `close` is idempotent."""
     consumer = member_of(consumers, topic, [])
     consumer.close()
     consumer.close()
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_use_after_close_says_so(consumers: ConsumerFactory) -> None:
-    """RuntimeError("Consumer closed") as in confluent-kafka; the view may still be read."""
+def test_calls_after_close_raise_runtime_error(consumers: ConsumerFactory) -> None:
+    """Calls raise RuntimeError("Consumer closed") as in confluent-kafka; the view remains readable."""
     consumer = consumers()
     consumer.close()
     with pytest.raises(RuntimeError, match="Consumer closed") as caught:
@@ -138,16 +145,16 @@ def test_use_after_close_says_so(consumers: ConsumerFactory) -> None:
     assert consumer.generation() == -1
 
 
-def test_consumer_that_never_polled_closes_without_the_group(consumers: ConsumerFactory, topic: str) -> None:
-    """Nothing was said, so there is nothing to leave."""
+def test_close_of_a_consumer_that_never_polled_sends_no_leave(consumers: ConsumerFactory, topic: str) -> None:
+    """The consumer never joined, so it has no group to leave."""
     consumer = consumers()
     consumer.subscribe([topic])
     consumer.close()
     assert (consumer.member.is_started, consumer.member.of(LeaveRequested)) == (False, [])
 
 
-def test_with_closes_also_when_its_body_raises(consumers: ConsumerFactory, topic: str) -> None:
-    """The exception goes on."""
+def test_with_block_that_raises_closes_the_consumer(consumers: ConsumerFactory, topic: str) -> None:
+    """The block's exception propagates."""
     consumer = member_of(consumers, topic, [])
 
     def body() -> None:
@@ -160,10 +167,10 @@ def test_with_closes_also_when_its_body_raises(consumers: ConsumerFactory, topic
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_callback_that_raises_in_close_does_not_stop_the_leave(
+def test_close_leaves_although_a_callback_raises(
     consumers: ConsumerFactory, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The member leaves and everything ends; the exception is raised at the end of close, and not logged as well."""
+    """The member leaves and its threads end; `close` raises the exception at its end and does not log it as well."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":
@@ -178,10 +185,10 @@ def test_callback_that_raises_in_close_does_not_stop_the_leave(
     consumer.close()
 
 
-def test_close_logs_the_exceptions_that_it_does_not_raise(
+def test_close_raises_the_first_callback_exception_and_logs_the_second(
     consumers: ConsumerFactory, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two callbacks raise: close raises the first exception, and the log has the second one."""
+    """Two callbacks raise: `close` raises the first exception, and the log has the second one."""
 
     def fail(*_: object) -> None:
         raise LookupError("no room")
@@ -195,8 +202,8 @@ def test_close_logs_the_exceptions_that_it_does_not_raise(
     ]
 
 
-def test_loss_that_waits_is_told_by_close(consumers: ConsumerFactory, topic: str) -> None:
-    """M104, M105: a member that was fenced meanwhile has nothing to leave; on_lost is called all the same."""
+def test_close_of_a_fenced_member_calls_on_lost(consumers: ConsumerFactory, topic: str) -> None:
+    """M104, M105: A fenced member has no group to leave, but `close` still calls on_lost."""
     calls: Called = []
     consumer = member_of(consumers, topic, calls)
     consumer.member.farewell = []
@@ -205,8 +212,8 @@ def test_loss_that_waits_is_told_by_close(consumers: ConsumerFactory, topic: str
     assert calls[1:] == [("lost", [0])]
 
 
-def test_commit_on_its_way_is_not_overtaken_by_the_leave(consumers: ConsumerFactory, topic: str) -> None:
-    """C08: the coordinator refuses commits of a member that is gone, so close waits for them first."""
+def test_close_waits_for_commits_in_flight_before_it_leaves(consumers: ConsumerFactory, topic: str) -> None:
+    """C08: The coordinator refuses commits of a member that has left, so `close` waits for them first."""
     consumer = member_of(consumers, topic, [])
     consumer.member.answers_commits = False
     consumer.commit(offsets=[PartitionOffset(topic, 0, 1)])
@@ -218,8 +225,8 @@ def test_commit_on_its_way_is_not_overtaken_by_the_leave(consumers: ConsumerFact
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_close_commits_what_was_consumed_by_hand(consumers: ConsumerFactory, topic: str) -> None:
-    """C08: automatic commits hold for partitions that the application assigned itself."""
+def test_close_commits_manually_assigned_partitions(consumers: ConsumerFactory, topic: str) -> None:
+    """C08: Automatic commits include partitions that the application assigned manually."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -229,10 +236,10 @@ def test_close_commits_what_was_consumed_by_hand(consumers: ConsumerFactory, top
     ]
 
 
-def test_close_is_bounded_when_the_member_is_silent(
+def test_close_ends_within_its_bound_if_the_member_does_not_respond(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C17: a member's thread that died or hangs does not keep the application; the log says what follows."""
+    """C17: A dead or blocked membership thread does not block the application; the log names the consequences."""
     monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
     consumer = member_of(consumers, topic, [])
     consumer.member.confirms_leaves = False
@@ -241,10 +248,10 @@ def test_close_is_bounded_when_the_member_is_silent(
 
 
 @pytest.mark.parametrize("name", ["assign", "revoke", "lost"])
-def test_close_inside_a_callback_takes_place_when_the_call_ends(
+def test_close_inside_a_callback_is_deferred_to_the_end_of_the_call(
     consumers: ConsumerFactory, topic: str, name: str
 ) -> None:
-    """No deadlock and no crash: the step ends, then the consumer leaves before poll returns."""
+    """The step ends without a deadlock or a crash, then the consumer leaves before `poll` returns."""
     calls: Called = []
 
     def close(called: str, given: Consumer) -> None:
@@ -268,15 +275,15 @@ def test_close_inside_a_callback_takes_place_when_the_call_ends(
         consumer.poll(0)
 
 
-def test_close_inside_on_revoke_of_close_is_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """The close that runs goes on."""
+def test_close_inside_on_revoke_of_close_does_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """The outer close continues."""
     consumer = member_of(consumers, topic, [], lambda name, given: given.close() if name == "revoke" else None)
     Thread(consumer.close).outcome()
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_close_while_another_thread_polls(consumers: ConsumerFactory, topic: str) -> None:
-    """The poll comes back with None within a slice, on_revoke runs on the closing thread."""
+def test_close_while_another_thread_polls_ends_the_poll_within_a_slice(consumers: ConsumerFactory, topic: str) -> None:
+    """The poll returns None within a slice, and on_revoke runs on the closing thread."""
     threads: list[threading.Thread] = []
 
     def note(name: str, _: Consumer) -> None:
@@ -296,7 +303,7 @@ def test_close_while_another_thread_polls(consumers: ConsumerFactory, topic: str
 def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither can give way to the other: the polling thread closes when it comes back."""
+    """Neither thread can yield to the other, so the polling thread closes when its call ends."""
     monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
 
     def wait_for_worker(name: str, given: Consumer) -> None:
@@ -312,8 +319,10 @@ def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
 
 
 @pytest.mark.parametrize("where", ["poll", "consume"])
-def test_close_in_a_signal_handler_during_a_poll(consumers: ConsumerFactory, topic: str, where: str) -> None:
-    """The usual SIGTERM handler: the interrupted poll comes back, and everything is closed by then."""
+def test_close_in_a_signal_handler_during_a_poll_completes_before_poll_returns(
+    consumers: ConsumerFactory, topic: str, where: str
+) -> None:
+    """A usual SIGTERM handler closes the consumer; the interrupted poll returns after the close has completed."""
     consumer = member_of(consumers, topic, [])
     consumer.consume(RECORDS - 1, PATIENCE_S)
     before = signal.signal(signal.SIGUSR1, lambda _, __: consumer.close())
@@ -329,8 +338,8 @@ def test_close_in_a_signal_handler_during_a_poll(consumers: ConsumerFactory, top
     assert consumer.member.steps[-1].step is Step.REVOKE
 
 
-def test_close_in_a_handler_that_ends_the_program(consumers: ConsumerFactory, topic: str) -> None:
-    """`close(); sys.exit()` in a handler: the exception goes on, and the consumer is closed before it does."""
+def test_close_in_a_signal_handler_that_exits_completes_first(consumers: ConsumerFactory, topic: str) -> None:
+    """After `close(); sys.exit()` in a handler, the exception propagates only after the consumer is closed."""
 
     def handle(_: int, __: object) -> None:
         consumer.close()
@@ -348,8 +357,11 @@ def test_close_in_a_handler_that_ends_the_program(consumers: ConsumerFactory, to
 
 
 @pytest.mark.parametrize("where", ["poll", "consume"])
-def test_ctrl_c_breaks_a_poll_within_a_slice(consumers: ConsumerFactory, topic: str, where: str) -> None:
-    """C18: confluent-kafka's consume sits it out; here both come back at once, and the consumer goes on."""
+def test_ctrl_c_interrupts_poll_and_consume_within_a_slice(consumers: ConsumerFactory, topic: str, where: str) -> None:
+    """C18: confluent-kafka's `consume` ends only at its timeout.
+
+    Here both calls return at once, and the consumer still works.
+    """
     consumer = member_of(consumers, topic, [])
     consumer.consume(RECORDS - 1, PATIENCE_S)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -363,8 +375,8 @@ def test_ctrl_c_breaks_a_poll_within_a_slice(consumers: ConsumerFactory, topic: 
 
 
 @pytest.mark.slow
-def test_consumer_closes_after_any_number_of_interrupts(consumers: ConsumerFactory, topic: str) -> None:
-    """C18: wherever Ctrl-C hits, nothing is left locked and no flag is left up: steps go on, and close leaves."""
+def test_close_works_after_any_number_of_interrupts(consumers: ConsumerFactory, topic: str) -> None:
+    """C18: No interrupt leaves a lock held or a flag set: steps continue, and `close` leaves."""
     consumer = member_of(consumers, topic, [])
     main = threading.main_thread().ident or 0
     done = threading.Event()
@@ -403,8 +415,8 @@ def test_consumer_closes_after_any_number_of_interrupts(consumers: ConsumerFacto
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_destroyed_without_close_leaves_without_a_word(consumers: ConsumerFactory, topic: str) -> None:
-    """As in confluent-kafka: no callback, no commit, no leave; the member's thread ends."""
+def test_consumer_destroyed_without_close_sends_no_leave(consumers: ConsumerFactory, topic: str) -> None:
+    """As in confluent-kafka, no callback, commit or leave happens; the membership thread ends."""
     calls: Called = []
     consumer = Consumer.__new__(ScriptedConsumer)
     template = member_of(consumers, topic, [])
@@ -422,8 +434,8 @@ def test_destroyed_without_close_leaves_without_a_word(consumers: ConsumerFactor
 
 
 @pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_consumers_cannot_be_copied_or_sent(consumers: ConsumerFactory, send: Callable[[object], object]) -> None:
-    """A member is one; the remedy is named."""
+def test_consumer_cannot_be_copied_or_pickled(consumers: ConsumerFactory, send: Callable[[object], object]) -> None:
+    """The membership exists only once; the error names the remedy."""
     with pytest.raises(TypeError, match="send its configuration") as caught:
         send(consumers())
     assert isinstance(caught.value, MembershipError)

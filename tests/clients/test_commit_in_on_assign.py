@@ -1,6 +1,6 @@
-"""What an application commits inside its on_assign is where the partition starts, as with confluent-kafka.
+"""A partition starts at the offset that its application commits inside on_assign, as with confluent-kafka.
 
-Beside confluent-kafka, on a real broker: `tests/integration/test_commit_in_on_assign.py`.
+`tests/integration/test_commit_in_on_assign.py` compares both clients on a real broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.clients.scripted import ScriptedConsumer, Thread
 
 
 def started(consumers: ConsumerFactory, topic: str, in_on_assign: Callable[[Consumer], object]) -> ScriptedConsumer:
-    """A consumer that was given partitions 0 and 1 at offset 40, and does this in its on_assign."""
+    """A consumer that was assigned partitions 0 and 1 at offset 40, and runs this in its on_assign."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls, lambda name, given: name == "assign" and in_on_assign(given))  # type: ignore[arg-type]  # nobody looks at it
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 40))
@@ -28,23 +28,23 @@ def started(consumers: ConsumerFactory, topic: str, in_on_assign: Callable[[Cons
 
 
 def firsts(consumer: ScriptedConsumer, count: int) -> dict[int, int]:
-    """The first offset of each partition, of so many records at least."""
+    """The first offset of each partition, from at least this many records."""
     found: dict[int, int] = {}
     for partition, value in drain(consumer, count):
         found.setdefault(partition, value)
     return found
 
 
-def test_partition_starts_at_what_is_committed_synchronously(consumers: ConsumerFactory, topic: str) -> None:
-    """The other one starts where the group left off."""
+def test_synchronous_commit_in_on_assign_sets_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """The other partition starts at the group's committed offset."""
     consumer = started(
         consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
     )
     assert firsts(consumer, 15) == {0: 45, 1: 40}
 
 
-def test_partition_starts_at_what_is_committed_asynchronously(consumers: ConsumerFactory, topic: str) -> None:
-    """Its answer is waited for: the coordinator may refuse it."""
+def test_asynchronous_commit_in_on_assign_sets_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """The consumer waits for the response, because the coordinator may refuse the commit."""
     consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.answers_commits = False
     polling = Thread(lambda: firsts(consumer, 15))
@@ -55,23 +55,25 @@ def test_partition_starts_at_what_is_committed_asynchronously(consumers: Consume
     assert polling.outcome() == {0: 45, 1: 40}
 
 
-def test_refused_commit_moves_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """The partition starts where the group left off."""
+def test_refused_commit_in_on_assign_keeps_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """The partition starts at the group's committed offset."""
     consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.commit_error = BrokerError(code=12, name="OFFSET_METADATA_TOO_LARGE")
     assert firsts(consumer, 20) == {0: 40, 1: 40}
 
 
 @pytest.mark.slow
-def test_unanswered_commit_is_where_the_application_wants_to_start(consumers: ConsumerFactory, topic: str) -> None:
-    """A coordinator that is away does not hold up the poll for longer than a few seconds."""
+def test_unanswered_commit_in_on_assign_sets_the_start_offset_after_seconds(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """An unreachable coordinator delays the poll by only a few seconds."""
     consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.answers_commits = False
     assert firsts(consumer, 15) == {0: 45, 1: 40}
 
 
-def test_assigning_what_was_committed_starts_there(consumers: ConsumerFactory, topic: str) -> None:
-    """Inside on_assign: commit, then assign without offsets, which mean what the group has committed by then."""
+def test_assign_without_offsets_in_on_assign_starts_at_the_new_commit(consumers: ConsumerFactory, topic: str) -> None:
+    """After a commit, an assignment without offsets uses the offsets that the group has committed by then."""
 
     def in_on_assign(given: Consumer) -> None:
         given.commit(offsets=[PartitionOffset(topic, 0, 45)])
@@ -82,8 +84,8 @@ def test_assigning_what_was_committed_starts_there(consumers: ConsumerFactory, t
     assert [one.offset for one in consumer.assignment()] == [OFFSET_STORED, OFFSET_STORED]
 
 
-def test_offset_that_is_assigned_wins(consumers: ConsumerFactory, topic: str) -> None:
-    """Over the one that is committed beside it."""
+def test_assigned_offset_in_on_assign_overrides_the_commit(consumers: ConsumerFactory, topic: str) -> None:
+    """An explicit offset of `assign` takes precedence over a commit beside it."""
 
     def in_on_assign(given: Consumer) -> None:
         given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
@@ -92,8 +94,8 @@ def test_offset_that_is_assigned_wins(consumers: ConsumerFactory, topic: str) ->
     assert firsts(started(consumers, topic, in_on_assign), RECORDS - 48) == {0: 48, 1: 40}
 
 
-def test_commit_of_an_earlier_time_moves_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """The partition was another member's meanwhile: what the group has committed since is good."""
+def test_commit_before_the_assignment_keeps_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """Another member owned the partition meanwhile. The group's later committed offset is used."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)

@@ -1,4 +1,4 @@
-"""`committed()`: what the group has committed, asked of the member and shown as confluent-kafka shows it."""
+"""`committed()` requests the group's committed offsets from the member and returns them in confluent-kafka's form."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 
 def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str | None, int | None]]:
-    """Offset, text and leader epoch of each."""
+    """The offset, metadata and leader epoch of each partition."""
     found = consumer.committed([PartitionOffset(*partition) for partition in partitions], 10)
     return [(one.offset, one.metadata, one.leader_epoch) for one in found]
 
 
 def question(consumer: ScriptedConsumer) -> CommittedOffsetsQuestion:
-    """The only question so far, as soon as it is asked."""
+    """Return the only request so far, as soon as it is made."""
     return wait_until(lambda: consumer.member.questions, "a question")[0]
 
 
-def test_each_partition_is_answered_in_the_order_of_the_question(consumers: ConsumerFactory) -> None:
-    """One that is named twice too; -1001 where nothing is committed, whatever offset the question had."""
+def test_committed_returns_each_partition_in_the_order_of_the_request(consumers: ConsumerFactory) -> None:
+    """A repeated partition is returned twice.
+
+    Without a committed offset the offset is -1001, whatever the request had.
+    """
     consumer = consumers()
     consumer.member.committed = {P1: OffsetAndMetadata(offset=7, leader_epoch=3, metadata="note")}
     found = consumer.committed(
@@ -58,17 +61,17 @@ def test_each_partition_is_answered_in_the_order_of_the_question(consumers: Cons
     ],
 )
 @pytest.mark.parametrize("epoch", [None, 0, 4])
-def test_text_is_what_was_committed(
+def test_committed_returns_the_committed_metadata(
     consumers: ConsumerFactory, text: str, shown: str | None, epoch: int | None
 ) -> None:
-    """confluent-kafka commits C's terminating zero along, and an empty text with nothing else; none at all is None."""
+    """confluent-kafka also commits C's terminating zero, and only that for an empty text; no metadata is None."""
     consumer = consumers()
     consumer.member.committed = {P0: OffsetAndMetadata(offset=7, leader_epoch=epoch, metadata=text)}
     assert told(consumer, P0) == [(7, shown, epoch)]
 
 
-def test_error_of_a_partition_stands_at_the_partition(consumers: ConsumerFactory) -> None:
-    """The others have their offsets."""
+def test_committed_returns_a_partition_s_error_at_the_partition(consumers: ConsumerFactory) -> None:
+    """Other partitions have their offsets."""
     consumer = consumers()
     consumer.member.committed = {
         P0: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
@@ -79,8 +82,8 @@ def test_error_of_a_partition_stands_at_the_partition(consumers: ConsumerFactory
     assert (refused.offset, refused.error.code(), good.offset, good.error) == (-1001, 29, 7, None)
 
 
-def test_refusal_and_silence_are_exceptions_of_both_packages(consumers: ConsumerFactory) -> None:
-    """KafkaException for a program of confluent-kafka's, and this package's own that say whose fault it is."""
+def test_committed_raises_exceptions_of_both_packages(consumers: ConsumerFactory) -> None:
+    """The exception is a KafkaException for confluent-kafka programs. This package's class names the party at fault."""
     consumer = consumers()
     consumer.member.answers_questions = False
     asking = Thread(lambda: consumer.committed([PartitionOffset(*P0)], 10))
@@ -101,8 +104,8 @@ def test_refusal_and_silence_are_exceptions_of_both_packages(consumers: Consumer
 
 
 @pytest.mark.parametrize("called", ["assign", "revoke", "lost"])
-def test_callbacks_may_ask(consumers: ConsumerFactory, topic: str, called: str) -> None:
-    """Nobody else has to poll for that."""
+def test_committed_works_inside_callbacks(consumers: ConsumerFactory, topic: str, called: str) -> None:
+    """No other poll is needed for the response."""
     answers: list[object] = []
 
     def ask(name: str, given: Consumer) -> None:
@@ -122,14 +125,16 @@ def test_callbacks_may_ask(consumers: ConsumerFactory, topic: str, called: str) 
 
 
 def cancelled(asked: CommittedOffsetsQuestion) -> None:
-    """The member's thread ended first."""
+    """Cancel the request, as a membership thread that ended does."""
     asked.answer.cancel()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["told", "not told"])
-def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[CommittedOffsetsQuestion], None]) -> None:
-    """Another thread closes: as with any call of a closed consumer, even if the answer never comes."""
+def test_close_ends_a_pending_committed_call(
+    consumers: ConsumerFactory, then: Callable[[CommittedOffsetsQuestion], None]
+) -> None:
+    """The call raises as any call of a closed consumer does, even if the response never comes."""
     consumer = consumers()
     consumer.member.answers_questions = False
     asking = Thread(lambda: consumer.committed([PartitionOffset(*P0)]))

@@ -1,4 +1,4 @@
-"""What the member and librdkafka tell the application: messages with errors, callbacks, exceptions."""
+"""The errors of the member and librdkafka that the application gets: messages, callbacks, exceptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATTERN = BrokerError(code=128, name="INVALID_REGULAR_EXPRESSION", message="miss
 
 
 def error_of(consumer: Consumer) -> KafkaError:
-    """The error of the next message."""
+    """Return the error of the next message."""
     message = consumer.poll(PATIENCE_S)
     assert message is not None
     error = message.error()
@@ -39,14 +39,14 @@ def error_of(consumer: Consumer) -> KafkaError:
 
 
 def fatal(consumer: ScriptedConsumer, error: BrokerError) -> None:
-    """Have the member refused for good."""
+    """Have the member refused permanently."""
     consumer.member.in_state(MemberState.FATAL)
     is_pattern = error is PATTERN
     consumer.member.order(RaiseToApplication(problem=Problem.FATAL, error=error, ends_with_subscription=is_pattern))
 
 
-def test_fatal_error_has_the_brokers_code_and_the_remedy(consumers: ConsumerFactory, topic: str) -> None:
-    """C19, S01: a message, fatal, with the broker's own code instead of `_FATAL`."""
+def test_fatal_error_message_has_the_broker_s_code_and_the_remedy(consumers: ConsumerFactory, topic: str) -> None:
+    """C19, S01: The message's error is fatal and has the broker's own code instead of `_FATAL`."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     error = error_of(consumer)
@@ -55,10 +55,10 @@ def test_fatal_error_has_the_brokers_code_and_the_remedy(consumers: ConsumerFact
 
 
 @pytest.mark.parametrize("problem", Problem)
-def test_message_with_an_error_is_true_and_has_librdkafkas_fields(
+def test_error_message_is_true_and_has_librdkafka_s_fields(
     consumers: ConsumerFactory, topic: str, problem: Problem
 ) -> None:
-    """`if not message: continue` is the commonest loop there is: an error that is false would be dropped by it."""
+    """A common loop, `if not message: continue`, would drop an error message that is false."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.order(RaiseToApplication(problem=problem, error=GROUP_FULL))
     message = consumer.poll(PATIENCE_S)
@@ -71,8 +71,8 @@ def test_message_with_an_error_is_true_and_has_librdkafkas_fields(
     assert (message.timestamp(), message.headers(), message.leader_epoch()) == ((0, -1), None, None)
 
 
-def test_refused_topic_is_the_messages_topic(consumers: ConsumerFactory, topic: str) -> None:
-    """As librdkafka's."""
+def test_error_message_of_a_refused_topic_has_its_name(consumers: ConsumerFactory, topic: str) -> None:
+    """The message's topic is the refused topic, as with librdkafka."""
     consumer = subscribed(consumers, topic, [])
     error = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED")
     consumer.member.order(RaiseToApplication(problem=Problem.REFUSED, error=error, topic="closed"))
@@ -82,13 +82,16 @@ def test_refused_topic_is_the_messages_topic(consumers: ConsumerFactory, topic: 
 
 
 @pytest.mark.parametrize("can_be_made", [True, False])
-def test_message_with_an_error_is_not_committed(
+def test_commit_and_store_offsets_refuse_an_error_message(
     consumers: ConsumerFactory,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
     can_be_made: bool,  # noqa: FBT001
 ) -> None:
-    """As librdkafka's: a KafkaException that says which error; also where a message of ours is in its place."""
+    """Both raise a KafkaException that names the error, as librdkafka does.
+
+    This package's own message class gets the same.
+    """
     monkeypatch.setattr(error_message, "CAN_BE_MADE", can_be_made and error_message.CAN_BE_MADE)
     consumer = subscribed(consumers, topic, [])
     consumer.member.order(RaiseToApplication(problem=Problem.REFUSED, error=GROUP_FULL))
@@ -101,7 +104,7 @@ def test_message_with_an_error_is_not_committed(
 
 @dataclass
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     now: float = 100.0
 
@@ -111,19 +114,19 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock by which an error is told again."""
+    """The clock for the repetition of an error."""
     clock = Clock()
     monkeypatch.setattr(notices, "monotonic", clock)
     return clock
 
 
 def codes(messages: list[Message]) -> list[int | None]:
-    """What each of them is: an error's code, None for a record."""
+    """The error code of each message, or None for a record."""
     return [None if (error := message.error()) is None else error.code() for message in messages]
 
 
-def test_fatal_error_is_told_again_once_a_second(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
-    """A program that overlooked it would wait for ever; one that logs what it is told must not fill its disk."""
+def test_fatal_error_is_repeated_once_a_second(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
+    """A program that missed the error would wait forever; a program that logs it must not fill its disk."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     assert error_of(consumer).code() == 81
@@ -136,8 +139,8 @@ def test_fatal_error_is_told_again_once_a_second(consumers: ConsumerFactory, top
     assert (consumer.poll(0), consumer.consume(10, 0)) == (None, [])
 
 
-def test_poll_and_consume_that_wait_are_told_again(consumers: ConsumerFactory, topic: str) -> None:
-    """Whoever waits without end waits for a second at most."""
+def test_waiting_poll_and_consume_return_a_fatal_error_again(consumers: ConsumerFactory, topic: str) -> None:
+    """A call without a timeout waits for one second at most."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     error_of(consumer)
@@ -146,10 +149,10 @@ def test_poll_and_consume_that_wait_are_told_again(consumers: ConsumerFactory, t
     assert codes([message, *consumer.consume(10, -1)]) == [81, 81]
 
 
-def test_losses_of_a_fatal_member_come_before_the_error_again(
+def test_fatal_member_calls_on_lost_before_it_repeats_the_error(
     consumers: ConsumerFactory, topic: str, clock: Clock
 ) -> None:
-    """The second poll calls on_lost; no record of what was lost is given out by any of them."""
+    """The second poll calls on_lost, and no poll returns a record of a lost partition."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -164,8 +167,10 @@ def test_losses_of_a_fatal_member_come_before_the_error_again(
     assert consumer.consume(10, 0) == []
 
 
-def test_records_assigned_by_hand_come_between_the_errors(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
-    """What the application assigned itself is not the group's: it goes on, and nothing of it is lost."""
+def test_manually_assigned_records_come_between_repeated_errors(
+    consumers: ConsumerFactory, topic: str, clock: Clock
+) -> None:
+    """Manually assigned partitions do not belong to the group, so they continue without a lost record."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     assert error_of(consumer).code() == 81
@@ -178,8 +183,8 @@ def test_records_assigned_by_hand_come_between_the_errors(consumers: ConsumerFac
     assert consumer.consume(RECORDS - len(got), PATIENCE_S)[-1].offset() == RECORDS - 1
 
 
-def test_program_that_looks_at_the_message_first_sees_the_end(consumers: ConsumerFactory, topic: str) -> None:
-    """The idioms that programs use: `if not message`, then the error; `fatal()` ends the loop."""
+def test_fatal_error_ends_a_loop_that_checks_the_message_first(consumers: ConsumerFactory, topic: str) -> None:
+    """The loop uses common idioms: it checks `if not message`, then the error, and ends when `fatal()` is true."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign({TopicPartition(topic, 0): 48})
     fatal(consumer, GROUP_FULL)
@@ -195,8 +200,8 @@ def test_program_that_looks_at_the_message_first_sees_the_end(consumers: Consume
         break
 
 
-def test_after_a_fatal_error_commit_and_subscribe_name_the_cause(consumers: ConsumerFactory, topic: str) -> None:
-    """`_FATAL` as in confluent-kafka, and a FatalGroupError; assigning and closing go on."""
+def test_commit_and_subscribe_after_a_fatal_error_name_the_cause(consumers: ConsumerFactory, topic: str) -> None:
+    """Both raise a FatalGroupError with `_FATAL`, as in confluent-kafka; `close` still works."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     error_of(consumer)
@@ -208,8 +213,8 @@ def test_after_a_fatal_error_commit_and_subscribe_name_the_cause(consumers: Cons
     consumer.close()
 
 
-def test_new_subscription_takes_the_place_of_a_refused_pattern(consumers: ConsumerFactory, topic: str) -> None:
-    """An invalid regular expression is final for that subscription only."""
+def test_new_subscription_replaces_a_refused_pattern(consumers: ConsumerFactory, topic: str) -> None:
+    """An invalid regular expression is fatal for that subscription only."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
     assert error_of(consumer).code() == PATTERN.code
@@ -219,8 +224,8 @@ def test_new_subscription_takes_the_place_of_a_refused_pattern(consumers: Consum
         consumer.commit(asynchronous=False)
 
 
-def test_subscription_that_is_forgiven_is_not_told_again(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
-    """The next subscription is not the one that was refused."""
+def test_error_of_a_replaced_subscription_is_not_repeated(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
+    """The error concerns the former subscription, not the new one."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
     assert error_of(consumer).code() == PATTERN.code
@@ -229,10 +234,10 @@ def test_subscription_that_is_forgiven_is_not_told_again(consumers: ConsumerFact
     assert consumer.poll(0) is None
 
 
-def test_refusal_that_is_heard_after_the_next_subscription_does_not_stay(
+def test_error_returned_after_the_next_subscription_does_not_block_commits(
     consumers: ConsumerFactory, topic: str
 ) -> None:
-    """A program may subscribe anew before it is told: the member that has its partitions commits."""
+    """A program may subscribe again before it gets the error. Then the member has partitions and commits."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
     consumer.subscribe([topic])
@@ -242,8 +247,10 @@ def test_refusal_that_is_heard_after_the_next_subscription_does_not_stay(
     assert consumer.commit(asynchronous=False)
 
 
-def test_refusal_that_is_not_final_is_a_message(consumers: ConsumerFactory, topic: str) -> None:
-    """TOPIC_AUTHORIZATION_FAILED: told, and the consumer goes on."""
+def test_error_that_is_not_fatal_is_a_message_and_the_consumer_continues(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """TOPIC_AUTHORIZATION_FAILED is returned as a message, and the consumer continues."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.order(
         RaiseToApplication(problem=Problem.REFUSED, error=BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED"))
@@ -254,8 +261,8 @@ def test_refusal_that_is_not_final_is_a_message(consumers: ConsumerFactory, topi
     assert drain(consumer, 1) == [(0, 49)]
 
 
-def test_poll_timeout_is_told_first_and_the_loss_by_the_next_poll(consumers: ConsumerFactory, topic: str) -> None:
-    """M124, M126, C01: `_MAX_POLL_EXCEEDED` before anything else, records of the lost partitions never."""
+def test_poll_timeout_error_comes_first_and_on_lost_with_the_next_poll(consumers: ConsumerFactory, topic: str) -> None:
+    """M124, M126, C01: `_MAX_POLL_EXCEEDED` comes first, and no record of a lost partition is returned."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -270,7 +277,7 @@ def test_poll_timeout_is_told_first_and_the_loss_by_the_next_poll(consumers: Con
 
 
 def test_consume_returns_an_error_at_once_and_alone(consumers: ConsumerFactory, topic: str) -> None:
-    """Records that wait beside it may be another member's by now: those of a lost partition are never returned."""
+    """Buffered records may belong to another member by now, so records of a lost partition are never returned."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
@@ -284,8 +291,8 @@ def test_consume_returns_an_error_at_once_and_alone(consumers: ConsumerFactory, 
     assert consumer.consume(10, 0.1) == []
 
 
-def test_error_cb_is_called_by_polls_without_a_broker() -> None:
-    """No broker reachable: informational errors, on the thread that polls; no exception, no hang."""
+def test_error_cb_is_called_by_poll_without_a_broker() -> None:
+    """Unreachable brokers cause informational errors on the polling thread, no exception and no blocked call."""
     told: list[KafkaError] = []
     consumer = ScriptedConsumer(
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told.append}
@@ -299,8 +306,8 @@ def test_error_cb_is_called_by_polls_without_a_broker() -> None:
     consumer.close()
 
 
-def test_error_cb_that_raises_comes_out_of_poll() -> None:
-    """As in confluent-kafka."""
+def test_poll_and_consume_raise_the_exception_of_error_cb() -> None:
+    """The exception propagates, as in confluent-kafka."""
 
     def fail(error: KafkaError) -> None:
         raise KafkaException(error)
@@ -314,7 +321,7 @@ def test_error_cb_that_raises_comes_out_of_poll() -> None:
 
 
 def test_callback_that_raises_loses_no_record(consumers: ConsumerFactory, topic: str) -> None:
-    """Inside librdkafka's fetch an exception would throw its records away; here callbacks run after it."""
+    """An exception inside librdkafka's fetch would discard its records, so callbacks run after it."""
     calls = 0
 
     def fail_thrice(_: str) -> None:
@@ -336,8 +343,8 @@ def test_callback_that_raises_loses_no_record(consumers: ConsumerFactory, topic:
     assert raised == 3
 
 
-def test_statistics_tell_of_the_member(consumers: ConsumerFactory, topic: str) -> None:
-    """The `cgrp` object is the member's, not that of the handle which never joined."""
+def test_statistics_cgrp_describes_the_member(consumers: ConsumerFactory, topic: str) -> None:
+    """The `cgrp` object describes the member, not the handle, which never joined."""
     import json  # noqa: PLC0415
 
     told: list[str] = []
@@ -352,16 +359,16 @@ def test_statistics_tell_of_the_member(consumers: ConsumerFactory, topic: str) -
     assert json.loads(told[-1])["type"] == "consumer"
 
 
-def test_logger_gets_librdkafkas_lines(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
-    """`logger=` as in confluent-kafka."""
+def test_logger_gets_librdkafka_s_lines(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
+    """`logger=` works as in confluent-kafka."""
     with caplog.at_level(logging.DEBUG, "librdkafka"):
         consumer = consumers(logger=logging.getLogger("librdkafka"), log_level=7, debug="conf")
         consumer.poll(0.2)
     assert any(line.name == "librdkafka" for line in caplog.records)
 
 
-def test_throttle_cb_is_passed_on(consumers: ConsumerFactory) -> None:
-    """Quotas are librdkafka's business; its event reaches the user's callback after the fetch."""
+def test_throttle_cb_gets_librdkafka_s_event_after_the_fetch(consumers: ConsumerFactory) -> None:
+    """The event of librdkafka, which handles quotas, reaches the user's callback after the fetch."""
     told: list[ThrottleEvent] = []
     consumer = consumers(throttle_cb=told.append)
     event = ThrottleEvent("broker", 1, 0.5)
@@ -370,8 +377,8 @@ def test_throttle_cb_is_passed_on(consumers: ConsumerFactory) -> None:
     assert told == [event]
 
 
-def test_credentials_reach_both_kinds_of_connections(consumers: ConsumerFactory) -> None:
-    """What `set_sasl_credentials` says is librdkafka's, a later handle's, and the member's."""
+def test_set_sasl_credentials_applies_to_fetch_and_group_connections(consumers: ConsumerFactory) -> None:
+    """`set_sasl_credentials` applies to librdkafka, to later handles and to the member."""
     consumer = consumers()
     consumer.set_sasl_credentials("alice", "secret")
     assert consumer.member.credentials == ("alice", "secret")
@@ -380,8 +387,8 @@ def test_credentials_reach_both_kinds_of_connections(consumers: ConsumerFactory)
     assert consumer.member.credentials == ("alice", "secret")
 
 
-def test_file_that_tls_cannot_read_is_named_by_the_constructor() -> None:
-    """As in confluent-kafka with _INVALID_ARG, and with the file and the reason instead of OpenSSL's numbers."""
+def test_constructor_names_a_tls_file_that_cannot_be_read() -> None:
+    """The error has _INVALID_ARG, as in confluent-kafka, and the file and the reason instead of OpenSSL's numbers."""
     with pytest.raises(ConfigurationError) as caught:
         Consumer(
             {

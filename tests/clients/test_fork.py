@@ -1,4 +1,4 @@
-"""A forked child: every call says what to do, nothing hangs, nothing crashes."""
+"""A forked child: each call names the remedy, and no call blocks or crashes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ print("fine")
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "del consumer; sys.exit(0)", "sys.exit(0)"])
-def test_child_is_told_and_ends_and_the_parent_goes_on(cluster: MockCluster, topic: str, end: str) -> None:
-    """The handle's destruction in a child would end it with a crash, so the child never destroys it."""
+def test_forked_child_gets_errors_and_exits_while_the_parent_continues(
+    cluster: MockCluster, topic: str, end: str
+) -> None:
+    """The child never destroys the handle, because its destruction in a child would crash it."""
     program = _PROGRAM.replace("{end}", end)
     done = subprocess.run(
         [sys.executable, "-c", program, cluster.bootstrap_servers, topic],

@@ -1,6 +1,6 @@
-"""Nothing of a subscription is handed out after it was given up, although the group takes its partitions only later.
+"""No record of a subscription is returned after its end, although the group revokes its partitions later.
 
-Beside confluent-kafka, on a real broker: `tests/integration/test_given_up_subscription.py`.
+`tests/integration/test_given_up_subscription.py` compares both clients on a real broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def other(cluster: MockCluster) -> str:
 
 
 def holding(consumers: ConsumerFactory, topic: str, calls: Called, **config: Any) -> ScriptedConsumer:
-    """A consumer that holds partitions 0 and 1, was handed one record, and has the rest in its buffer or its handle."""
+    """A consumer that owns partitions 0 and 1, returned one record, and has the rest in its buffer or its handle."""
     consumer = subscribed(consumers, topic, calls, **config)
     consumer.member.confirms_leaves = False
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
@@ -35,15 +35,15 @@ def holding(consumers: ConsumerFactory, topic: str, calls: Called, **config: Any
 
 
 def left(consumer: ScriptedConsumer) -> None:
-    """Play the end of a leave."""
+    """Simulate the end of a leave."""
     consumer.member.pause(None)
     consumer.member.revoke(None)
     consumer.member.order(LeaveCompleted())
     consumer.member.in_state(MemberState.UNSUBSCRIBED)
 
 
-def test_nothing_comes_after_unsubscribe(consumers: ConsumerFactory, topic: str) -> None:
-    """Neither from the buffer nor from the handle, by `poll` and by `consume`; the revocation is told as ever."""
+def test_poll_and_consume_return_no_record_after_unsubscribe(consumers: ConsumerFactory, topic: str) -> None:
+    """No record comes from the buffer or the handle, and on_revoke is called as usual."""
     calls: Called = []
     consumer = holding(consumers, topic, calls)
     consumer.unsubscribe()
@@ -56,8 +56,8 @@ def test_nothing_comes_after_unsubscribe(consumers: ConsumerFactory, topic: str)
 
 
 @pytest.mark.parametrize("stores", [True, False])
-def test_what_was_handed_out_is_what_is_committed(consumers: ConsumerFactory, topic: str, *, stores: bool) -> None:
-    """The records that wait in the buffer do not count as consumed."""
+def test_unsubscribe_commits_only_returned_records(consumers: ConsumerFactory, topic: str, *, stores: bool) -> None:
+    """Buffered records do not count as consumed."""
     calls: Called = []
     consumer = holding(consumers, topic, calls, enable_auto_offset_store=stores)
     read = {
@@ -77,10 +77,10 @@ def test_what_was_handed_out_is_what_is_committed(consumers: ConsumerFactory, to
     assert {partition.partition: value.offset for partition, value in pause.offsets.items()} == expected
 
 
-def test_subscribing_again_at_once_brings_nothing_of_the_old_one(
+def test_immediate_resubscribe_returns_no_record_of_the_former_subscription(
     consumers: ConsumerFactory, topic: str, other: str
 ) -> None:
-    """The same topic or another one: records come from where the next assignment starts."""
+    """For the same topic or another one, records start where the next assignment starts."""
     for following in (topic, other):
         calls: Called = []
         consumer = holding(consumers, topic, calls)
@@ -93,8 +93,10 @@ def test_subscribing_again_at_once_brings_nothing_of_the_old_one(
         assert drain(consumer, 2) == [(0, 48), (0, 49)]
 
 
-def test_other_topics_take_the_place_of_what_is_read(consumers: ConsumerFactory, topic: str, other: str) -> None:
-    """KAFKA-19356: what is subscribed no more does not come, although the member still owns it; the rest goes on."""
+def test_subscription_to_other_topics_stops_records_of_dropped_topics(
+    consumers: ConsumerFactory, topic: str, other: str
+) -> None:
+    """KAFKA-19356: Records of a dropped topic stop although the member still owns it; other topics continue."""
     consumer = holding(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(other, 3), 40))
     consumer.subscribe([other])
@@ -102,8 +104,10 @@ def test_other_topics_take_the_place_of_what_is_read(consumers: ConsumerFactory,
     assert [one.topic for one in consumer.assignment()] == [other, topic, topic]
 
 
-def test_change_of_mind_loses_nothing(consumers: ConsumerFactory, topic: str, other: str) -> None:
-    """Subscribed again before the group took the partitions: what was held back comes, in order, and nothing twice."""
+def test_resubscribe_before_the_revocation_returns_the_withheld_records(
+    consumers: ConsumerFactory, topic: str, other: str
+) -> None:
+    """The group has not revoked the partitions yet: withheld records come in order, and none is repeated."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, *range(PARTITIONS)), 0))
     first = record(consumer)
@@ -117,8 +121,8 @@ def test_change_of_mind_loses_nothing(consumers: ConsumerFactory, topic: str, ot
         assert [value for partition, value in came if partition == number] == list(range(RECORDS))
 
 
-def test_what_still_arrives_for_it_is_held_back(consumers: ConsumerFactory, topic: str) -> None:
-    """An assignment was on its way when the application unsubscribed: it is told, and nothing of it comes."""
+def test_assignment_that_arrives_after_unsubscribe_returns_no_record(consumers: ConsumerFactory, topic: str) -> None:
+    """The assignment was in flight: on_assign is called, and no record is returned."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.confirms_leaves = False
@@ -128,23 +132,23 @@ def test_what_still_arrives_for_it_is_held_back(consumers: ConsumerFactory, topi
     assert (calls, held(consumer)) == ([("assign", [0, 1])], [0, 1])
 
 
-def test_unsubscribing_inside_on_assign(consumers: ConsumerFactory, topic: str) -> None:
-    """As if it came behind it."""
+def test_unsubscribe_inside_on_assign_returns_no_record(consumers: ConsumerFactory, topic: str) -> None:
+    """It works as an `unsubscribe` after on_assign."""
     consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())  # type: ignore[arg-type]  # nobody looks at it
     consumer.member.confirms_leaves = False
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     assert consumer.poll(SILENCE_S) is None
 
 
-def test_pattern_hands_out_whatever_the_group_gives(consumers: ConsumerFactory, topic: str) -> None:
-    """Which topics it means is the group's to say."""
+def test_pattern_subscription_returns_records_of_all_assigned_topics(consumers: ConsumerFactory, topic: str) -> None:
+    """The group decides which topics a pattern matches."""
     consumer = holding(consumers, topic, [])
     consumer.subscribe([f"^{topic[:3]}.*"])
     assert len(drain(consumer, 2 * RECORDS - 1)) == 2 * RECORDS - 1
 
 
-def test_pause_and_seek_meanwhile_hand_out_nothing(consumers: ConsumerFactory, topic: str) -> None:
-    """Held back for two reasons, a partition waits for the end of both."""
+def test_pause_resume_and_seek_return_no_record_of_a_dropped_topic(consumers: ConsumerFactory, topic: str) -> None:
+    """A partition that is withheld for two reasons returns records only after both have ended."""
     consumer = holding(consumers, topic, [])
     consumer.subscribe(["elsewhere"])
     consumer.pause([PartitionOffset(topic, 0)])
@@ -160,16 +164,16 @@ def test_pause_and_seek_meanwhile_hand_out_nothing(consumers: ConsumerFactory, t
     assert [value for _, value in rest] == list(range(RECORDS))[-len(rest) :]
 
 
-def test_partitions_by_hand_are_the_application_s(consumers: ConsumerFactory, topic: str) -> None:
-    """No subscription gives them, and none takes them."""
+def test_unsubscribe_keeps_manually_assigned_partitions(consumers: ConsumerFactory, topic: str) -> None:
+    """A subscription neither assigns nor revokes manually assigned partitions."""
     consumer = subscribed(consumers, "elsewhere", [])
     consumer.incremental_assign([PartitionOffset(topic, 0, 45)])
     consumer.unsubscribe()
     assert drain(consumer, 5) == [(0, value) for value in range(45, RECORDS)]
 
 
-def test_another_thread_that_polls_gets_nothing_more(consumers: ConsumerFactory, topic: str) -> None:
-    """When `unsubscribe` has returned."""
+def test_unsubscribe_stops_records_of_a_poll_in_another_thread(consumers: ConsumerFactory, topic: str) -> None:
+    """No poll returns a record after `unsubscribe` has returned in another thread."""
     consumer = holding(consumers, topic, [])
     Thread(consumer.unsubscribe).outcome()
     assert consumer.poll(SILENCE_S) is None

@@ -1,4 +1,4 @@
-"""What a consumer does for which nothing comes: little, and it still hears of everything."""
+"""The work of an idle consumer: it is small, and the consumer still handles every event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def idling(consumers: ConsumerFactory, topic: str, last: int = RECORDS - 1) -> ScriptedConsumer:
-    """A member that was given the last record of its partition, and whose slices are long."""
+    """A member that read the last record of its partition and polls in long slices."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign({at(topic, 0)[0]: last})
     assert record(consumer).offset() == last
@@ -26,8 +26,11 @@ def idling(consumers: ConsumerFactory, topic: str, last: int = RECORDS - 1) -> S
 
 
 @pytest.mark.parametrize("timeout_s", [0.12, 0.2])
-def test_poll_without_a_record_waits_in_whole_slices(consumers: ConsumerFactory, topic: str, timeout_s: float) -> None:
-    """A slice of 50 ms, a beginning and an end: what librdkafka leaves of a millisecond is not waited for in a loop."""
+def test_idle_poll_waits_in_whole_slices(consumers: ConsumerFactory, topic: str, timeout_s: float) -> None:
+    """A poll makes a turn per slice of 50 ms and two more.
+
+    Librdkafka's remaining fraction of a millisecond causes no loop.
+    """
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
     assert consumer.poll(timeout_s) is None
@@ -35,13 +38,13 @@ def test_poll_without_a_record_waits_in_whole_slices(consumers: ConsumerFactory,
 
 
 @pytest.mark.parametrize(("is_calm", "slice_s"), [(False, 0.05), (True, 0.1)])
-def test_poll_of_a_calm_member_waits_in_longer_slices(
+def test_idle_poll_of_a_calm_member_waits_in_longer_slices(
     consumers: ConsumerFactory,
     topic: str,
     is_calm: bool,  # noqa: FBT001
     slice_s: float,
 ) -> None:
-    """Most of what a consumer costs to which nothing comes are its slices; ten in a second are enough for it."""
+    """The slices are most of an idle consumer's cost; ten in a second are enough."""
     consumer = idling(consumers, topic)
     if is_calm:
         consumer.member.calm_down()
@@ -50,8 +53,8 @@ def test_poll_of_a_calm_member_waits_in_longer_slices(
     assert consumer.member.progress()[0] - turns <= 0.6 / slice_s + 3
 
 
-def test_idle_poll_performs_what_is_ordered(consumers: ConsumerFactory, topic: str) -> None:
-    """A long poll shows signs of life (max.poll.interval.ms), performs a step, and has what was assigned by it."""
+def test_idle_poll_performs_an_ordered_assignment(consumers: ConsumerFactory, topic: str) -> None:
+    """A long poll counts as progress (max.poll.interval.ms), assigns a partition, and returns a record of it."""
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
 
@@ -66,7 +69,7 @@ def test_idle_poll_performs_what_is_ordered(consumers: ConsumerFactory, topic: s
 
 
 @pytest.mark.parametrize("is_calm", [False, True])
-def test_record_that_ends_a_calm_is_told(
+def test_record_after_a_calm_period_triggers_a_progress_sample(
     consumers: ConsumerFactory,
     topic: str,
     is_calm: bool,  # noqa: FBT001
@@ -81,10 +84,10 @@ def test_record_that_ends_a_calm_is_told(
     assert consumer.member.samples - samples == is_calm
 
 
-def test_record_that_was_waited_for_says_how_heavy_a_batch_may_get(
+def test_size_of_the_first_record_after_idling_limits_the_next_batch(
     consumers: ConsumerFactory, cluster: MockCluster
 ) -> None:
-    """The first record of an idle partition comes alone: if it is heavy, the batch behind it is short at once."""
+    """The first record of an idle partition comes alone. If it is large, the batch behind it is short at once."""
     topic, record_bytes = "heavy", BATCH_BYTES // 4
     filled(cluster, topic, 1)
     consumer = idling(consumers, topic, last=0)

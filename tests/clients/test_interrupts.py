@@ -1,7 +1,7 @@
-"""A signal handler that raises at any line: no record, no step and no commit is lost, and nothing stays locked.
+"""A signal handler that raises at any line loses no record, no step and no commit, and leaves no lock held.
 
 An interrupt is raised at the first line of this package's code that a call executes, then at the second one, and so on
-until the call ends. After each the application goes on as a program that caught the exception does.
+until the call ends. After each interrupt the application continues as a program that caught the exception does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def all_of(application: Application) -> list[PartitionOffset]:
 def interrupted_everywhere(
     application: Application, prepare: Callable[[], object], call: Callable[[], object], go_on: Callable[[], object]
 ) -> int:
-    """Interrupt this call at each of its lines; the number of them."""
+    """Interrupt this call at each of its lines; return the number of lines."""
     for line in count(1):
         application.begin_again()
         prepare()
@@ -63,8 +63,8 @@ def interrupted_everywhere(
     raise AssertionError
 
 
-def test_poll_that_is_interrupted_at_any_line_loses_no_record(application: Application) -> None:
-    """C18: a record that an interrupted poll did not return comes with the next one."""
+def test_poll_interrupted_at_any_line_loses_no_record(application: Application) -> None:
+    """C18: The next poll returns a record that an interrupted poll did not return."""
     lines = interrupted_everywhere(
         application,
         application.empty_buffer,
@@ -75,8 +75,8 @@ def test_poll_that_is_interrupted_at_any_line_loses_no_record(application: Appli
 
 
 @pytest.mark.parametrize("limit", [3, 400])
-def test_consume_that_is_interrupted_at_any_line_loses_no_record(application: Application, limit: int) -> None:
-    """Records that an interrupted consume gathered come with the next call, whether they waited or passed whole."""
+def test_consume_interrupted_at_any_line_loses_no_record(application: Application, limit: int) -> None:
+    """The next call returns the records that an interrupted `consume` gathered, from the buffer or the handle."""
     for prepare in (application.empty_buffer, application.fill_buffer):
         lines = interrupted_everywhere(
             application,
@@ -87,8 +87,8 @@ def test_consume_that_is_interrupted_at_any_line_loses_no_record(application: Ap
         assert lines > 5
 
 
-def test_pause_and_resume_that_are_interrupted_at_any_line_lose_no_record(application: Application) -> None:
-    """Records come on, in order, once the application has paused and resumed the partitions."""
+def test_pause_and_resume_interrupted_at_any_line_lose_no_record(application: Application) -> None:
+    """Records continue in order once the application has paused and resumed the partitions."""
     consumer = application.consumer
     partitions = all_of(application)
 
@@ -111,8 +111,8 @@ def test_pause_and_resume_that_are_interrupted_at_any_line_lose_no_record(applic
     )
 
 
-def test_seek_that_is_interrupted_at_any_line_takes_place_or_not(application: Application) -> None:
-    """The partition goes on where it was, or where the application sent it, after what was fetched before."""
+def test_seek_interrupted_at_any_line_takes_full_effect_or_none(application: Application) -> None:
+    """The partition continues at its former position or at the new one, after the records fetched before."""
     consumer, name = application.consumer, all_of(application)[0].topic
 
     def go_on() -> None:
@@ -132,10 +132,10 @@ def test_seek_that_is_interrupted_at_any_line_takes_place_or_not(application: Ap
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_commit_that_is_interrupted_at_any_line_commits_only_what_came(
+def test_commit_interrupted_at_any_line_commits_only_returned_records(
     application: Application, *, asynchronous: bool
 ) -> None:
-    """Committed offsets are those of records that the application got, and the next commit takes the rest."""
+    """Committed offsets cover records that the application received, and the next commit covers the rest."""
     consumer, member = application.consumer, application.consumer.member
 
     def check() -> None:
@@ -150,7 +150,7 @@ def test_commit_that_is_interrupted_at_any_line_commits_only_what_came(
 
 
 class Rebalanced:
-    """A member that takes a partition away and gives it back where the application was."""
+    """A member that revokes a partition and assigns it again at the application's position."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -159,7 +159,7 @@ class Rebalanced:
         self.partition = TopicPartition(all_of(application)[0].topic, 0)
 
     def poll_until(self, attempt: int, step: Step) -> None:
-        """Poll as long as the step has no answer; order it again if it failed, as a member does at the next poll."""
+        """Poll as long as the step is unanswered; order it again if it failed, as a member does at the next poll."""
         answers = wait_until(
             lambda: self._answers(attempt, step),
             f"the answer to {step}",
@@ -171,11 +171,11 @@ class Rebalanced:
         return [done for done in self.member.steps if (done.attempt, done.step) == (attempt, step)]
 
     def is_failed(self, attempt: int, step: Step) -> bool:
-        """Whether the step ended as a callback that raised."""
+        """Whether the step ended because a callback raised."""
         return self._answers(attempt, step)[0].failed
 
     def revoke(self) -> None:
-        """Take the partition away in good order; steps that fail are ordered again."""
+        """Revoke the partition cleanly; failed steps are ordered again."""
         while True:
             attempt = self.member.pause({self.partition})
             self.poll_until(attempt, Step.PAUSE)
@@ -186,7 +186,7 @@ class Rebalanced:
                     return
 
     def assign(self) -> None:
-        """Give the partition back where the application is; steps that fail are ordered again."""
+        """Assign the partition at the application's position; failed steps are ordered again."""
         while True:
             attempt = self.member.assign({self.partition: self._application.next[0]})
             self.poll_until(attempt, Step.ASSIGN)
@@ -195,8 +195,10 @@ class Rebalanced:
 
 
 @pytest.mark.parametrize("step", [Step.PAUSE, Step.REVOKE, Step.ASSIGN, Step.LOSE])
-def test_step_that_is_interrupted_at_any_line_is_answered(application: Application, step: Step) -> None:
-    """C18: each step of a rebalance is answered by the polls after an interrupt, and no record is lost."""
+def test_rebalance_step_interrupted_at_any_line_is_completed_by_later_polls(
+    application: Application, step: Step
+) -> None:
+    """C18: The polls after an interrupt complete each step of a rebalance, and no record is lost."""
     rebalanced, consumer, member = Rebalanced(application), application.consumer, application.consumer.member
     attempt = 0
 
@@ -231,8 +233,8 @@ def test_step_that_is_interrupted_at_any_line_is_answered(application: Applicati
     assert interrupted_everywhere(application, prepare, lambda: application.take(consumer.poll(0)), go_on) > 20
 
 
-def test_close_that_is_interrupted_at_any_line_commits_only_what_came(cluster: MockCluster, long_topic: str) -> None:
-    """A close that was cut short can be repeated; the member's thread ends, and commits name only what came."""
+def test_close_interrupted_at_any_line_commits_only_returned_records(cluster: MockCluster, long_topic: str) -> None:
+    """An interrupted `close` can be repeated; the membership thread ends, and commits cover only returned records."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "group", "auto.offset.reset": "earliest"}
     for line in count(1):
         # Not by the fixture, which would keep hundreds of handles.
@@ -256,8 +258,8 @@ def test_close_that_is_interrupted_at_any_line_commits_only_what_came(cluster: M
             break
 
 
-def test_no_record_is_lost_in_a_storm_of_interrupts(consumers: ConsumerFactory, long_topic: str) -> None:
-    """Signals at any moment, also inside librdkafka's calls: each record comes once, in order, and positions follow."""
+def test_frequent_random_interrupts_lose_no_record(consumers: ConsumerFactory, long_topic: str) -> None:
+    """Signals come at any moment, also inside librdkafka's calls. Each record comes once, in order."""
     consumer = subscribed(consumers, long_topic, [])
     consumer.member.assign({TopicPartition(long_topic, number): 0 for number in range(PARTITIONS)})
     interrupts: list[None] = []

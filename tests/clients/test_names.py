@@ -1,4 +1,4 @@
-"""What confluent-kafka exports is here too, in the release that is installed, and its consumers are made of ours."""
+"""This package has each name that the installed confluent-kafka exports, with consumer classes made of its own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def public(module: ModuleType) -> set[str]:
 
 
 def pairs() -> Iterator[tuple[type, type]]:
-    """Classes of confluent-kafka's that are made anew here, each with ours; older releases have no asyncio."""
+    """confluent-kafka's classes that are made again here, each with its counterpart; older releases have no asyncio."""
     yield cimpl.Consumer, Consumer
     if importlib.util.find_spec(f"{THEIRS}.aio") is not None:
         theirs, ours = (importlib.import_module(f"{package}.aio") for package in (THEIRS, OURS))
@@ -65,7 +65,7 @@ def pairs() -> Iterator[tuple[type, type]]:
 
 
 def is_namesake(ours: object, theirs: object) -> bool:
-    """Whether ours stands for theirs."""
+    """Whether this package's object is the counterpart of confluent-kafka's."""
     if isinstance(theirs, ModuleType) and theirs.__name__.startswith(THEIRS):
         return isinstance(ours, ModuleType) and ours.__name__ == OURS + theirs.__name__.removeprefix(THEIRS)
     for base, own in pairs():
@@ -75,8 +75,8 @@ def is_namesake(ours: object, theirs: object) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
-def test_module_has_every_name(name: str) -> None:
-    """The same objects; consumers are made of ours."""
+def test_each_module_has_all_names_of_confluent_kafka_s(name: str) -> None:
+    """The names are the same objects, except for the consumer classes of this package."""
     try:
         theirs = importlib.import_module(f"{THEIRS}.{name}")
     except ModuleNotFoundError as lacking:  # one of confluent-kafka's extras is not installed: no more than there
@@ -89,8 +89,8 @@ def test_module_has_every_name(name: str) -> None:
     assert public(theirs) <= set(dir(ours))
 
 
-def test_package_has_every_name() -> None:
-    """Also `from consumer_membership import *`, but for modules."""
+def test_package_has_all_names_of_confluent_kafka() -> None:
+    """`from consumer_membership import *` also has them, except for modules."""
     found = public(confluent_kafka)
     assert {
         one for one in found if not is_namesake(getattr(consumer_membership, one), getattr(confluent_kafka, one))
@@ -100,8 +100,8 @@ def test_package_has_every_name() -> None:
     assert all(importlib.util.find_spec(f"{THEIRS}.{name}") for name in lacking), lacking
 
 
-def test_name_that_nobody_has_is_refused_as_python_does() -> None:
-    """Not as confluent-kafka's, whose users would look for it there."""
+def test_unknown_name_raises_python_s_error_for_this_package() -> None:
+    """The error names this package instead of confluent-kafka, where users would search for the name."""
     with pytest.raises(AttributeError, match="module 'consumer_membership' has no attribute 'nothing'"):
         consumer_membership.nothing  # noqa: B018
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'consumer_membership\.nothing'"):
@@ -114,9 +114,9 @@ def test_name_that_nobody_has_is_refused_as_python_does() -> None:
 
 
 def stub() -> dict[str, set[str]]:
-    """The methods of confluent-kafka's consumer with the parameters of all overloads, as its stub has them.
+    """The methods of confluent-kafka's consumer with the parameters of all overloads, from its stub.
 
-    None for a release that has no stub (before 2.13).
+    Empty for a release without a stub (before 2.13).
     """
     path = PACKAGE / "cimpl.pyi"
     if not path.exists():
@@ -131,8 +131,8 @@ def stub() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("name", "parameters"), stub().items())
-def test_method_takes_what_confluents_takes(name: str, parameters: set[str]) -> None:
-    """By the same names; what else ours takes has a default. Each has a docstring."""
+def test_each_method_takes_the_parameters_of_confluent_kafka_s(name: str, parameters: set[str]) -> None:
+    """The parameters have the same names, additional ones have a default, and each method has a docstring."""
     method = getattr(Consumer, name)
     taken = inspect.signature(method).parameters
     if name not in {"__init__", "__enter__", "__exit__"}:
@@ -142,15 +142,15 @@ def test_method_takes_what_confluents_takes(name: str, parameters: set[str]) -> 
     assert method.__doc__ or name == "__init__"
 
 
-def test_no_method_of_the_c_type_can_be_reached() -> None:
-    """Its part of the object is never initialised."""
+def test_no_method_of_the_c_type_is_reachable() -> None:
+    """The C type's part of the object is never initialized."""
     of_c = vars(cimpl.Consumer).keys() - vars(object).keys()
     assert {name for name in of_c if getattr(Consumer, name) is getattr(cimpl.Consumer, name)} == set()
     assert of_c <= vars(Consumer).keys()
 
 
-def test_method_of_a_later_release_is_refused_in_words() -> None:
-    """`hasattr` says no, so that a program which asks takes its other way."""
+def test_method_of_a_later_release_raises_a_descriptive_error() -> None:
+    """`hasattr` returns False, so that a program that checks for the method uses its alternative."""
 
     class Later(Consumer):
         newer = _missing("newer")
@@ -164,7 +164,7 @@ def test_method_of_a_later_release_is_refused_in_words() -> None:
 
 
 class Forgetful(Consumer):
-    """As of a program that forgot `super().__init__`."""
+    """A subclass that omits `super().__init__`."""
 
     def __init__(self) -> None:
         self.own = 1
@@ -173,8 +173,8 @@ class Forgetful(Consumer):
 @pytest.mark.parametrize("name", sorted(vars(cimpl.Consumer).keys() - vars(object).keys()))
 @pytest.mark.parametrize("given", [(), ([],), ([TopicPartition("t", 0)],), ("x",), (None, None, None)], ids=str)
 @pytest.mark.parametrize("method_of", [cimpl.Consumer, Consumer])
-def test_consumer_that_was_never_made_is_a_closed_one(method_of: Any, name: str, given: tuple[object, ...]) -> None:
-    """Whoever calls the C type's method by its class gets confluent-kafka's words, and never an abort."""
+def test_consumer_without_init_behaves_as_closed(method_of: Any, name: str, given: tuple[object, ...]) -> None:
+    """A call of the C type's method by its class raises confluent-kafka's error and never aborts."""
     if method_of is cimpl.Consumer and name in CRASHES_CLOSED:
         pytest.skip("this release's own consumer ends the process")
     method = getattr(method_of, name)
@@ -186,8 +186,8 @@ def test_consumer_that_was_never_made_is_a_closed_one(method_of: Any, name: str,
     assert caught.type is not RuntimeError or "closed" in str(caught.value)
 
 
-def test_consumers_that_were_never_made_are_let_go() -> None:
-    """By the collector too, in a cycle, and a thousand of them."""
+def test_consumers_without_init_are_collected() -> None:
+    """The garbage collector also frees them in a cycle, a thousand times."""
     looping = Forgetful()
     looping.own = looping  # type: ignore[assignment]
     gone = weakref.ref(looping)
@@ -201,8 +201,8 @@ def test_consumers_that_were_never_made_are_let_go() -> None:
         copy.copy(Forgetful())
 
 
-def test_consumer_is_one_of_confluents() -> None:
-    """For `isinstance`, in whichever way a program names it."""
+def test_consumer_is_an_instance_of_confluent_kafka_s_class() -> None:
+    """`isinstance` is true for each way in which a program names the class."""
     with Consumer({"group.id": "g", "bootstrap.servers": "", "log_level": 0}) as consumer:
         assert isinstance(consumer, confluent_kafka.Consumer)
         assert isinstance(consumer, consumer_membership.Consumer)
@@ -212,8 +212,10 @@ def test_consumer_is_one_of_confluents() -> None:
 
 
 @pytest.mark.parametrize("package", [confluent_kafka, consumer_membership], ids=["theirs", "ours"])
-def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster, topic: str) -> None:
-    """The same records as confluent-kafka's; `close` is its own."""
+def test_deserializing_consumer_returns_confluent_kafka_s_values(
+    package: Any, cluster: MockCluster, topic: str
+) -> None:
+    """It returns the same records as confluent-kafka's class, with this package's `close`."""
     config = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "deserializing",
@@ -244,8 +246,8 @@ def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster,
         consumer.poll(0)
 
 
-def test_avro_consumer_is_made_of_ours() -> None:
-    """Deprecated, and still used."""
+def test_avro_consumer_is_a_subclass_of_this_package_s_consumer() -> None:
+    """The class is deprecated and still in use."""
     avro = importlib.import_module(f"{OURS}.avro")
     assert issubclass(avro.AvroConsumer, Consumer)
     assert issubclass(avro.AvroConsumer, importlib.import_module(f"{THEIRS}.avro").AvroConsumer)
@@ -254,10 +256,12 @@ def test_avro_consumer_is_made_of_ours() -> None:
 # ---- tracers ---------------------------------------------------------------------------------------------------------
 
 
-def test_tracer_sees_one_consumer(monkeypatch: pytest.MonkeyPatch, cluster: MockCluster, topic: str) -> None:
-    """A tracer puts its own class in the place of confluent-kafka's; what is imported then has its methods.
+def test_tracer_that_replaces_the_class_sees_one_consumer(
+    monkeypatch: pytest.MonkeyPatch, cluster: MockCluster, topic: str
+) -> None:
+    """A tracer replaces confluent-kafka's class by its own; the class imported here then has its methods.
 
-    The handle that fetches is not of that class: its polls would be spans of a second consumer.
+    The fetching handle is not of that class, because its polls would be spans of a second consumer.
     """
     made, polled = [], []
 
@@ -285,10 +289,10 @@ def test_tracer_sees_one_consumer(monkeypatch: pytest.MonkeyPatch, cluster: Mock
     assert consumer_membership.Consumer is Consumer
 
 
-def test_wrapper_of_the_c_types_method_is_put_around_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ddtrace and New Relic make them: they call what they found, which was confluent-kafka's method in C.
+def test_wrapper_of_a_c_type_s_method_wraps_this_package_s_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracers such as ddtrace and New Relic call the method that they found: confluent-kafka's in C.
 
-    Its `__init__` would make a second member, in the part of the object that is never initialised.
+    Its `__init__` would make a second member, in the part of the object that is never initialized.
     """
     seen = []
 
@@ -309,8 +313,8 @@ def test_wrapper_of_the_c_types_method_is_put_around_ours(monkeypatch: pytest.Mo
     assert seen[:3] == ["__init__", "poll", "consume"]
 
 
-def test_name_that_the_installed_release_lacks_is_not_here() -> None:
-    """An older one, which has no share consumers: `import *` goes on without them."""
+def test_name_that_the_installed_release_lacks_is_absent() -> None:
+    """An older release has no share consumers; `import *` works without them."""
     program = """
 import confluent_kafka
 for name in {"ShareConsumer", "Messages"} & vars(confluent_kafka).keys():
@@ -326,8 +330,8 @@ assert not {"ShareConsumer", "Messages"} & {*consumer_membership.__all__, *dir(c
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_no_class_of_theirs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A factory that somebody put there makes raw consumers: ours are ours."""
+def test_factory_in_place_of_confluent_kafka_s_class_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program's factory makes confluent-kafka consumers; this package's class is unchanged."""
     monkeypatch.setattr(confluent_kafka, "Consumer", lambda config: config)
     assert names.consumer_class() is Consumer
 
@@ -361,7 +365,7 @@ def nothing(consumer: Consumer) -> None:
 
 @pytest.mark.slow
 def test_program_passes_a_strict_type_checker(tmp_path: Path) -> None:
-    """The overloads of `commit` among them."""
+    """A program that uses the overloads of `commit` and other methods passes mypy."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [

@@ -1,6 +1,6 @@
-"""The same calls to confluent_kafka.Consumer and to ours: same results, same exceptions, same words.
+"""The same calls to confluent_kafka.Consumer and to this package's: same results, exceptions and texts.
 
-Ours may say more than confluent-kafka (the remedy), so its text holds confluent-kafka's.
+This package's text may add a remedy, so it contains confluent-kafka's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TP = TopicPartition
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call, in a form that can be compared."""
+    """The outcome of a call in a comparable form."""
 
     result: object = None
     error: BaseException | None = None
@@ -42,11 +42,11 @@ class Outcome:
 
     @property
     def kafka_error(self) -> KafkaError | None:
-        """The KafkaError in a KafkaException."""
+        """Return the KafkaError in a KafkaException."""
         return self.error.args[0] if isinstance(self.error, KafkaException) else None
 
     def assert_like(self, theirs: Outcome) -> None:
-        """Ours is what confluent-kafka does."""
+        """Assert that this package's outcome equals confluent-kafka's."""
         assert self.result == theirs.result, f"{self} is not {theirs}"
         if theirs.error is None:
             assert self.error is None, f"{self.error!r} where confluent-kafka returns {theirs.result!r}"
@@ -135,7 +135,7 @@ CONSTRUCTIONS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 def test_constructor_accepts_and_refuses_what_confluent_kafka_does(name: str) -> None:
-    """Types of exceptions, codes and words of the constructor are confluent-kafka's."""
+    """Exception types, codes and texts of the constructor are confluent-kafka's."""
     args, kwargs = CONSTRUCTIONS[name]
 
     def construct(kind: Callable[..., AnyConsumer]) -> None:
@@ -162,7 +162,7 @@ TAKEN: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_constructor_takes_more_than_confluent_kafka_does(name: str) -> None:
+def test_constructor_accepts_documented_keys_that_confluent_kafka_refuses(name: str) -> None:
     """`docs/migration.md` has the reasons, under "Different on purpose"."""
     config, words = TAKEN[name]
     theirs = Outcome.of(lambda: confluent_kafka.Consumer({**BASE, **config}))
@@ -192,8 +192,10 @@ BAD_SUBSCRIPTIONS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("arguments", BAD_SUBSCRIPTIONS, ids=repr)
-def test_subscribe_takes_what_confluent_kafka_takes(arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-    """A list of names and patterns, and callables; None is no callable."""
+def test_subscribe_accepts_and_refuses_what_confluent_kafka_does(
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+) -> None:
+    """`subscribe` takes a list of names and patterns, and callables; None is not a callable."""
     args, kwargs = arguments
     theirs, ours = confluent_kafka.Consumer(BASE), Consumer(BASE)
     Outcome.of(lambda: ours.subscribe(*args, **kwargs)).assert_like(
@@ -338,7 +340,7 @@ CALLS: dict[str, Call] = {
 def test_calls_have_the_results_and_exceptions_of_confluent_kafka(
     cluster: MockCluster, topic: str, consumers: ConsumerFactory
 ) -> None:
-    """Every method, rightly and wrongly called, before, in and after its life."""
+    """Each method is called correctly and incorrectly, before, during and after its life."""
     theirs = confluent_kafka.Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -364,8 +366,8 @@ def test_calls_have_the_results_and_exceptions_of_confluent_kafka(
     assert not problems, "\n".join(problems)
 
 
-def test_a_subclass_that_never_called_the_constructor_is_closed() -> None:
-    """As in confluent-kafka every method then says so, and close is fine."""
+def test_subclass_that_never_called_the_constructor_behaves_as_closed() -> None:
+    """As in confluent-kafka, each method then raises, and `close` succeeds."""
 
     def make(base: Callable[..., AnyConsumer]) -> AnyConsumer:
         kind = type("Uninitialised", (base,), {"__init__": lambda _: None})  # type: ignore[arg-type]  # a class
@@ -383,22 +385,22 @@ def test_a_subclass_that_never_called_the_constructor_is_closed() -> None:
         Outcome.of(lambda call=call: call(ours)).assert_like(Outcome.of(lambda call=call: call(theirs)))  # type: ignore[misc]
 
 
-def test_constructing_twice_is_refused() -> None:
-    """A second __init__ would leave a handle and a member behind."""
+def test_second_init_call_is_refused() -> None:
+    """A second `__init__` would abandon a handle and a member."""
     theirs, ours = confluent_kafka.Consumer(BASE), Consumer(BASE)
     Outcome.of(lambda: ours.__init__(BASE)).assert_like(Outcome.of(lambda: theirs.__init__(BASE)))  # type: ignore[misc]
     theirs.close()
     ours.close()
 
 
-def test_names_of_methods_are_those_of_confluent_kafka() -> None:
-    """Whatever a program calls on confluent-kafka's consumer is there."""
+def test_consumer_has_all_methods_of_confluent_kafka_s() -> None:
+    """Each method that a program calls on confluent-kafka's consumer exists."""
     public = {name for name in dir(confluent_kafka.Consumer) if not name.startswith("_")}
     assert public <= set(dir(Consumer))
 
 
-def test_package_has_what_a_program_imports_from_confluent_kafka() -> None:
-    """Changing the import is enough."""
+def test_package_exports_the_names_that_programs_import_from_confluent_kafka() -> None:
+    """To switch, a program changes only the import."""
     import consumer_membership  # noqa: PLC0415
 
     for name in [

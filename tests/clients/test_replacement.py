@@ -1,4 +1,4 @@
-"""`install` puts our consumer in the place of confluent-kafka's, and `uninstall` puts that back."""
+"""`install` replaces confluent-kafka's consumer by this package's, and `uninstall` restores it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Own(Consumer):
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module that was imported before, by a program that knows nothing of us."""
+    """A module that was imported earlier by a program that does not know this package."""
     module = ModuleType("some_program")
     exec(PROGRAM, vars(module))  # noqa: S102
     monkeypatch.setitem(sys.modules, "some_program", module)
     return module
 
 
-def test_names_that_were_imported_are_replaced_and_put_back(program: Any) -> None:
-    """In confluent-kafka itself, and in whoever imported from it; classes that were made of it, too."""
+def test_install_replaces_imported_names_and_uninstall_restores_them(program: Any) -> None:
+    """The names in confluent-kafka and in each importing module are replaced, and also classes derived from them."""
     own = program.Own
     with consumer_membership.install():
         for cls in (confluent_kafka.Consumer, program.Consumer, program.OfC, program.Own, cimpl.Consumer):
@@ -54,8 +54,8 @@ def test_names_that_were_imported_are_replaced_and_put_back(program: Any) -> Non
     assert not issubclass(DeserializingConsumer, consumer_membership.Consumer)
 
 
-def test_names_that_were_imported_meanwhile_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a program imported from this package itself stays."""
+def test_uninstall_restores_names_imported_after_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that a program imported from this package stays."""
     late: Any = ModuleType("late")
     with consumer_membership.install():
         exec("from confluent_kafka import Consumer\nfrom consumer_membership import Consumer as Ours", vars(late))  # noqa: S102
@@ -66,8 +66,8 @@ def test_names_that_were_imported_meanwhile_are_put_back(monkeypatch: pytest.Mon
     assert late.Ours is consumer_membership.Consumer
 
 
-def test_installing_twice_is_undone_by_the_second_uninstall() -> None:
-    """A library may install what its program has installed."""
+def test_second_install_is_undone_by_the_second_uninstall() -> None:
+    """A library may call `install` after its program has done so."""
     consumer_membership.install()
     with consumer_membership.install():
         pass
@@ -80,8 +80,8 @@ def test_installing_twice_is_undone_by_the_second_uninstall() -> None:
     assert confluent_kafka.Consumer is RAW
 
 
-def test_what_was_made_goes_on() -> None:
-    """A consumer outlives the `with`."""
+def test_consumer_made_under_install_works_after_uninstall() -> None:
+    """A consumer outlives the `with` block."""
     with consumer_membership.install():
         consumer = confluent_kafka.Consumer(CONFIG)
     assert consumer.poll(0) is None
@@ -89,8 +89,8 @@ def test_what_was_made_goes_on() -> None:
     consumer.close()
 
 
-def test_tracers_class_keeps_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stood in the place of confluent-kafka's consumer first."""
+def test_install_keeps_the_methods_of_a_tracer_s_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tracer replaced confluent-kafka's consumer before `install`."""
 
     class Traced(RAW):
         def poll(self, timeout: float = -1) -> Any:
@@ -103,7 +103,7 @@ def test_tracers_class_keeps_its_methods(monkeypatch: pytest.MonkeyPatch) -> Non
     assert confluent_kafka.Consumer is Traced
 
 
-def test_things_that_are_no_modules_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_skips_sys_modules_entries_that_are_not_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some libraries put objects into `sys.modules`."""
     monkeypatch.setitem(sys.modules, "odd", object())
     monkeypatch.setitem(sys.modules, "odder", None)

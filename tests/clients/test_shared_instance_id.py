@@ -1,4 +1,4 @@
-"""Two consumers of one process that are to be the same static member: it is said before one of them is fenced."""
+"""Two consumers in one process with the same instance id: a warning comes before one of them is fenced."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ VARIABLE = "CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said of it."""
+    """The warnings about it."""
     return [record.getMessage() for record in caplog.records if "group.instance.id" in record.getMessage()]
 
 
 def subscribed(consumers: ConsumerFactory, **config: object) -> ScriptedConsumer:
-    """A consumer that wants to be a member."""
+    """A consumer that requests a membership."""
     consumer = consumers(**config)
     consumer.subscribe(["t"])
     return consumer
 
 
-def test_second_consumer_with_the_environments_id_is_warned(
+def test_second_consumer_with_the_environment_s_instance_id_logs_a_warning(
     consumers: ConsumerFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It names the variable and what to do; a consumer that only asks the cluster does not count."""
+    """The warning names the variable and the remedy; a consumer without a subscription does not count."""
     monkeypatch.setenv(VARIABLE, "a")
     first = subscribed(consumers)
     consumers()
@@ -42,16 +42,20 @@ def test_second_consumer_with_the_environments_id_is_warned(
     assert f"{VARIABLE}_POOL" in said
 
 
-def test_id_of_the_program_is_warned_of_too(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
-    """Without a word of the environment."""
+def test_second_consumer_with_a_configured_instance_id_logs_a_warning(
+    consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning does not mention the environment."""
     for _ in range(2):
         subscribed(consumers, group_instance_id="b")
     (said,) = warnings(caplog)
     assert "group.instance.id 'b' is used by two live consumers of group 'group'" in said
 
 
-def test_successor_and_strangers_are_not_warned(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
-    """One that was closed is gone; another group, another id or none is another place."""
+def test_closed_or_different_members_cause_no_shared_instance_id_warning(
+    consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A closed consumer no longer counts; another group, another id or no id is another member."""
     subscribed(consumers, group_instance_id="c").close()
     abandoned = ScriptedConsumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "group", "group.instance.id": "c"})
     abandoned.subscribe(["t"])
@@ -78,8 +82,8 @@ def _warned_in_child(servers: str, answer: multiprocessing.SimpleQueue[int]) -> 
     answer.put(0)
 
 
-def test_forked_child_has_members_of_its_own(consumers: ConsumerFactory) -> None:
-    """What it inherits is another process's, whose fence it cannot prevent by a word here."""
+def test_forked_child_logs_no_shared_instance_id_warning_for_the_parent_s_member(consumers: ConsumerFactory) -> None:
+    """The inherited consumer belongs to the parent process, so a warning in the child cannot prevent a fence."""
     parent = subscribed(consumers, group_instance_id="f")
     context = multiprocessing.get_context("fork")
     answer: multiprocessing.SimpleQueue[int] = context.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What `subscribe` makes of patterns, and which ones it refuses, with the reason and what to do instead."""
+"""The patterns that `subscribe` sends, and those that it refuses with the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MUST_BE = {"bootstrap.servers": "broker", "group.id": "g"}
 
 
 def settings(**config: object) -> SubscriptionSettings:
-    """What a consumer of this configuration takes."""
+    """The settings of a consumer with this configuration."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
     return ConsumerConfig.from_mapping({**MUST_BE, **keys}).subscription_settings()
 
 
 def told(*topics: str, **config: object) -> str | None:
-    """What the broker is told."""
+    """The pattern that the broker receives."""
     return subscription_of(list(topics), settings(**config)).pattern
 
 
 def refusal(*topics: str, **config: object) -> str:
-    """The words of the refusal; its code is confluent-kafka's."""
+    """The text of the error, whose code is confluent-kafka's."""
     with pytest.raises(KafkaException) as refused:
         told(*topics, **config)
     error = refused.value.args[0]
@@ -32,47 +32,47 @@ def refusal(*topics: str, **config: object) -> str:
 
 
 @pytest.mark.parametrize("protocol", [{}, {"group_protocol": "auto"}, {"group_protocol": "classic"}])
-def test_patterns_mean_what_they_mean_to_librdkafka(protocol: dict[str, object]) -> None:
-    """They need not reach the end of a name: brokers match whole names, so that they are told of the rest."""
+def test_pattern_is_extended_to_match_whole_names_on_the_broker(protocol: dict[str, object]) -> None:
+    """A librdkafka pattern need not reach the end of a name, but brokers match whole names."""
     assert told("^orders-", "plain", **protocol) == "^orders-.*"
 
 
-def test_with_the_consumer_protocol_brokers_are_told_what_is_written() -> None:
-    """As librdkafka with group.protocol=consumer; the broker is the judge of them, too."""
+def test_pattern_with_the_consumer_protocol_is_sent_unchanged() -> None:
+    """As with librdkafka and group.protocol=consumer, the broker also decides whether a pattern is valid."""
     assert told("^orders-", group_protocol="consumer") == "^orders-"
     assert told("^a(", group_protocol="consumer") == "^a("
 
 
-def test_pool_makes_no_other_language_of_patterns() -> None:
-    """It needs the consumer protocol; the application wrote `auto`, and librdkafka's patterns."""
+def test_pattern_with_a_pool_keeps_librdkafka_s_meaning() -> None:
+    """A pool requires the consumer protocol, but the application configured `auto` and uses librdkafka's patterns."""
     assert told("^orders-", group_instance_id_pool="i-{0..2}") == "^orders-.*"
 
 
 @pytest.mark.parametrize("text", ["^abc(?i).*", "^(?:a|b)$", "^[[:word:]]+"])
-def test_what_re2j_alone_reads_is_told_as_it_is(text: str) -> None:
-    """What librdkafka refuses, the broker may read."""
+def test_pattern_that_only_re2j_accepts_is_sent_unchanged(text: str) -> None:
+    """The broker may accept a pattern that librdkafka refuses."""
     assert told(text) == text
 
 
 @pytest.mark.parametrize("text", ["^a(", "^[", "^a{2,1}", "^*", "^a\\", "^a{99999999999999999999}"])
 @pytest.mark.parametrize("protocol", [{}, {"group_protocol": "classic"}])
-def test_what_is_no_pattern_to_anybody_is_refused(text: str, protocol: dict[str, object]) -> None:
-    """As librdkafka refuses it, in words."""
+def test_invalid_pattern_raises_librdkafka_s_error(text: str, protocol: dict[str, object]) -> None:
+    """The text begins as librdkafka's and names the pattern."""
     words = refusal("good", text, **protocol)
     assert words.startswith("Failed to set subscription: Local: Invalid argument or configuration (")
     assert repr(text) in words
 
 
-def test_back_reference_is_refused_where_a_broker_may_have_to_match() -> None:
-    """RE2/J has none: the reason and the remedy."""
+def test_back_reference_is_refused_if_a_broker_may_match_the_pattern() -> None:
+    """RE2/J has no back references; the error has the reason and the remedy."""
     words = refusal(r"^(a)\1")
     assert "RE2/J has no back references" in words
     assert "set group.protocol=classic" in words
     assert told(r"^(a)\1", group_protocol="classic") is None
 
 
-def test_member_of_classic_groups_reads_no_re2j() -> None:
-    """No broker ever matches for it; what Python means by it as well is taken."""
+def test_classic_member_refuses_re2j_syntax_and_accepts_python_s() -> None:
+    """No broker matches for a classic member, so a pattern must mean the same in Python."""
     assert "'^abc(?i)'" in refusal("^abc(?i)", group_protocol="classic")
     (pattern,) = subscription_of(["^(?!internal)"], settings(group_protocol="classic")).patterns
     assert pattern.member == "^(?!internal)"
@@ -81,14 +81,14 @@ def test_member_of_classic_groups_reads_no_re2j() -> None:
 # ---- topic.blacklist ----
 
 
-def test_blacklisted_names_are_asked_of_nobody() -> None:
-    """Anywhere in a name, as librdkafka matches; what is kept out is known, to be told of."""
+def test_blacklisted_names_are_not_subscribed_and_are_reported() -> None:
+    """The blacklist matches anywhere in a name, as in librdkafka; the excluded names are kept for the report."""
     given = subscription_of(["orders-1", "orders-2", "x-abc"], settings(topic_blacklist="orders-1,abc"))
     assert (given.topics, given.blacklisted, bool(given)) == ({"orders-2"}, {"orders-1", "x-abc"}, True)
 
 
-def test_blacklist_beside_a_pattern_is_refused_where_the_broker_matches() -> None:
-    """It would assign what nobody reads; the reason and the remedies."""
+def test_blacklist_with_a_pattern_is_refused_if_the_broker_matches() -> None:
+    """The broker would assign partitions that no member reads; the error has the reason and the remedies."""
     words = refusal("^orders-.*", group_protocol="consumer", topic_blacklist="^orders-1$")
     assert "cannot be told what to leave out" in words
     assert "set group.protocol=classic" in words
@@ -96,6 +96,6 @@ def test_blacklist_beside_a_pattern_is_refused_where_the_broker_matches() -> Non
 
 
 @pytest.mark.parametrize("protocol", ["auto", "classic"])
-def test_blacklist_beside_a_pattern_is_for_classic_members(protocol: str) -> None:
-    """Auto is classic with it: the member itself finds what matches."""
+def test_blacklist_with_a_pattern_is_accepted_for_classic_members(protocol: str) -> None:
+    """With a blacklist `auto` is classic: the member itself matches the names."""
     assert told("^orders-", group_protocol=protocol, topic_blacklist="^orders-1$") == "^orders-.*"

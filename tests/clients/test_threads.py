@@ -1,4 +1,4 @@
-"""Calls from other threads while one polls: they get through within a slice, and nothing deadlocks."""
+"""Calls from other threads during a poll get through within a slice and never deadlock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CALLS: dict[str, Callable[[Consumer, str], object]] = {
 
 
 def idle_poll(consumer: ScriptedConsumer) -> Thread:
-    """A thread in a long poll of a consumer that got one record of a partition, and now has the rest."""
+    """A thread in a long poll of a consumer that received one record of a partition and buffers the rest."""
     consumer.consume(RECORDS - 1, PATIENCE_S)
     turns = consumer.member.progress()[0]
     polling = Thread(lambda: consumer.poll(LONG_POLL_S))
@@ -56,8 +56,8 @@ def idle_poll(consumer: ScriptedConsumer) -> Thread:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_gets_through_while_another_thread_polls(consumers: ConsumerFactory, topic: str, name: str) -> None:
-    """The polling thread lets the handle go between slices, and who waits for it goes first."""
+def test_call_completes_while_another_thread_polls(consumers: ConsumerFactory, topic: str, name: str) -> None:
+    """The polling thread releases the handle between slices, and the waiting thread goes first."""
     consumer = consumers(enable_auto_offset_store=name != "store_offsets")
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -75,7 +75,7 @@ def test_call_gets_through_while_another_thread_polls(consumers: ConsumerFactory
 def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
     consumers: ConsumerFactory, topic: str, name: str
 ) -> None:
-    """The common shutdown of a worker pool: on_revoke waits until the workers have committed."""
+    """In a common shutdown of a worker pool, on_revoke waits until the workers have committed."""
 
     def wait_for_worker(called: str, given: Consumer) -> None:
         if called == "revoke":
@@ -91,8 +91,10 @@ def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
 
 
 @pytest.mark.parametrize("name", ["commit", "commit positions", "committed", "pause", "seek", "position", "assignment"])
-def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFactory, topic: str, name: str) -> None:
-    """The handler runs on the very thread that polls, and must not wait for it."""
+def test_call_in_a_signal_handler_during_a_poll_does_not_deadlock(
+    consumers: ConsumerFactory, topic: str, name: str
+) -> None:
+    """The handler runs on the polling thread itself and must not wait for it."""
     consumer = consumers()
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -118,7 +120,7 @@ def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFact
 
 
 def test_poll_by_another_thread_during_a_callback_performs_no_step(consumers: ConsumerFactory, topic: str) -> None:
-    """Callbacks run one at a time: who polls meanwhile gets records of what goes on, or waits."""
+    """Callbacks run one at a time. Another thread's poll meanwhile returns records of retained partitions, or waits."""
     running = threading.Event()
     end = threading.Event()
     most = [0, 0]
@@ -144,7 +146,7 @@ def test_poll_by_another_thread_during_a_callback_performs_no_step(consumers: Co
 
 
 def test_two_threads_that_poll_get_every_record_once(consumers: ConsumerFactory, topic: str) -> None:
-    """The hot path takes no lock; together the threads see each record once."""
+    """The hot path takes no lock; the two threads together receive each record once."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, partition, 0) for partition in range(4)])
     seen: list[tuple[int | None, int | None]] = []
@@ -160,10 +162,8 @@ def test_two_threads_that_poll_get_every_record_once(consumers: ConsumerFactory,
     assert sorted(seen) == [(partition, value) for partition in range(4) for value in range(RECORDS)]
 
 
-def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
-    consumers: ConsumerFactory, topic: str
-) -> None:
-    """A worker takes the buffer apart while the hot path takes from it."""
+def test_pause_during_a_busy_poll_keeps_all_records_in_order(consumers: ConsumerFactory, topic: str) -> None:
+    """A worker removes records from the buffer while the hot path reads from it."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, partition, 0) for partition in range(4)])
     seen: list[tuple[int, int]] = []
@@ -192,8 +192,8 @@ def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
         assert [value for number, value in seen if number == partition] == list(range(RECORDS))
 
 
-def test_close_beside_a_callback_waits_for_its_end(consumers: ConsumerFactory, topic: str) -> None:
-    """A close during another thread's callback leaves the group only after the callback has returned."""
+def test_close_during_another_thread_s_callback_waits_for_its_end(consumers: ConsumerFactory, topic: str) -> None:
+    """A close leaves the group only after the other thread's callback has returned."""
     running = threading.Event()
     end = threading.Event()
 

@@ -1,4 +1,4 @@
-"""No broker answers: nothing raises that confluent-kafka would not raise, nothing hangs, and the view says why."""
+"""No broker responds: no call raises where confluent-kafka's would not, none blocks, and the view has the reason."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ NOBODY = "127.0.0.1:1"
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """A real consumer, with a real member, whose broker is not there."""
+    """A real consumer, with a real member, whose broker is unreachable."""
     made = Consumer({"bootstrap.servers": NOBODY, "group.id": "g", "log_level": 0, "socket.timeout.ms": 1000})
     yield made
     Thread(made.close).outcome()
 
 
 def lines_about_it(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of the address where nobody is."""
+    """The log lines about the unreachable address."""
     return [line for line in caplog.messages if NOBODY in line]
 
 
-def test_polls_wait_and_the_view_says_for_what(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
-    """The member goes on looking for its coordinator; the log names the address once, not at every attempt."""
+def test_poll_without_a_broker_waits_and_the_view_has_the_reason(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member keeps looking for its coordinator; the log names the address once, not at each attempt."""
     consumer.subscribe(["t"])
 
     def poll() -> None:
@@ -47,8 +49,11 @@ def test_polls_wait_and_the_view_says_for_what(consumer: Consumer, caplog: pytes
     assert len(lines_about_it(caplog)) == 1
 
 
-def test_close_is_quick(consumer: Consumer) -> None:
-    """C17: there is nothing to leave, for nobody was ever spoken to; a leave that waits would take its 10 s."""
+def test_close_without_a_broker_returns_quickly(consumer: Consumer) -> None:
+    """C17: The member never contacted a coordinator, so it has no group to leave.
+
+    A leave that waits would take 10 s.
+    """
     consumer.subscribe(["t"])
     consumer.poll(0.1)
     begun = time.monotonic()
@@ -56,8 +61,8 @@ def test_close_is_quick(consumer: Consumer) -> None:
     assert time.monotonic() - begun < 9
 
 
-def test_synchronous_commit_ends_after_the_socket_timeout(consumer: Consumer) -> None:
-    """With `_WAIT_COORD`, as confluent-kafka's; and with what is known of the cause."""
+def test_synchronous_commit_without_a_broker_raises_wait_coord_after_the_socket_timeout(consumer: Consumer) -> None:
+    """The error is `_WAIT_COORD`, as confluent-kafka's, and has the known cause."""
     committing = Thread(lambda: consumer.commit(offsets=[PartitionOffset("t", 0, 1)], asynchronous=False))
     with pytest.raises(CommitError, match=r"127\.0\.0\.1:1: connection refused") as caught:
         committing.outcome()
@@ -65,8 +70,8 @@ def test_synchronous_commit_ends_after_the_socket_timeout(consumer: Consumer) ->
 
 
 @pytest.mark.parametrize("method", ["list_topics", "committed", "get_watermark_offsets", "offsets_for_times"])
-def test_requests_end_when_their_time_is_over(consumer: Consumer, method: str) -> None:
-    """In slices, so that Ctrl-C and other threads get in between, and with librdkafka's own error at the end."""
+def test_requests_without_a_broker_raise_librdkafka_s_error_at_their_timeout(consumer: Consumer, method: str) -> None:
+    """A request waits in slices, so that Ctrl-C and other threads get through."""
     argument: dict[str, list[object]] = {
         "list_topics": ["t"],
         "committed": [[PartitionOffset("t", 0)]],

@@ -1,4 +1,4 @@
-"""No `bootstrap.servers`, as in many programs' own unit tests: the consumer is made and waits, as confluent-kafka's."""
+"""Without `bootstrap.servers`, as in many unit tests, the consumer is made and waits, as confluent-kafka's does."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PROTOCOLS = ["auto", "consumer", "classic"]
 
 @pytest.fixture(params=PROTOCOLS)
 def consumer(request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """A real consumer, with a real member, that was given no address."""
+    """A real consumer, with a real member, without an address."""
     made = Consumer({"group.id": "g", "group.protocol": request.param, "log_level": 0})
     yield made
     Thread(made.close).outcome()
 
 
 def polled_until_it_knows(consumer: Consumer) -> None:
-    """Poll until the member has heard that there is nobody to ask; every poll is None."""
+    """Poll until the member has the error about missing servers; each poll returns None."""
     consumer.subscribe(["t"])
 
     def poll() -> None:
@@ -41,8 +41,8 @@ def polled_until_it_knows(consumer: Consumer) -> None:
     )
 
 
-def test_polls_are_none_and_the_view_says_why(consumer: Consumer) -> None:
-    """It waits, as for any broker, and names the key that would help."""
+def test_poll_without_servers_returns_none_and_the_view_names_the_key(consumer: Consumer) -> None:
+    """The consumer waits as for any broker, and the view names the key to set."""
     polled_until_it_knows(consumer)
     assert consumer.consume(1, 0) == []
     view = consumer.membership()
@@ -52,16 +52,16 @@ def test_polls_are_none_and_the_view_says_why(consumer: Consumer) -> None:
     assert consumer.assignment() == []
 
 
-def test_waiting_costs_nothing(consumer: Consumer) -> None:
-    """No thread turns in circles: a second of waiting is a few milliseconds of work."""
+def test_consumer_without_servers_uses_hardly_any_cpu_time(consumer: Consumer) -> None:
+    """No thread loops: a second of waiting takes a few milliseconds of CPU time."""
     polled_until_it_knows(consumer)
     used = time.process_time()
     assert consumer.poll(1.0) is None
     assert time.process_time() - used < 0.5
 
 
-def test_close_does_not_wait_for_commits_that_nobody_takes() -> None:
-    """With brokers that do not answer each of these would wait 5 s for the commit that is on its way."""
+def test_close_without_servers_does_not_wait_for_commits() -> None:
+    """With brokers that do not respond, each close would wait 5 s for the commit in flight."""
     consumers = [Consumer({"group.id": "g", "group.protocol": one, "log_level": 0}) for one in PROTOCOLS * 2]
     for consumer in consumers:
         consumer.subscribe(["t"])
@@ -74,7 +74,7 @@ def test_close_does_not_wait_for_commits_that_nobody_takes() -> None:
 
 
 class OwnLogger:
-    """What `logger=` takes: anything that has a `log` method."""
+    """An object that `logger=` accepts: it has a `log` method."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -83,8 +83,8 @@ class OwnLogger:
         self.lines.append(text % args)
 
 
-def test_application_s_own_logger_is_warned() -> None:
-    """Like every line of this consumer it goes where `logger=` says."""
+def test_logger_gets_the_warning_about_missing_servers() -> None:
+    """The warning goes to `logger=`, as each line of this consumer does."""
     own = OwnLogger()
     with Consumer({"group.id": "g"}, logger=own) as consumer:
         polled_until_it_knows(consumer)
@@ -92,8 +92,10 @@ def test_application_s_own_logger_is_warned() -> None:
     assert sum("bootstrap.servers is not set: this consumer waits" in line for line in own.lines) == 1, own.lines
 
 
-def test_log_warns_once_and_at_the_first_use(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer that is only made, as in programs' own unit tests, is nothing to warn of."""
+def test_missing_servers_are_warned_of_once_at_the_first_use(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer that is only made, as in many unit tests, causes no warning."""
 
     def warnings() -> list[str]:
         return [line for line in caplog.messages if "bootstrap.servers" in line]
