@@ -1,4 +1,4 @@
-"""Small worlds explored to their end, members that break a rule, and the parts that the exploration stands on."""
+"""Complete exploration of small worlds, of members that break a rule, and the parts that the exploration uses."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def rules_of(world: str) -> str:
 def explored(
     world: str, budgets: Budgets, *, rules: str | None = None, make_member: Callable[..., GroupMember] = GroupMember
 ) -> Outcome:
-    """A world with other budgets, explored; of its opening only what they pay for."""
+    """A world with other budgets, explored; of its opening only the moves that these budgets allow."""
     known = WORLDS[world]
     opening = tuple(name for name in known.opening if budgets.get(name))
     small = replace(known, budgets={"all": sum(budgets.values()), **budgets}, opening=opening)
@@ -93,8 +93,8 @@ def explored(
 @pytest.mark.parametrize(
     ("world", "rules", "budgets"), SMALL, ids=[f"{one[0]}-{one[1]}-{'-'.join(one[2])}" for one in SMALL]
 )
-def test_no_rule_is_broken_in_a_small_world(world: str, rules: str, budgets: Budgets) -> None:
-    """Every interleaving, to the end: nothing breaks, and everybody settles from everywhere."""
+def test_exploration_of_a_small_world_finds_no_violation(world: str, rules: str, budgets: Budgets) -> None:
+    """No interleaving of the complete search breaks a rule, and each state leads to a settled group."""
     outcome = explored(world, budgets, rules=rules)
     assert outcome.violation is None, f"{outcome.trace}\n{outcome.violation}"
     assert (outcome.is_complete, outcome.settled > 0) == (True, True)
@@ -106,8 +106,10 @@ def test_no_rule_is_broken_in_a_small_world(world: str, rules: str, budgets: Bud
     MUTANTS,
     ids=[f"{mutant.__name__}-{world}" for mutant, world, *_ in MUTANTS],
 )
-def test_broken_member_is_caught(mutant: type, world: str, budgets: Budgets, words: str, steps: int) -> None:
-    """A test that cannot fail is a defect: each broken rule is found, and the shortest way to it told."""
+def test_exploration_finds_each_broken_member(
+    mutant: type, world: str, budgets: Budgets, words: str, steps: int
+) -> None:
+    """A test that cannot fail is a defect: each broken rule is found, with the shortest trace that leads to it."""
     outcome = explored(world, budgets, make_member=broken.made_with(mutant))
     assert outcome.violation is not None
     assert re.search(words, outcome.violation), outcome.violation
@@ -127,8 +129,8 @@ EACH_PROTOCOL = pytest.mark.parametrize("world", ["rebalance", "classic"])
 
 
 @EACH_PROTOCOL
-def test_fork_shares_nothing_that_changes(world: str) -> None:
-    """What a copy does leaves the original as it is, and parts that knew each other know each other's copies."""
+def test_fork_shares_no_mutable_state(world: str) -> None:
+    """The copy's actions leave the original unchanged, and its parts refer to each other's copies."""
     process = settled(world)
     before = key_of(process)
     copy = fork(process)
@@ -141,8 +143,8 @@ def test_fork_shares_nothing_that_changes(world: str) -> None:
 
 
 @EACH_PROTOCOL
-def test_canonical_process_stays_as_it_is(world: str) -> None:
-    """Rewriting once is enough, and a copy's heartbeat makes another state."""
+def test_canonical_process_does_not_change_by_another_rewrite(world: str) -> None:
+    """A second rewrite changes nothing, and a copy's heartbeat makes another state."""
     process = settled(world)
     before = key_of(process)
     copy = fork(process)
@@ -154,21 +156,21 @@ def test_canonical_process_stays_as_it_is(world: str) -> None:
 
 
 @EACH_PROTOCOL
-def test_quiet_round_of_a_heartbeat_leads_back(world: str) -> None:
-    """A heartbeat that changes nothing makes no new state, or nothing would ever be finished."""
+def test_heartbeat_without_a_change_leads_back_to_the_same_state(world: str) -> None:
+    """Otherwise each heartbeat would make a new state, and the search would never end."""
     outcome = explored(world, {})
     assert (outcome.is_complete, outcome.states) == (True, 3)
 
 
-def test_opening_is_explored_from_everywhere_along_it() -> None:
-    """A classic rebalance is long: every state of it is a beginning, with its whole way in the trace."""
+def test_search_starts_from_each_state_of_the_opening() -> None:
+    """A classic rebalance is long, so each of its states is a start, with its whole path in the trace."""
     outcome = Search(Model(WORLDS["classic"], "classic")).run(depth=0)
     assert (outcome.depth, outcome.states > 20, outcome.steps) == (0, True, 0)
 
 
 @pytest.mark.slow
-def test_command_prints_a_table_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
-    """States, depth and time of each run; 0 if no rule was broken."""
+def test_exploration_command_prints_a_table_and_returns_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has states, depth and time of each run; the exit code is 0 if no rule was broken."""
     code = main(["--world", "static", "--rules", "4.2", "--depth", "3"])
     said = capsys.readouterr().out
     assert (code, "static" in said, "0 broke a rule" in said) == (0, True, True)
