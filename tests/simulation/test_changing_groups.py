@@ -1,4 +1,4 @@
-"""Groups of either protocol where no living group is converted (rules 4.10), on the simulation and on brokers.
+"""Groups that change their protocol only while they are empty (rules 4.10), on the simulation and on brokers.
 
 Each test runs on the simulated coordinator and, marked integration, on a real one.
 """
@@ -43,12 +43,12 @@ JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topic
 
 
 def refusal(answer: Answer) -> int:
-    """The error code of an answer that is a refusal."""
+    """The error code of a response that is a refusal."""
     return told(Refused, answer).code
 
 
 def classic_member(sut: Sut) -> Joined:
-    """The one member of a stable classic group, which has committed."""
+    """The only member of a stable classic group, which has committed."""
     member_id = told(MemberIdRequired, sut.ask(join())).member_id
     joined = told(Joined, sut.ask(join(member_id)))
     told(Synced, sut.ask(sync(joined)))
@@ -58,14 +58,14 @@ def classic_member(sut: Sut) -> Joined:
 
 
 def consumer_member(sut: Sut) -> int:
-    """The one member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
+    """The only member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
     epoch = told(Granted, sut.ask(JOIN)).member_epoch
     assert sut.ask(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
     return epoch
 
 
-def test_b22_living_classic_group_is_not_converted(either: Sut) -> None:
-    """B22: GROUP_ID_NOT_FOUND to a join of the consumer protocol, and to a member of it that knows no better."""
+def test_b22_classic_group_with_members_is_not_converted(either: Sut) -> None:
+    """B22: A consumer protocol join gets GROUP_ID_NOT_FOUND, and so does a member with an outdated protocol."""
     joined = classic_member(either)
     assert refusal(either.ask(JOIN)) == code.GROUP_ID_NOT_FOUND
     assert refusal(either.ask(Heartbeat(member_id="m1", member_epoch=3))) == code.GROUP_ID_NOT_FOUND
@@ -79,8 +79,8 @@ def test_b22_living_classic_group_is_not_converted(either: Sut) -> None:
     ["4.0", "4.2", "4.4", pytest.param(NEWEST, id="real newest", marks=pytest.mark.integration)],
     indirect=True,
 )
-def test_b23_consumer_group_takes_no_classic_member(either: Sut) -> None:
-    """B23: INCONSISTENT_GROUP_PROTOCOL to a classic join; other classic requests are those of a stranger."""
+def test_b23_consumer_group_refuses_a_classic_member(either: Sut) -> None:
+    """B23: A classic join gets INCONSISTENT_GROUP_PROTOCOL; other classic requests are treated as a non-member's."""
     consumer_member(either)
     assert refusal(either.ask(join(instance_id="i"))) == code.INCONSISTENT_GROUP_PROTOCOL
     assert refusal(either.ask(Beat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
@@ -88,7 +88,7 @@ def test_b23_consumer_group_takes_no_classic_member(either: Sut) -> None:
 
 
 def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None:
-    """B20: with its next member; the committed offsets stay."""
+    """B20: The next member converts it, and the committed offsets stay."""
     joined = classic_member(either)
     assert either.ask(Leave(members=(MemberIdentity(joined.member_id),))) == LeaveResults(codes=(0,))
     told(Granted, either.ask(JOIN))
@@ -97,7 +97,7 @@ def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None
 
 
 def test_b20_emptied_consumer_group_becomes_a_classic_group(either: Sut) -> None:
-    """B20: with its next member; the committed offsets stay."""
+    """B20: The next member converts it, and the committed offsets stay."""
     consumer_member(either)
     told(Granted, either.ask(Heartbeat(member_id="m1", member_epoch=-1)))
     joined = classic_member(either)

@@ -26,7 +26,7 @@ def at(offset: int) -> OffsetAndMetadata:
 
 
 class Commits:
-    """The commits of one member, each call at its moment; what was emitted since is in `effects`."""
+    """The commits of one member, each call at its moment; `effects` has the effects since then."""
 
     def __init__(self) -> None:
         self._event = EventContext()
@@ -39,24 +39,24 @@ class Commits:
 
     @property
     def effects(self) -> list[GroupEffect]:
-        """What was emitted in this event."""
+        """The effects of this event."""
         return list(self._event.effects())
 
 
 def stale(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
-    """The coordinator has moved on."""
+    """The response to a commit whose epoch is stale."""
     return CommitAnswered(
         commit_id=commit_id, verdict=CommitVerdict.STALE_EPOCH, errors=dict.fromkeys(partitions, STALE)
     )
 
 
 def done(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
-    """Committed."""
+    """The response to a successful commit."""
     return CommitAnswered(commit_id=commit_id, verdict=CommitVerdict.FINAL, errors=dict.fromkeys(partitions))
 
 
-def test_commit_that_must_be_repeated_yields_to_a_younger_one() -> None:
-    """Sent again after a younger commit of the same partition, an old one would take the committed offset back."""
+def test_repeated_commit_is_dropped_for_a_newer_commit() -> None:
+    """An old commit that is sent after a newer one of the same partition would take the committed offset back."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10)}, 60.0)
     commits.at(0.0).send_due(identity(1), None)
@@ -70,8 +70,8 @@ def test_commit_that_must_be_repeated_yields_to_a_younger_one() -> None:
     assert commits.effects == [CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: None})]
 
 
-def test_repeated_commit_keeps_the_partitions_that_no_younger_one_has() -> None:
-    """Only the partitions that were committed again are left out; they have the younger commit's outcome."""
+def test_repeated_commit_keeps_partitions_without_a_newer_commit() -> None:
+    """Only partitions that were committed again are left out; they get the newer commit's outcome."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10), B: at(5)}, 60.0)
     commits.at(0.0).begin(2, {A: at(20)}, 60.0)
@@ -86,8 +86,8 @@ def test_repeated_commit_keeps_the_partitions_that_no_younger_one_has() -> None:
     assert commits.effects == [CommitCompleted(commit_id=1, offsets={A: at(10), B: at(5)}, errors={A: None, B: None})]
 
 
-def test_commit_of_a_partition_that_was_revoked_is_not_repeated_even_if_it_came_back() -> None:
-    """Its owner in between may have committed further."""
+def test_commit_of_a_revoked_and_reassigned_partition_is_not_repeated() -> None:
+    """The owner in between may have committed a higher offset."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10)}, 60.0)
     commits.at(0.0).send_due(identity(1), None)

@@ -1,4 +1,4 @@
-"""Groups whose members may speak either protocol: each of them speaks what the group is, and changes where it must."""
+"""Groups whose members may use either protocol: each member uses its group's protocol and changes when it must."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_4], ids=["4.0", "4.
 
 
 def world_of(rules: Rules = RULES_4_4, *, offers_consumer: bool = True) -> World:
-    """A world of a broker with groups of both protocols, and topic a."""
+    """A world with a broker that supports both protocols, and topic a."""
     world = World(1, rules=(rules, ClassicRules(initial_rebalance_delay_s=0.2)))
     assert isinstance(world.coordinator, EitherCoordinator)
     world.coordinator.offers_consumer = offers_consumer
@@ -26,12 +26,12 @@ def world_of(rules: Rules = RULES_4_4, *, offers_consumer: bool = True) -> World
 
 
 def spoken(*processes: Process) -> list[GroupProtocol]:
-    """What they speak."""
+    """The protocols that the members use."""
     return [process.member.protocol for process in processes]
 
 
 def leave(world: World, *processes: Process) -> None:
-    """Let these close, one after the other."""
+    """Close these members one after the other."""
     for process in processes:
         process.application.leave(LeaveOption.DEFAULT, closes=True)
         world.run_for(1.0)
@@ -39,16 +39,16 @@ def leave(world: World, *processes: Process) -> None:
 
 
 @RULES
-def test_new_group_is_of_the_consumer_protocol(rules: Rules) -> None:
-    """Auto: the preferred protocol where the broker offers it and no group is there."""
+def test_auto_members_of_a_new_group_use_the_consumer_protocol(rules: Rules) -> None:
+    """With auto, the preferred protocol is used if the broker offers it and the group does not exist."""
     world = world_of(rules)
     pair = [world.start(seat, "a") for seat in range(2)]
     world.settle(within_s=8)
     assert spoken(*pair) == [CONSUMER, CONSUMER]
 
 
-def test_broker_without_the_consumer_protocol_has_classic_members() -> None:
-    """UNSUPPORTED_VERSION, before anything is held: the same members join by the other protocol."""
+def test_auto_members_are_classic_on_a_broker_without_the_consumer_protocol() -> None:
+    """UNSUPPORTED_VERSION comes before the member owns a partition; the same members join by the other protocol."""
     world = world_of(offers_consumer=False)
     pair = [world.start(seat, "a") for seat in range(2)]
     world.settle(within_s=10)
@@ -56,8 +56,8 @@ def test_broker_without_the_consumer_protocol_has_classic_members() -> None:
     assert sorted(len(process.application.fetchable) for process in pair) == [2, 2]
 
 
-def test_living_classic_group_is_joined_as_it_is() -> None:
-    """GROUP_ID_NOT_FOUND to a join: the group is classic and is not converted."""
+def test_auto_member_joins_a_classic_group_with_members_as_a_classic_member() -> None:
+    """The join gets GROUP_ID_NOT_FOUND, because the group is classic and is not converted."""
     world = world_of()
     old = world.start(0, "a", protocols=protocols_of(CLASSIC))
     world.settle(within_s=8)
@@ -67,7 +67,7 @@ def test_living_classic_group_is_joined_as_it_is() -> None:
 
 
 def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
-    """Classic members leave for good, others of the consumer protocol come: nothing is read twice."""
+    """Classic members leave permanently and consumer protocol members join: no record is read twice."""
     world = world_of()
     old = [world.start(seat, "a", protocols=protocols_of(CLASSIC)) for seat in range(2)]
     world.settle(within_s=8)
@@ -79,8 +79,11 @@ def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
     assert (spoken(new), bool(committed), world.ledger.repeated) == ([CONSUMER], True, 0)
 
 
-def test_member_whose_group_became_the_other_protocol_s_changes_with_it() -> None:
-    """It is removed while it does not poll, the group empties, and is a consumer group when it comes back."""
+def test_member_follows_its_group_to_the_other_protocol() -> None:
+    """The member is removed while it does not poll.
+
+    The emptied group has become a consumer group when the member returns.
+    """
     world = world_of()
     stays = world.start(0, "a", protocols=protocols_of(CLASSIC))
     world.settle(within_s=8)
@@ -98,7 +101,7 @@ def test_member_whose_group_became_the_other_protocol_s_changes_with_it() -> Non
 
 
 def test_classic_only_member_is_refused_by_a_consumer_group() -> None:
-    """INCONSISTENT_GROUP_PROTOCOL is the end of a member that may speak nothing else; the group goes on."""
+    """INCONSISTENT_GROUP_PROTOCOL ends a member that may use only the classic protocol; the group continues."""
     world = world_of()
     one = world.start(0, "a", protocols=protocols_of(CONSUMER))
     world.settle(within_s=8)

@@ -1,4 +1,4 @@
-"""What a group of members does together, without chance: the scenarios of Kafka's system tests and a few more."""
+"""The behavior of a group without random faults: the scenarios of Kafka's system tests and a few more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 def group_of(
     count: int, rules: Rules, *, partitions: int = 4, habits: Habits | None = None, max_poll_interval_s: float = 300.0
 ) -> tuple[World, list[Process]]:
-    """A settled group of so many dynamic members on topic a."""
+    """A settled group of this many dynamic members on topic a."""
     world = World(1, rules=rules)
     world.create_topic("a", partitions)
     settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
@@ -31,7 +31,7 @@ def group_of(
 
 
 def shares(world: World) -> list[int]:
-    """How many partitions each living process delivers, ascending."""
+    """The number of partitions that each living process reads, ascending."""
     return sorted(len(process.application.fetchable) for process in world.living)
 
 
@@ -39,8 +39,8 @@ def shares(world: World) -> list[int]:
 
 
 @RULES
-def test_s01_rolling_bounce_of_brokers_is_no_rebalance(rules: Rules) -> None:
-    """S01: the coordinator moves five times; nobody loses or gets anything, and consumption goes on."""
+def test_s01_rolling_bounce_of_brokers_causes_no_rebalance(rules: Rules) -> None:
+    """S01: The coordinator moves five times; no member loses or gets a partition, and consumption continues."""
     world, processes = group_of(3, rules)
     epoch, calls = world.coordinator.groups[GROUP].epoch, [len(process.application.calls) for process in processes]
     for node in (2, 3, 1, 2, 3):
@@ -54,8 +54,11 @@ def test_s01_rolling_bounce_of_brokers_is_no_rebalance(rules: Rules) -> None:
 
 
 @RULES
-def test_s08_broker_failure_is_no_rebalance(rules: Rules) -> None:
-    """S08: the coordinator is away for longer than a request, less than a session: no rebalance, work goes on."""
+def test_s08_broker_failure_causes_no_rebalance(rules: Rules) -> None:
+    """S08: The coordinator is away for longer than a request and less than a session.
+
+    Work continues without a rebalance.
+    """
     world, processes = group_of(2, rules)
     calls = [len(process.application.calls) for process in processes]
     world.nodes_down.add(world.coordinator.node_id)
@@ -74,8 +77,8 @@ def test_s08_broker_failure_is_no_rebalance(rules: Rules) -> None:
 
 @RULES
 @pytest.mark.parametrize("is_rolling", [True, False], ids=["rolling", "all"])
-def test_s02_clean_bounce_of_consumers_repeats_nothing(rules: Rules, *, is_rolling: bool) -> None:
-    """S02: the group forms again after each bounce, and a clean shutdown repeats no record."""
+def test_s02_clean_bounce_of_consumers_repeats_no_record(rules: Rules, *, is_rolling: bool) -> None:
+    """S02: The group forms again after each bounce, and a clean shutdown repeats no record."""
     world, _ = group_of(3, rules)
     for _ in range(2):
         for process in list(world.living):
@@ -92,8 +95,8 @@ def test_s02_clean_bounce_of_consumers_repeats_nothing(rules: Rules, *, is_rolli
 
 @RULES
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_s07_other_member_takes_over_from_a_killed_one(rules: Rules, *, auto_commit: bool) -> None:
-    """S07: after the session timeout the other one has everything, from the last commit on."""
+def test_s07_other_member_gets_the_partitions_of_a_killed_one(rules: Rules, *, auto_commit: bool) -> None:
+    """S07: After the session timeout the other member has all partitions, from the last commit on."""
     world = World(1, rules=rules)
     world.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
@@ -107,8 +110,8 @@ def test_s07_other_member_takes_over_from_a_killed_one(rules: Rules, *, auto_com
 
 
 @RULES
-def test_s09_members_are_added_and_removed_one_by_one(rules: Rules) -> None:
-    """S09: everything is consumed after every change, in balanced shares."""
+def test_s09_members_added_and_removed_one_by_one_consume_all_records(rules: Rules) -> None:
+    """S09: All records are consumed after each change, in balanced shares."""
     world, _ = group_of(1, rules)
     seen = [shares(world)]
     for seat in range(1, 4):
@@ -125,8 +128,11 @@ def test_s09_members_are_added_and_removed_one_by_one(rules: Rules) -> None:
 
 
 @RULES
-def test_b11_two_members_hand_over_within_three_heartbeats(rules: Rules) -> None:
-    """B11: the owner hears of it at its next heartbeat, revokes, acknowledges; the other one gets it at its next."""
+def test_b11_two_members_complete_a_handover_within_three_heartbeats(rules: Rules) -> None:
+    """B11: The owner gets the change with its next heartbeat, revokes and acknowledges.
+
+    The other member gets the partition at its next.
+    """
     world, (one,) = group_of(1, rules)
     world.run_for(5)
     other = world.start(1, "a")
@@ -137,8 +143,8 @@ def test_b11_two_members_hand_over_within_three_heartbeats(rules: Rules) -> None
 
 
 @RULES
-def test_c15_dynamic_member_that_remains_keeps_its_partitions_until_its_session_ends(rules: Rules) -> None:
-    """C15: close with REMAIN sends nothing."""
+def test_c15_dynamic_member_closed_with_remain_keeps_its_partitions_for_its_session(rules: Rules) -> None:
+    """C15: A close with REMAIN sends no leave."""
     world, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.REMAIN, closes=True)
     world.run_for(rules.session_timeout_s - 3)
@@ -147,8 +153,8 @@ def test_c15_dynamic_member_that_remains_keeps_its_partitions_until_its_session_
     assert len(other.application.fetchable) == 4
 
 
-def test_c19_excess_member_fails_and_the_others_go_on() -> None:
-    """C19: GROUP_MAX_SIZE_REACHED is fatal for the one that is too many."""
+def test_c19_excess_member_fails_and_the_others_continue() -> None:
+    """C19: GROUP_MAX_SIZE_REACHED is fatal for the additional member."""
     world, processes = group_of(2, Rules(max_size=2))
     excess = world.start(2, "a")
     world.run_for(3)
@@ -166,8 +172,8 @@ def test_c19_excess_member_fails_and_the_others_go_on() -> None:
 
 
 @RULES
-def test_c01_max_poll_interval_exceeded_is_lost_and_rejoin(rules: Rules) -> None:
-    """C01: the member leaves, says so, calls on_lost at the next poll and joins again."""
+def test_c01_member_beyond_max_poll_interval_loses_partitions_and_rejoins(rules: Rules) -> None:
+    """C01: The member leaves, reports the error, calls on_lost at the next poll and joins again."""
     world, (one,) = group_of(1, rules, max_poll_interval_s=3.0)
     one.application.poll_after(5.0, is_in_poll=False)
     world.run_for(4.0)
@@ -179,8 +185,8 @@ def test_c01_max_poll_interval_exceeded_is_lost_and_rejoin(rules: Rules) -> None
 
 
 @RULES
-def test_c20_other_member_gets_the_partitions_of_one_that_stalls(rules: Rules) -> None:
-    """C20: two members, one stalls; the other has everything until it is back."""
+def test_c20_other_member_gets_the_partitions_of_a_stalled_one(rules: Rules) -> None:
+    """C20: One of two members stalls; the other one has all partitions until it returns."""
     world, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
     one.application.poll_after(9.0, is_in_poll=False)
     world.run_for(7.0)
@@ -192,8 +198,11 @@ def test_c20_other_member_gets_the_partitions_of_one_that_stalls(rules: Rules) -
 
 @RULES
 @pytest.mark.parametrize("step", [Step.REVOKE, Step.ASSIGN], ids=["c02", "c03"])
-def test_c02_c03_long_callback_holds_up_the_handover_and_nothing_else(rules: Rules, step: Step) -> None:
-    """C02, C03: a callback longer than a session; heartbeats go on, nobody is removed, then the handover completes."""
+def test_c02_c03_long_callback_delays_only_the_handover(rules: Rules, step: Step) -> None:
+    """C02, C03: During a callback longer than a session heartbeats continue and no member is removed.
+
+    Then the handover completes.
+    """
     world, (one,) = group_of(1, rules)
     slow = one.application.habits if step is Step.REVOKE else Habits(callback_s=rules.session_timeout_s + 2)
     slow.callback_s = rules.session_timeout_s + 2
@@ -207,7 +216,10 @@ def test_c02_c03_long_callback_holds_up_the_handover_and_nothing_else(rules: Rul
 
 @RULES
 def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
-    """C04: the owner does not poll for a while, within its limit; its next poll revokes and the other one gets it."""
+    """C04: The owner polls late, but within its limit.
+
+    Its next poll revokes, and the other member gets the partition.
+    """
     world, (one,) = group_of(1, rules)
     one.application.poll_after(6.0, is_in_poll=False)
     world.start(1, "a")
@@ -222,7 +234,7 @@ def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
 
 @RULES
 def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
-    """C07: it carries the epoch at which the partitions are still the member's own."""
+    """C07: The commit carries the epoch at which the member still owns the partitions."""
     world = World(1, rules=rules)
     world.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=False)
@@ -237,8 +249,8 @@ def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
 
 
 @RULES
-def test_c08_auto_commit_before_revocation_and_at_close(rules: Rules) -> None:
-    """C08: what was delivered is committed before it is given up, so that nothing is repeated."""
+def test_c08_auto_commit_runs_before_revocation_and_at_close(rules: Rules) -> None:
+    """C08: Returned records are committed before their partition is revoked, so that none is repeated."""
     world, (one,) = group_of(1, rules)
     world.start(1, "a")
     world.settle(within_s=6)
@@ -249,8 +261,8 @@ def test_c08_auto_commit_before_revocation_and_at_close(rules: Rules) -> None:
 
 
 @RULES
-def test_c10_changed_subscription_of_a_member_moves_it_to_other_topics(rules: Rules) -> None:
-    """C10: the old topic's partitions are revoked, the new one's are assigned, the member stays."""
+def test_c10_changed_subscription_reassigns_a_member_to_other_topics(rules: Rules) -> None:
+    """C10: The old topic's partitions are revoked, the new topic's are assigned, and the member stays."""
     world, (one,) = group_of(1, rules)
     world.create_topic("b", 2)
     member_id, before = one.view.member_id, one.application.fetchable
@@ -265,7 +277,7 @@ def test_c10_changed_subscription_of_a_member_moves_it_to_other_topics(rules: Ru
 
 @RULES
 def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
-    """C11: the member leaves and comes back with the same id."""
+    """C11: The member leaves and rejoins with the same id."""
     world, (one,) = group_of(1, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=False)
     world.run_for(1)
@@ -278,10 +290,10 @@ def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
 
 
 @RULES
-def test_topic_made_anew_is_another_topic(rules: Rules) -> None:
-    """Rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start.
+def test_recreated_topic_is_revoked_and_read_from_its_start(rules: Rules) -> None:
+    """Rules 1.8: A topic of the same name with a new id is revoked and assigned, and read from its own start.
 
-    Without automatic commits, for OffsetCommit v9 knows names only: one of the old topic's offsets would count.
+    Automatic commits are off, because OffsetCommit v9 has only names: an old topic's offset would apply.
     """
     world = World(1, rules=rules)
     world.create_topic("a", 1)

@@ -1,6 +1,6 @@
-"""A membership that ends, or a target that changes, in the middle of a reconciliation (rules 1.8, M70 to M77).
+"""A membership that ends, or a target that changes, during a reconciliation (rules 1.8, M70 to M77).
 
-Each of these worlds has one member in the middle of something slow; the invariants look on throughout.
+Each of these worlds has one member within a slow step; the invariants are checked throughout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = Tru
 
 
 def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
-    """A member with partitions that is in this phase of giving half of them to another one."""
+    """A member that is in this phase of the revocation of half of its partitions for another member."""
     world, one = alone(rules)
     world.settle(within_s=5)
     world.run_for(2)
@@ -47,7 +47,7 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
 
 
 def fence(world: World, process: Process) -> None:
-    """Let the coordinator forget the member, and wait until it has heard of it."""
+    """Make the coordinator remove the member, and wait until the member has the error."""
     world.expel(process.view.member_id)
     world.invariants.look_into_journal()
     assert world.run(world.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
@@ -58,7 +58,10 @@ def fence(world: World, process: Process) -> None:
     "phase", [Phase.PAUSE, Phase.COMMIT, Phase.REVOKE], ids=["m70 before a step", "m71 commit", "m72 on_revoke"]
 )
 def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules, phase: Phase) -> None:
-    """M70-M72: what was pending is discarded and not acknowledged; everything is lost once, then a clean rejoin."""
+    """M70-M72: Pending partitions are discarded and not acknowledged.
+
+    All partitions are lost once, and a clean rejoin follows.
+    """
     world, one = in_phase(phase, rules)
     held = one.application.held.keys() | set()
     attempt = one.member.newest_attempt
@@ -72,7 +75,7 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 
 @RULES
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
-    """M73: what on_assign took is lost again, and assigned anew in the next membership."""
+    """M73: The partitions of the running on_assign are lost and assigned again in the next membership."""
     world, one = alone(rules, habits=Habits(callback_s=3.0))
     assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     fence(world, one)
@@ -85,7 +88,7 @@ def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> No
 
 @RULES
 def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> None:
-    """M74: fenced, lost, rejoined: the same partitions are assigned by a full reconciliation."""
+    """M74: After fence, loss and rejoin, a full reconciliation assigns the same partitions."""
     world, one = alone(rules)
     world.settle(within_s=5)
     before = one.application.fetchable
@@ -96,7 +99,7 @@ def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> 
 
 @RULES
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
-    """M75, M76: the first one is applied and acknowledged, then the second one: two rounds of callbacks."""
+    """M75, M76: The first target is applied and acknowledged, then the second one: two rounds of callbacks."""
     world, one = alone(rules, habits=Habits(callback_s=3.0))
     assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     world.start(1, "a")
@@ -110,7 +113,7 @@ def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules)
 
 @RULES
 def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> None:
-    """M77: the leave ends the reconciliation, gives everything up once, and the member may join again."""
+    """M77: The leave ends the reconciliation and revokes all partitions once, and the member may join again."""
     world, one = in_phase(Phase.PAUSE, rules)
     held = one.application.held.keys() | set()
     one.application.leave(LeaveOption.DEFAULT, closes=False)
@@ -126,7 +129,7 @@ def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> N
 
 @RULES
 def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
-    """H22: the acknowledgement of a revocation gets lost; the next heartbeat is complete, and the handover goes on."""
+    """H22: The acknowledgement of a revocation is lost; the next heartbeat is complete, and the handover continues."""
     world, one = in_phase(Phase.REVOKE, rules)
     world.faults.request_lost = 1.0
     assert world.run(world.now + 5, when=lambda: inside.phase(one.member) is Phase.IDLE)
@@ -140,7 +143,7 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
 
 
 def lose_a_heartbeat_during_on_assign(world: World, one: Process) -> Process:
-    """Another process joins while the first one's on_assign runs and its heartbeat gets lost."""
+    """Another process joins while the first one's on_assign runs and its heartbeat is lost."""
     assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     world.run_for(0.5)
     world.faults.request_lost = 1.0
@@ -153,11 +156,11 @@ def lose_a_heartbeat_during_on_assign(world: World, one: Process) -> Process:
 
 
 @RULES
-def test_complete_heartbeat_claims_what_on_assign_runs_for(rules: Rules) -> None:
-    """A complete heartbeat repeats all that the coordinator may not give away, also what is just being taken over.
+def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> None:
+    """A complete heartbeat names all partitions that the coordinator may not reassign, also those being assigned.
 
-    It stated the owned partitions only; the coordinator read the others as revoked and gave them to the next member,
-    while the application of the first one was about to fetch them.
+    Once it named only the owned partitions. The coordinator took the others as revoked and assigned them to the next
+    member, while the application of the first one was about to fetch them.
     """
     world, one = alone(rules, habits=Habits(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(world, one)
@@ -168,8 +171,8 @@ def test_complete_heartbeat_claims_what_on_assign_runs_for(rules: Rules) -> None
 
 
 @RULES
-def test_leaving_member_claims_what_on_assign_runs_for(rules: Rules) -> None:
-    """The same while it leaves: on_assign has not returned, and what it takes is given up in good order."""
+def test_leaving_member_claims_partitions_during_on_assign(rules: Rules) -> None:
+    """A leave during on_assign revokes the partitions of that callback cleanly."""
     world, one = alone(rules, habits=Habits(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(world, one)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -181,7 +184,7 @@ def test_leaving_member_claims_what_on_assign_runs_for(rules: Rules) -> None:
 
 @RULES
 def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: Rules) -> None:
-    """Heartbeats during on_revoke must not say that nothing is subscribed: a static member would lose its place."""
+    """A heartbeat during on_revoke with an empty subscription would cost a static member its place."""
     world = World(1, rules=rules)
     world.create_topic("a", 4)
     one, other = (
@@ -197,7 +200,7 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
 
 @RULES
 def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
-    """OffsetFetch is answered UNKNOWN_MEMBER_ID before a heartbeat is: that must not be the end of the member."""
+    """OffsetFetch gets UNKNOWN_MEMBER_ID before a heartbeat does; this must not end the member."""
     world, one = alone(rules)
     assert world.run(5, when=lambda: inside.phase(one.member) is Phase.FETCH)
     fence(world, one)

@@ -1,4 +1,4 @@
-"""The invariants can fail: a member that breaks a rule on purpose is caught within a bounded number of seeds."""
+"""The invariants can fail: a member that deliberately breaks a rule is caught within a bounded number of seeds."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "profile", "words"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
-def test_broken_member_is_caught(mutant: type, profile: str, words: str) -> None:
-    """A test that cannot fail is a defect: each broken rule is noticed."""
+def test_simulation_finds_each_broken_member(mutant: type, profile: str, words: str) -> None:
+    """A test that cannot fail is a defect: the invariants report each broken rule."""
     with pytest.raises(SimulationFailure, match=rf"Violation: .*({words})"):
         _run_seeds(mutant, profile)
 
@@ -50,19 +50,19 @@ def _run_seeds(mutant: type, profile: str) -> None:
 
 @dataclass(frozen=True)
 class Impatient:
-    """Calls itself cooperative, and gives partitions to new owners before the old ones gave them up."""
+    """Declares itself cooperative, and assigns partitions to new owners before the old owners revoked them."""
 
     name: str = "impatient"
     protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.COOPERATIVE})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
-        """Nothing."""
+        """Send no user data."""
         return None
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition]]:
-        """In turns, whoever owned what."""
+        """Assign in turns, regardless of the owners."""
         return BUILT_IN["roundrobin"].assign(topics, subscriptions)  # type: ignore[return-value]  # its own ones assign TopicPartitions
 
 
@@ -71,8 +71,8 @@ class Impatient:
     [(broken.JoinsTooEarly, "range"), (broken.NeverSaysLost, "cooperative-sticky"), (GroupMember, Impatient())],
     ids=["joins too early", "keeps what it lost", "impatient assignor"],
 )
-def test_broken_rule_of_a_classic_group_is_caught(mutant: type, assignor: str | Assignor) -> None:
-    """A member comes, and another one is removed, in a group that keeps a rule no more."""
+def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assignor: str | Assignor) -> None:
+    """One member joins and another is removed in a group that breaks a rule."""
     with pytest.raises((Violation, InternalError), match=r"fetchable by|joins anew while|cannot go from|not settled"):
         _run_classic_seeds(mutant, assignor)
 

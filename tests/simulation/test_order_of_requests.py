@@ -1,4 +1,4 @@
-"""Members that are closed at any moment of their join: whatever is looked up in between, no stale member stays."""
+"""Members that are closed at any moment of their join leave no stale member, whatever is looked up in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 60
 
 
 def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None = None) -> None:
-    """Close members during their joins, in groups that may be of either protocol; none is left behind."""
+    """Close members during their joins, in groups of either protocol; none remains as a stale member."""
     world = World(seed, rules=(RULES_4_4, ClassicRules(initial_rebalance_delay_s=0.2)), faults=Faults(slow=0.05))
     if outbox is not None:
         world.make_outbox = outbox
@@ -35,13 +35,13 @@ def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None 
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
-def test_member_that_closes_during_its_join_leaves_no_stale_member(instance_id: str | None) -> None:
-    """M111: a leave is never handled before the join that was ordered before it."""
+def test_close_during_the_join_leaves_no_stale_member(instance_id: str | None) -> None:
+    """M111: The coordinator never handles a leave before the join that was ordered before it."""
     close_at_any_moment(1, instance_id)
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
-def test_outbox_that_lets_a_leave_overtake_is_caught(instance_id: str | None) -> None:
-    """The network and the invariant can show a leave that overtakes a join."""
+def test_outbox_that_sends_a_leave_before_its_join_is_caught(instance_id: str | None) -> None:
+    """The network can reorder a leave and a join, and the invariant reports it."""
     with pytest.raises((Violation, AssertionError), match="was overtaken by"):
         close_at_any_moment(1, instance_id, broken.WritesAtOnce)

@@ -1,4 +1,4 @@
-"""Seeded runs of every profile: whatever goes wrong, the invariants hold, and afterwards everything is in its place."""
+"""Seeded runs of each profile: the invariants hold under all faults, and each group settles afterwards."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ BLOCKS = 5
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("name", PROFILES)
-def test_invariants_hold_whatever_goes_wrong(name: str, block: int) -> None:
+def test_invariants_hold_under_all_faults_of_each_profile(name: str, block: int) -> None:
     """A failure prints its seed and the end of its trace."""
     first = seed_for("profiles") + block * SEEDS_PER_BLOCK
     outcomes = [simulate(first + number, PROFILES[name]) for number in range(SEEDS_PER_BLOCK)]
     assert sum(outcome.handovers for outcome in outcomes) > SEEDS_PER_BLOCK, "these runs hand too little over"
 
 
-def test_run_follows_from_its_seed() -> None:
-    """The same seed gives the same run."""
+def test_simulation_with_the_same_seed_gives_the_same_run() -> None:
+    """The same seed and profile give the same outcome."""
     profile = PROFILES["everything"]
     assert simulate(7, profile) == simulate(7, profile)
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_repeating_runs_one_seed_of_one_profile(name: str) -> None:
-    """The command reads its own words, also where the name of a profile has blanks."""
+def test_repeat_command_runs_one_seed_of_one_profile(name: str) -> None:
+    """The parser accepts the printed command, also for a profile name with blanks."""
     options = _parser().parse_args(shlex.split(repeating(name, 7))[3:])
     assert (options.profile, options.start, options.seeds) == (name, 7, 1)

@@ -1,4 +1,4 @@
-"""What a member says that it owns, and what it may take while that is on its way: bugs that the simulation found."""
+"""Ownership in heartbeats, and what a member may assign before the response: bugs that the simulation found."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scene:
         self.beat: SendHeartbeat | None = None
 
     def feed(self, *events: Event) -> list[GroupEffect]:
-        """Hand events to the member; what it orders."""
+        """Pass events to the member; keep its effects."""
         effects = [effect for event in events for effect in self.member.handle(event, self.now)]
         self.beat = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.beat)
         return effects
@@ -61,7 +61,7 @@ class Scene:
         return self.beat.heartbeat
 
     def answer(self, *assignment: TopicIdPartition) -> list[GroupEffect]:
-        """Answer the latest heartbeat, with this assignment or with none."""
+        """Answer the latest heartbeat, with this assignment or none."""
         assert self.beat is not None
         return self.feed(
             HeartbeatAnswered(
@@ -80,11 +80,11 @@ class Scene:
         self.feed(TimePassed())
 
     def finish(self, step: Step) -> list[GroupEffect]:
-        """The application performed the step that was ordered."""
+        """The application completed the ordered step."""
         return self.feed(StepFinished(attempt=self.member.newest_attempt, step=step))
 
     def take(self, *names: str) -> list[GroupEffect]:
-        """Find where to start partition 0 of these topics, and assign it."""
+        """Find the start offset of partition 0 of these topics, and assign it."""
         offsets = {TopicPartition(name, 0): 0 for name in names}
         self.feed(StartOffsetsFetched(attempt=self.member.newest_attempt, offsets=offsets))
         return self.finish(Step.ASSIGN)
@@ -94,7 +94,7 @@ FOUND = CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", por
 
 
 def joined() -> Scene:
-    """A member that was assigned a and b, has taken a, and says so; b has no name yet."""
+    """A member that was assigned a and b, has taken over a and acknowledges it; b has no name yet."""
     scene = Scene()
     scene.feed(Subscribed(subscription=Subscription(topics=frozenset(IDS))), Polled(), FOUND)
     scene.answer(A, B)
@@ -103,8 +103,8 @@ def joined() -> Scene:
     return scene
 
 
-def test_nothing_new_is_taken_before_the_last_statement_is_answered() -> None:
-    """The coordinator may have read it as giving up what it lacks, and have given that to another member."""
+def test_no_new_partition_is_assigned_before_the_last_heartbeat_is_answered() -> None:
+    """The coordinator may have taken a missing partition as revoked and assigned it to another member."""
     scene = joined()
     assert scene.said.owned == {A}
     resolved = scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
@@ -113,8 +113,8 @@ def test_nothing_new_is_taken_before_the_last_statement_is_answered() -> None:
     assert (FetchCommitted in kinds[0], FetchCommitted in kinds[1]) == (False, True)
 
 
-def test_failed_statement_is_repeated_and_answered_before_anything_new_is_taken() -> None:
-    """Whether the failed one arrived is not known, so the target may be an old one."""
+def test_failed_heartbeat_is_repeated_and_answered_before_a_new_assignment() -> None:
+    """The failed heartbeat may not have arrived, so the target may be outdated."""
     scene = joined()
     scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
     scene.fail()
@@ -124,8 +124,8 @@ def test_failed_statement_is_repeated_and_answered_before_anything_new_is_taken(
     assert (inside.reconciler(scene.member).is_idle, inside.ownership(scene.member).owned.keys()) == (True, {A})
 
 
-def test_leaving_member_claims_what_it_gave_up_until_it_has_left() -> None:
-    """A commit of it is still to be repeated, and must not meet another owner's."""
+def test_leaving_member_claims_revoked_partitions_until_it_has_left() -> None:
+    """A commit of the partition is still to be repeated, and must not meet another owner's."""
     scene = joined()
     scene.answer()
     partition = TopicPartition("a", 0)

@@ -27,12 +27,12 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 def static(
     seat: int, *, instance: str | None = None, policy: ConflictPolicy = ConflictPolicy.TAKEOVER
 ) -> MemberSettings:
-    """The settings of the static member of this seat."""
+    """The settings of the static member in this seat."""
     return MemberSettings(group_id=GROUP, instance_id=instance or f"i{seat}", conflict_policy=policy)
 
 
 def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[World, list[Process]]:
-    """A settled group of so many static members."""
+    """A settled group of this many static members."""
     world = World(1, rules=rules)
     world.create_topic("a", partitions)
     processes = [world.start(seat, "a", settings=static(seat)) for seat in range(count)]
@@ -41,8 +41,11 @@ def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[World, l
 
 
 @RULES
-def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: Rules) -> None:
-    """S05, policy fail: fatal for the new one; the old ones see no rebalance; later new ones may join."""
+def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules: Rules) -> None:
+    """S05, policy fail: The error is fatal for the new holder.
+
+    The old members see no rebalance, and later new members may join.
+    """
     world, old = group_of(2, rules)
     epoch = world.coordinator.groups[GROUP].epoch
     fail = ConflictPolicy.FAIL
@@ -67,8 +70,8 @@ def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: R
 
 @RULES
 @pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.FAIL])
-def test_s06_of_two_that_start_together_one_survives(rules: Rules, policy: ConflictPolicy) -> None:
-    """S06: exactly one per instance id survives; the other one dies."""
+def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, policy: ConflictPolicy) -> None:
+    """S06: Exactly one holder per instance id survives; the other one ends."""
     world = World(2, rules=rules)
     world.create_topic("a", 4)
     pair = [world.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
@@ -78,8 +81,8 @@ def test_s06_of_two_that_start_together_one_survives(rules: Rules, policy: Confl
 
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
-def test_crashed_member_s_replacement_has_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """Rules 3.3: takeover: the same partitions within moments, and nobody else's move."""
+def test_replacement_of_a_crashed_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
+    """Rules 3.3: A takeover gives the replacement the same partitions within moments, and no other member changes."""
     world, (one, other) = group_of(2, rules)
     world.may_describe = may_describe
     before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
@@ -92,8 +95,8 @@ def test_crashed_member_s_replacement_has_its_partitions_at_once(rules: Rules, m
 
 
 @RULES
-def test_living_holder_is_fenced_by_the_newcomer(rules: Rules) -> None:
-    """KIP-345: the newest wins; the former holder loses what it had at its next heartbeat, and ends for good."""
+def test_newcomer_fences_a_living_holder(rules: Rules) -> None:
+    """KIP-345: The former holder loses its partitions at its next heartbeat and ends permanently."""
     world, (one, other) = group_of(2, rules)
     mine, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
     new = world.start(2, "a", settings=static(0))
@@ -107,8 +110,8 @@ def test_living_holder_is_fenced_by_the_newcomer(rules: Rules) -> None:
 
 
 @RULES
-def test_waiting_newcomer_joins_when_the_ghost_s_session_ends(rules: Rules) -> None:
-    """Policy wait: the partitions stand still for a session, then the newcomer has them or others do."""
+def test_policy_wait_joins_when_the_stale_member_s_session_ends(rules: Rules) -> None:
+    """The partitions have no reader for a session; then the newcomer or other members get them."""
     world, (one, _) = group_of(2, rules)
     one.kill()
     new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
@@ -119,8 +122,8 @@ def test_waiting_newcomer_joins_when_the_ghost_s_session_ends(rules: Rules) -> N
 
 
 @RULES
-def test_waiting_newcomer_ends_where_the_holder_lives(rules: Rules) -> None:
-    """Policy wait is bounded by a session."""
+def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(rules: Rules) -> None:
+    """The wait is bounded by a session."""
     world, (one, _) = group_of(2, rules)
     new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
     world.run_for(rules.session_timeout_s + 8)
@@ -129,8 +132,8 @@ def test_waiting_newcomer_ends_where_the_holder_lives(rules: Rules) -> None:
 
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
-def test_pool_gives_each_id_to_one(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """Many claims at the same moment: every member has an id of its own."""
+def test_pool_gives_each_id_to_one_member(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
+    """Of many claims at the same moment, each member gets its own id."""
     world = World(4, rules=rules)
     world.create_topic("a", 40)
     world.may_describe = may_describe
@@ -142,8 +145,11 @@ def test_pool_gives_each_id_to_one(rules: Rules, may_describe: bool) -> None:  #
 
 
 @RULES
-def test_pool_s_released_id_goes_to_the_next_process(rules: Rules) -> None:
-    """A Deployment's pod is replaced by one of another name: the same id, the same partitions, nobody else's move."""
+def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
+    """A Deployment replaces a pod by one of another name.
+
+    It gets the same id and partitions, and no other member changes.
+    """
     world = World(5, rules=rules)
     world.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, instance_pool=("x", "y", "z"), conflict_policy=ConflictPolicy.WAIT)
@@ -159,8 +165,11 @@ def test_pool_s_released_id_goes_to_the_next_process(rules: Rules) -> None:
 
 
 @RULES
-def test_stopped_process_that_goes_on_does_not_take_its_place_back(rules: Rules) -> None:
-    """SIGSTOP, SIGCONT: its session is over and a newer process has the id: it ends, the newer one goes on."""
+def test_stopped_process_that_resumes_does_not_take_its_place_back(rules: Rules) -> None:
+    """After SIGSTOP and SIGCONT its session is over and a newer process has the id.
+
+    It ends, and the newer one continues.
+    """
     world, (one, _) = group_of(2, rules)
     new = world.start(2, "a", settings=static(0))
     one.break_connections("stopped")
@@ -172,7 +181,7 @@ def test_stopped_process_that_goes_on_does_not_take_its_place_back(rules: Rules)
 
 @RULES
 def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> None:
-    """B05: -2, then a new member id: the same partitions at once, and nobody else is touched."""
+    """B05: After -2 a new member id gets the same partitions at once, and no other member changes."""
     world, (one, other) = group_of(2, rules)
     before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
     one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -188,7 +197,7 @@ def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> N
 
 @RULES
 def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) -> None:
-    """B06: after -2 and the session timeout the others get its partitions."""
+    """B06: After -2 and the session timeout other members get its partitions."""
     world, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     world.run_for(rules.session_timeout_s - 3)
@@ -201,7 +210,7 @@ def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) ->
 @RULES
 @pytest.mark.parametrize("option", LeaveOption)
 def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, option: LeaveOption) -> None:
-    """C14: LEAVE gives the place up at once; DEFAULT and REMAIN keep it for the session."""
+    """C14: LEAVE releases the place at once; DEFAULT and REMAIN keep it for the session."""
     world, (one, other) = group_of(2, rules)
     one.application.habits.callback_s = 2.5
     one.application.leave(option, closes=True)
@@ -211,8 +220,8 @@ def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, o
 
 
 @RULES
-def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -> None:
-    """Rules 3.5: both hear UNKNOWN_MEMBER_ID; what was removed as an instance is removed for good."""
+def test_removed_static_member_ends_and_a_dynamic_one_rejoins(rules: Rules) -> None:
+    """Rules 3.5: Both get UNKNOWN_MEMBER_ID; the removal of an instance id is permanent."""
     world, (one, _) = group_of(2, rules)
     dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
     world.settle(within_s=8)
@@ -226,8 +235,8 @@ def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -
 
 
 @RULES
-def test_group_that_is_gone_is_joined_anew(rules: Rules) -> None:
-    """GROUP_ID_NOT_FOUND with an epoch above 0: lose, then join at epoch 0."""
+def test_member_of_a_missing_group_loses_its_partitions_and_rejoins(rules: Rules) -> None:
+    """After GROUP_ID_NOT_FOUND with an epoch above 0, the member loses its partitions and joins at epoch 0."""
     world = World(6, rules=rules)
     world.create_topic("a", 2)
     one = world.start(0, "a")
@@ -239,8 +248,8 @@ def test_group_that_is_gone_is_joined_anew(rules: Rules) -> None:
 
 
 @RULES
-def test_lost_answer_to_a_static_join_is_recovered_from(rules: Rules) -> None:
-    """Rules 3.3 (b): the instance id is held by this very member id, so it releases it and joins again."""
+def test_static_member_recovers_from_a_lost_join_response(rules: Rules) -> None:
+    """Rules 3.3 (b): This very member id holds the instance id, so the member releases it and joins again."""
     world = World(3, rules=rules)
     world.create_topic("a", 2)
     world.faults.answer_lost = 1.0
@@ -253,8 +262,8 @@ def test_lost_answer_to_a_static_join_is_recovered_from(rules: Rules) -> None:
 
 @RULES
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> None:  # noqa: FBT001
-    """KIP-389: a static member that left for a while, or crashed, finds its place; a stranger does not."""
+def test_full_group_admits_returning_static_members_only(rules: Rules, is_clean: bool) -> None:  # noqa: FBT001
+    """KIP-389: A static member that left temporarily or crashed gets its place back; a new member does not."""
     world, (one, other) = group_of(2, replace(rules, max_size=2))
     if is_clean:
         one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -274,7 +283,10 @@ def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> No
 
 
 def stop_before_the_first_join(seed: int, make_member: Callable[..., GroupMember] = GroupMember) -> tuple[World, float]:
-    """A process is stopped in its first join and goes on after its replacement joined; for how long it was stopped."""
+    """A process is stopped in its first join and resumes after its replacement joined.
+
+    Return how long it was stopped.
+    """
     world = World(seed, make_member=make_member)
     world.create_topic("a", 2)
     stopped = world.start(0, "a", settings=static(0))
@@ -292,8 +304,8 @@ def stop_before_the_first_join(seed: int, make_member: Callable[..., GroupMember
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_member_that_was_overtaken_while_it_was_stopped_never_takes_over(seed: int) -> None:
-    """S05, policy takeover: a process that goes on after its replacement joined leaves the place to it."""
+def test_member_replaced_while_it_was_stopped_never_takes_over(seed: int) -> None:
+    """S05, policy takeover: A process that resumes after its replacement joined leaves the place to it."""
     world, stopped_s = stop_before_the_first_join(seed)
     stopped, replacement = world.processes
     if stopped_s > NEWEST_FOR_S:
@@ -301,8 +313,8 @@ def test_member_that_was_overtaken_while_it_was_stopped_never_takes_over(seed: i
         assert stopped.state in (MemberState.JOINING, MemberState.FATAL)
 
 
-def test_member_that_takes_over_however_long_it_was_stopped_is_caught() -> None:
-    """The invariant can fail: a member that never doubts that it is the newest takes the place of its replacement."""
+def test_broken_member_that_takes_over_after_any_stop_is_caught() -> None:
+    """The invariant can fail: a member that always takes itself for the newest replaces its replacement."""
 
     def run() -> None:
         for seed in range(20):

@@ -1,4 +1,4 @@
-"""A member's orders and events stand for the coordinator's requests and answers without loss."""
+"""A member's orders and events convert to the coordinator's requests and responses without loss."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ COMMIT = CommitOffsets(
 FETCH = FetchCommitted(attempt=1, partitions=frozenset(A[:1]), member_id="m", member_epoch=1)
 
 
-def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
-    """An id, a join as leader, its sync, a heartbeat, a commit, what is committed, and a leave."""
+def test_orders_and_events_cover_a_member_s_whole_life() -> None:
+    """The life has a join as leader, its sync, a heartbeat, a commit, a fetch of committed offsets, and a leave."""
     sut = coordinator()
     learnt: list[Event] = []
 
@@ -106,23 +106,23 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
     assert group_of(sut).roster.members == {}
 
 
-def test_refusals_mean_what_the_wire_says() -> None:
-    """Rules 4.7: the tables of `translation.verdicts`."""
+def test_refusals_convert_to_the_verdicts_of_the_wire() -> None:
+    """Rules 4.7: The conversion uses the tables of `translation.verdicts`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
     events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
     assert [one.verdict for one in rejections] == [ClassicVerdict.REJOIN] * 3
 
 
-def test_refused_commit_speaks_of_the_membership() -> None:
-    """Rules 4.7: the commit is final, the member joins anew."""
+def test_refused_commit_converts_to_a_rejoin() -> None:
+    """Rules 4.7: The commit has failed permanently, and the member joins again."""
     event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID), CLASSIC)
     assert isinstance(event, ClassicCommitAnswered)
     assert event.membership is ClassicVerdict.REJOIN
 
 
-def test_missing_assignment_is_an_empty_one_with_a_note() -> None:
-    """Rules 4.5: the leader omitted the member, so that there are no bytes."""
+def test_missing_assignment_converts_to_an_empty_one_with_a_note() -> None:
+    """Rules 4.5: The leader omitted the member, so the response has no bytes."""
     event = event_of(send_sync(), Synced(assignor="range", assignment=None), CLASSIC)
     assert isinstance(event, SyncAnswered)
     assert (event.assignment, bool(event.note)) == (frozenset(), True)
@@ -139,12 +139,12 @@ def test_missing_assignment_is_an_empty_one_with_a_note() -> None:
         (FETCH, StartOffsetsFailed),
     ],
 )
-def test_silence_fails_each_order_in_its_way(order: Order, kind: type) -> None:
-    """The coordinator may have acted all the same."""
+def test_missing_response_converts_to_the_failure_of_each_order(order: Order, kind: type) -> None:
+    """The coordinator may have handled the request."""
     assert isinstance(failure_of(order, "no answer"), kind)
 
 
-def test_answer_to_something_else_is_a_bug_of_the_simulation() -> None:
-    """No default that hides one."""
+def test_response_to_another_request_raises_an_error() -> None:
+    """A mismatch is a bug of the simulation, so no default branch hides it."""
     with pytest.raises(TypeError):
         event_of(send_join("m"), Alive(), CLASSIC)

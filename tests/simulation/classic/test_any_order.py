@@ -1,4 +1,4 @@
-"""Whatever is asked in whatever order: what always holds of a classic group's coordinator."""
+"""Requests in any order: the invariants of a classic group's coordinator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LISTS = (("range",), ("range", "sticky"), ("sticky", "range"))
 
 
 class Askers:
-    """Askers that know every id that was ever told, and mix them as they like."""
+    """Clients that know each id that was ever assigned, and combine ids at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311 - a simulation, not cryptography
@@ -47,7 +47,7 @@ class Askers:
         self.answered: set[int] = set()
 
     def step(self) -> None:
-        """Ask something, or let time pass, or move."""
+        """Send a request, let time pass, or move the coordinator."""
         choice = self.random.random()
         if choice < 0.01:
             self.take(self.sut.move(self.random.randrange(3), self.now, loading_s=0.5))
@@ -62,7 +62,7 @@ class Askers:
             self.take(self.sut.ask(key, "g", self.request(), self.now))
 
     def request(self) -> Request:
-        """Any request of somebody who may be a member."""
+        """Any request of a client that may be a member."""
         pick = self.random.choice
         group = self.sut.groups.get("g")
         member_id = pick([*self.ids[-6:], *(group.roster.members if group is not None else ())])
@@ -97,7 +97,7 @@ class Askers:
         )
 
     def take(self, released: Iterable[Released]) -> None:
-        """Take answers, each of which is one's own and the only one."""
+        """Take responses, each of which must be the only one to its request."""
         for key, answer in released:
             assert key in self.asked - self.answered
             self.answered.add(int(str(key)))
@@ -105,7 +105,7 @@ class Askers:
                 self.ids.append(answer.member_id)
 
     def check(self) -> None:
-        """What always holds."""
+        """Check the invariants."""
         assert self.sut.waiting() <= self.asked - self.answered
         group = self.sut.groups.get("g")
         if group is None:
@@ -128,8 +128,8 @@ class Askers:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_group_is_sound_whatever_is_asked(seed: int) -> None:
-    """Nobody is answered twice, nobody waits in a phase that has no end, and every member is watched by a timer."""
+def test_coordinator_keeps_its_invariants_for_any_order_of_requests(seed: int) -> None:
+    """No request is answered twice, none waits in a phase without an end, and each member has a timer."""
     askers = Askers(seed)
     for _ in range(STEPS):
         askers.step()
@@ -144,8 +144,8 @@ def test_group_is_sound_whatever_is_asked(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 5))
-def test_silence_empties_the_group_and_answers_everybody_in_it(seed: int) -> None:
-    """When nobody asks any more, sessions and phases end one after the other, until nothing is left to wait for."""
+def test_coordinator_without_requests_empties_the_group_and_answers_each_waiting_request(seed: int) -> None:
+    """Without further requests, sessions and phases end one after the other until no request waits."""
     askers = Askers(seed)
     for _ in range(STEPS):
         askers.step()
@@ -156,8 +156,8 @@ def test_silence_empties_the_group_and_answers_everybody_in_it(seed: int) -> Non
     assert askers.sut.waiting() == set()
 
 
-def test_any_order_reaches_every_phase() -> None:
-    """The seeds above are worth something: generations, assignments, replacements and moves happen in them."""
+def test_random_requests_reach_each_phase() -> None:
+    """The seeds above lead to generations, assignments, replacements and moves."""
     happened: set[str] = set()
     for seed in range(10):
         askers = Askers(seed)

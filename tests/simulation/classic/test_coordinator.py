@@ -54,7 +54,7 @@ CHANGED = join(topics=("b",))
 # ---- the join phase ----
 
 
-def test_dynamic_member_must_join_with_the_id_it_is_given(classic: Sut) -> None:
+def test_dynamic_member_must_join_with_the_assigned_id(classic: Sut) -> None:
     """KIP-394, rules 4.2: MEMBER_ID_REQUIRED carries the id, which the member keeps."""
     member_id = new_id(classic)
     joined = told(Joined, classic.ask(join(member_id)))
@@ -63,14 +63,14 @@ def test_dynamic_member_must_join_with_the_id_it_is_given(classic: Sut) -> None:
 
 
 def test_join_before_version_4_needs_no_id(classic: Sut) -> None:
-    """KIP-394, rules 4.2: JoinGroup below version 4 knows no MEMBER_ID_REQUIRED."""
+    """KIP-394, rules 4.2: JoinGroup below version 4 does not have MEMBER_ID_REQUIRED."""
     joined = told(Joined, classic.ask(join(version=3)))
     # A broker describes a new group only when the group's record is committed.
     classic.until(lambda: classic.members() == {joined.member_id})
 
 
-def test_id_that_was_given_out_holds_up_the_rebalance_until_it_expires(classic: Sut) -> None:
-    """Rules 4.2, 4.3 and 4.9: meanwhile the waiting JoinGroup keeps a member whose session is shorter."""
+def test_assigned_id_without_a_join_delays_the_rebalance_until_it_expires(classic: Sut) -> None:
+    """Rules 4.2, 4.3 and 4.9: Meanwhile the waiting JoinGroup keeps a member whose session is shorter."""
     (leader,) = stable(classic, join(session_timeout_s=SHORT_S))
     late = new_id(classic, session_timeout_s=2 * SHORT_S)
     again = told(Joined, classic.ask(join(leader.member_id, session_timeout_s=SHORT_S)))
@@ -78,8 +78,8 @@ def test_id_that_was_given_out_holds_up_the_rebalance_until_it_expires(classic: 
     assert classic.ask(join(late)) == UNKNOWN
 
 
-def test_first_that_joined_leads_and_alone_gets_to_know_the_members(classic: Sut) -> None:
-    """Rules 4.9: only the answer to the leader has the members' subscriptions."""
+def test_first_member_to_join_leads_and_alone_gets_the_subscriptions(classic: Sut) -> None:
+    """Rules 4.9: Only the response to the leader has the members' subscriptions."""
     first, second = gathering(classic, join(), join())
     subscription = MemberSubscription(topics=frozenset({TOPIC}))
     assert (first.leader_id, second.leader_id) == (first.member_id, first.member_id)
@@ -88,7 +88,7 @@ def test_first_that_joined_leads_and_alone_gets_to_know_the_members(classic: Sut
 
 
 def test_leader_stays_leader_while_it_joins_again(classic: Sut) -> None:
-    """Rules 4.9: the member that joins first in the next rebalance does not lead for that."""
+    """Rules 4.9: The member that joins first in the next rebalance does not become the leader."""
     first, second = stable(classic, join(), join())
     send_and_see(classic, "second", rejoin(CHANGED, second))
     answers = [told(Joined, one) for one in (classic.ask(rejoin(join(), first)), classic.receive("second"))]
@@ -96,8 +96,11 @@ def test_leader_stays_leader_while_it_joins_again(classic: Sut) -> None:
     assert {one.generation for one in answers} == {first.generation + 1}
 
 
-def test_dynamic_members_that_do_not_join_in_time_are_dropped(classic: Sut) -> None:
-    """Rules 3.4: at the end of the rebalance timeout; where the leader is gone, the first that joined leads."""
+def test_dynamic_members_that_do_not_rejoin_in_time_are_removed(classic: Sut) -> None:
+    """Rules 3.4: They are removed at the end of the rebalance timeout.
+
+    Without the leader, the first member that joined leads.
+    """
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = stable(classic, quick, quick)
     send_and_see(classic, "follower", rejoin(replace(quick, offers=CHANGED.offers), follower))
@@ -109,14 +112,14 @@ def test_dynamic_members_that_do_not_join_in_time_are_dropped(classic: Sut) -> N
 
 
 def test_assignor_is_chosen_by_vote_among_those_that_all_support(classic: Sut) -> None:
-    """Rules 4.1: each member votes for the first of its list that all members have."""
+    """Rules 4.1: Each member votes for the first assignor of its list that all members have."""
     lists = [("own", "range", "sticky"), ("sticky", "range"), ("sticky", "range", "own")]
     members = gathering(classic, *(join(assignors=assignors) for assignors in lists))
     assert {member.assignor for member in members} == {"sticky"}
 
 
-def test_member_without_a_common_assignor_is_inconsistent(classic: Sut) -> None:
-    """Rules 4.7 and 4.9: one without any, of another list, or of another protocol type."""
+def test_member_without_a_common_assignor_gets_inconsistent_group_protocol(classic: Sut) -> None:
+    """Rules 4.7 and 4.9: The error is the same for no assignor, another list and another protocol type."""
     assert classic.ask(join(assignors=())) == INCONSISTENT
     assert classic.ask(replace(join(), protocol_type="")) == INCONSISTENT
     stable(classic, join(assignors=("range", "sticky")))
@@ -124,8 +127,8 @@ def test_member_without_a_common_assignor_is_inconsistent(classic: Sut) -> None:
     assert classic.ask(replace(join(), protocol_type="connect")) == INCONSISTENT
 
 
-def test_full_group_takes_no_other_member(small_classic: Sut) -> None:
-    """KIP-389: GROUP_MAX_SIZE_REACHED for a new one, not for those that are in."""
+def test_full_group_refuses_a_new_member_only(small_classic: Sut) -> None:
+    """KIP-389: A new member gets GROUP_MAX_SIZE_REACHED; existing members do not."""
     first, second = stable(small_classic, join(), join())
     assert small_classic.ask(join()) == Refused(code.GROUP_MAX_SIZE_REACHED)
     send_and_see(small_classic, "first", rejoin(join(), first))
@@ -133,8 +136,8 @@ def test_full_group_takes_no_other_member(small_classic: Sut) -> None:
     told(Joined, small_classic.receive("first"))
 
 
-def test_last_to_rejoin_a_group_that_got_full_is_out(small_classic: Sut) -> None:
-    """KIP-389: in a join phase those that joined count, so that a newer member may have taken the place."""
+def test_last_member_to_rejoin_a_group_that_became_full_is_refused(small_classic: Sut) -> None:
+    """KIP-389: Members that have joined count in a join phase, so a newer member may have taken the place."""
     first, second = stable(small_classic, join(), join())
     send_and_see(small_classic, "first", rejoin(join(), first))
     third = with_id(small_classic, join())
@@ -145,13 +148,13 @@ def test_last_to_rejoin_a_group_that_got_full_is_out(small_classic: Sut) -> None
 
 
 @pytest.mark.parametrize("session_timeout_s", [0.9, 1800.1])
-def test_session_timeout_has_bounds(classic: Sut, session_timeout_s: float) -> None:
-    """Rules 4.9: outside of the broker's bounds it is refused."""
+def test_session_timeout_outside_the_broker_s_bounds_is_refused(classic: Sut, session_timeout_s: float) -> None:
+    """Rules 4.9: A JoinGroup with a session timeout outside the broker's bounds is refused."""
     assert classic.ask(join(session_timeout_s=session_timeout_s)) == Refused(code.INVALID_SESSION_TIMEOUT)
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation(classic: Sut) -> None:
-    """Rules 4.9: no rebalance; its SyncGroup repeats its assignment."""
+    """Rules 4.9: No rebalance begins; the follower's SyncGroup repeats its assignment."""
     _, follower = stable(classic, join(), join())
     assert classic.ask(rejoin(join(), follower)) == follower
     assert classic.ask(sync(follower)) == Synced(assignor="range", assignment=frozenset({A[1]}))
@@ -162,14 +165,14 @@ def test_follower_that_rejoins_unchanged_gets_the_current_generation(classic: Su
 def test_rejoin_of_the_leader_or_with_other_metadata_begins_a_rebalance(
     classic: Sut, number: int, request_: object
 ) -> None:
-    """Rules 4.9: the leader may have seen new partitions, which its metadata do not show."""
+    """Rules 4.9: The leader may have seen new partitions, which its metadata do not show."""
     members = stable(classic, join(), join())
     classic.send("again", rejoin(join() if request_ == join() else CHANGED, members[number]))
     classic.until(lambda: classic.state() == PREPARING)
 
 
-def test_repeated_join_while_the_leader_assigns_repeats_the_answer(classic: Sut) -> None:
-    """Rules 4.9: the first answer may have been lost; with other metadata it begins a rebalance."""
+def test_repeated_join_while_the_leader_assigns_gets_the_same_response(classic: Sut) -> None:
+    """Rules 4.9: The first response may have been lost; a join with other metadata begins a rebalance."""
     leader, follower = gathering(classic, join(), join())
     again = told(Joined, classic.ask(rejoin(join(), leader)))
     assert replace(again, members=()) == replace(leader, members=())
@@ -182,8 +185,8 @@ def test_repeated_join_while_the_leader_assigns_repeats_the_answer(classic: Sut)
 # ---- SyncGroup ----
 
 
-def test_sync_waits_for_the_leaders(classic: Sut) -> None:
-    """Rules 4.2: each member is answered with what the leader gives it; no bytes for a member that it leaves out."""
+def test_sync_waits_for_the_leader_s_sync(classic: Sut) -> None:
+    """Rules 4.2: Each member gets its part of the leader's assignment; a member without a part gets no bytes."""
     leader, second, third = gathering(classic, join(), join(), join())
     for one in (second, third):
         classic.send(one.member_id, sync(one))
@@ -195,16 +198,16 @@ def test_sync_waits_for_the_leaders(classic: Sut) -> None:
     assert classic.state() == STABLE
 
 
-def test_sync_is_refused_to_strangers_and_other_generations(classic: Sut) -> None:
-    """Rules 4.7: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL."""
+def test_sync_of_a_non_member_or_another_generation_is_refused(classic: Sut) -> None:
+    """Rules 4.7: The errors are UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and INCONSISTENT_GROUP_PROTOCOL."""
     (leader,) = gathering(classic, join())
     assert classic.ask(sync(replace(leader, member_id="m9"))) == UNKNOWN
     assert classic.ask(sync(replace(leader, generation=0))) == ILLEGAL
     assert classic.ask(sync(replace(leader, assignor="own"))) == INCONSISTENT
 
 
-def test_sync_during_a_join_phase_is_told_to_join_again(classic: Sut) -> None:
-    """Rules 4.7: REBALANCE_IN_PROGRESS; a SyncGroup that waits is answered so when the rebalance begins."""
+def test_sync_during_a_join_phase_gets_rebalance_in_progress(classic: Sut) -> None:
+    """Rules 4.7: A SyncGroup that already waits gets REBALANCE_IN_PROGRESS when the rebalance begins."""
     leader, follower = gathering(classic, join(), join())
     classic.send("waits", sync(follower))
     send_and_see(classic, "leader", rejoin(CHANGED, leader))
@@ -213,7 +216,10 @@ def test_sync_during_a_join_phase_is_told_to_join_again(classic: Sut) -> None:
 
 
 def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
-    """Rules 4.9: a rebalance timeout after the join phase, although the leader assigned and the member heartbeats."""
+    """Rules 4.9: It is removed a rebalance timeout after the join phase.
+
+    The leader's assignment and the member's heartbeats do not keep it.
+    """
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = gathering(classic, quick, quick)
     told(Synced, classic.ask(sync(leader)))
@@ -222,8 +228,8 @@ def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
     assert classic.ask(beat(follower)) == UNKNOWN
 
 
-def test_waiting_sync_keeps_a_member_alive(classic: Sut) -> None:
-    """Rules 4.3: a leader that does not assign is removed at its rebalance timeout; the members that wait are not."""
+def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic: Sut) -> None:
+    """Rules 4.3: A leader that does not assign is removed at its rebalance timeout; the members that wait are not."""
     quick = join(rebalance_timeout_s=2 * SHORT_S, session_timeout_s=LONG_S)
     leader, follower = gathering(classic, quick, replace(quick, session_timeout_s=SHORT_S))
     classic.send("waits", sync(follower))
@@ -235,8 +241,8 @@ def test_waiting_sync_keeps_a_member_alive(classic: Sut) -> None:
 # ---- Heartbeat and sessions ----
 
 
-def test_heartbeats_tell_the_member_where_the_group_is(classic: Sut) -> None:
-    """Rules 4.7: NONE while completing or stable, then what is wrong."""
+def test_heartbeat_response_shows_the_state_of_the_group(classic: Sut) -> None:
+    """Rules 4.7: The response is NONE while the group is completing or stable, and otherwise the error."""
     leader, follower = gathering(classic, join(), join())
     beats = [beat(leader), replace(beat(leader), generation=0)]
     assert [classic.ask(one) for one in beats] == [Alive(), ILLEGAL]
@@ -247,15 +253,15 @@ def test_heartbeats_tell_the_member_where_the_group_is(classic: Sut) -> None:
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session(classic: Sut) -> None:
-    """Rules 4.9: the others must join again; its next request is not known."""
+    """Rules 4.9: The other members must join again; the removed member's next request gets UNKNOWN_MEMBER_ID."""
     leader, follower = stable(classic, join(session_timeout_s=SHORT_S), join(session_timeout_s=LONG_S))
     classic.until(lambda: classic.ask(beat(follower)) == REBALANCING)
     assert classic.members() == {follower.member_id}
     assert classic.ask(beat(leader)) == UNKNOWN
 
 
-def test_group_that_everybody_left_is_empty_in_a_new_generation(classic: Sut) -> None:
-    """Rules 4.9: the next member's generation is not one that there was before."""
+def test_emptied_group_is_empty_in_a_new_generation(classic: Sut) -> None:
+    """Rules 4.9: The next member's generation is therefore always a new one."""
     (leader,) = stable(classic, join())
     classic.ask(Leave(members=(MemberIdentity(leader.member_id),)))
     assert (classic.state(), classic.members()) == (EMPTY, frozenset())
@@ -265,8 +271,8 @@ def test_group_that_everybody_left_is_empty_in_a_new_generation(classic: Sut) ->
 # ---- LeaveGroup ----
 
 
-def test_each_leaving_member_has_its_own_result(classic: Sut) -> None:
-    """Rules 3.5: by id, by instance id, by both; one rebalance follows."""
+def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
+    """Rules 3.5: Members leave by member id, by instance id or by both; one rebalance follows."""
     first, second, _, third = stable(classic, join(), *(join(instance_id=f"i{number}") for number in range(3)))
     pending = new_id(classic)
     identities = (
@@ -285,14 +291,14 @@ def test_each_leaving_member_has_its_own_result(classic: Sut) -> None:
     assert again.generation == third.generation + 1
 
 
-def test_members_of_a_group_that_does_not_exist_are_unknown(classic: Sut) -> None:
-    """Rules 3.5: LeaveGroup answers for each of them."""
+def test_leave_of_a_missing_group_returns_unknown_member_id_for_each_member(classic: Sut) -> None:
+    """Rules 3.5: LeaveGroup returns a result for each of the members."""
     identities = (MemberIdentity("m9"), MemberIdentity(instance_id="i9"))
     assert classic.ask(Leave(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
 
 
-def test_waiting_join_of_a_member_that_is_removed_is_unknown(classic: Sut) -> None:
-    """Rules 3.5: an administrator removes it; the others need not wait for it any more."""
+def test_waiting_join_of_a_removed_member_gets_unknown_member_id(classic: Sut) -> None:
+    """Rules 3.5: An administrator removes the member; the other members no longer wait for it."""
     leader, follower = stable(classic, join(), join())
     send_and_see(classic, "leader", rejoin(join(), leader))
     assert classic.ask(Leave(members=(MemberIdentity(leader.member_id),))) == LeaveResults(codes=(0,))

@@ -28,13 +28,16 @@ def group_of(
 
 
 def shares(members: list[Process]) -> list[int]:
-    """How many partitions each has."""
+    """The number of partitions of each member."""
     return sorted(len(member.application.fetchable) for member in members)
 
 
 @all_assignors
-def test_group_gathers_grows_and_shrinks(assignor: str) -> None:
-    """Each partition in one place throughout, balanced in the end; a clean leave and a join double nothing."""
+def test_classic_group_stays_balanced_while_members_join_and_leave(assignor: str) -> None:
+    """Each partition has one owner throughout, and the result is balanced.
+
+    A clean leave and a join repeat no record.
+    """
     world, members = group_of(2, assignor)
     assert shares(members) == [3, 3]
     members.append(start(world, "a", assignor=assignor))
@@ -47,8 +50,8 @@ def test_group_gathers_grows_and_shrinks(assignor: str) -> None:
     assert world.ledger.repeated == 0
 
 
-def test_cooperative_scale_out_stops_only_what_moves() -> None:
-    """KIP-429: who keeps a partition never hears of it."""
+def test_cooperative_scale_out_revokes_only_moving_partitions() -> None:
+    """KIP-429: A member gets no callback about a partition that it retains."""
     world, members = group_of(2)
     before = [member.application.fetchable for member in members]
     calls = [len(member.application.calls) for member in members]
@@ -61,8 +64,8 @@ def test_cooperative_scale_out_stops_only_what_moves() -> None:
 
 
 @all_assignors
-def test_crashed_member_s_partitions_go_to_the_others(assignor: str) -> None:
-    """After its session."""
+def test_crashed_member_s_partitions_move_after_its_session(assignor: str) -> None:
+    """Other members get the partitions when the session has ended."""
     world, members = group_of(3, assignor)
     members[0].kill()
     world.settle(20.0)
@@ -70,8 +73,11 @@ def test_crashed_member_s_partitions_go_to_the_others(assignor: str) -> None:
 
 
 @all_assignors
-def test_static_member_that_restarts_keeps_its_partitions_and_nobody_rebalances(assignor: str) -> None:
-    """KIP-345: crash and restart at once; the newest wins, the same partitions, no callback for the others."""
+def test_restarted_static_member_keeps_its_partitions_without_a_rebalance(assignor: str) -> None:
+    """KIP-345: The newest process gets the same partitions after a crash and an immediate restart.
+
+    Other members get no callback.
+    """
     world, members = group_of(3, assignor, static=True)
     had, calls = (
         members[1].application.fetchable,
@@ -85,8 +91,8 @@ def test_static_member_that_restarts_keeps_its_partitions_and_nobody_rebalances(
 
 
 @all_assignors
-def test_static_member_that_restarts_in_a_full_group_is_back_before_its_session_ends(assignor: str) -> None:
-    """KIP-389 counts its ghost, which is removed; nobody else loses anything or is refused."""
+def test_restarted_static_member_rejoins_a_full_group_before_its_session_ends(assignor: str) -> None:
+    """KIP-389 counts the stale member, which is removed; no other member loses a partition or is refused."""
     world = world_of(max_size=3)
     members = [start(world, "a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
     world.settle(10.0)
@@ -100,8 +106,8 @@ def test_static_member_that_restarts_in_a_full_group_is_back_before_its_session_
     assert stranger.state is MemberState.FATAL
 
 
-def test_former_static_holder_that_lives_is_fenced_for_good() -> None:
-    """FENCED_INSTANCE_ID: FATAL after on_lost; it never comes back."""
+def test_living_former_static_holder_is_fenced_permanently() -> None:
+    """The former holder is FATAL after on_lost and never rejoins."""
     world, members = group_of(2, static=True)
     newcomer = start(world, "a", instance_id="i0")
     world.run_for(5.0)
@@ -110,24 +116,24 @@ def test_former_static_holder_that_lives_is_fenced_for_good() -> None:
 
 
 @pytest.mark.parametrize("option", LeaveOption)
-def test_static_close_options(option: LeaveOption) -> None:
-    """Only "leave" gives the partitions to the others before the session's end."""
+def test_static_close_moves_partitions_early_only_with_leave(option: LeaveOption) -> None:
+    """Only the option "leave" gives the partitions to other members before the session's end."""
     world, members = group_of(2, static=True)
     members[0].application.leave(option, closes=True)
     world.run_for(3.0)
     assert len(members[1].application.fetchable) == (6 if option is LeaveOption.LEAVE else 3)
 
 
-def test_topic_that_grows_is_noticed_by_the_leader() -> None:
-    """More partitions: after the refresh the group rebalances."""
+def test_leader_triggers_a_rebalance_for_added_partitions() -> None:
+    """The group rebalances after the refresh that shows more partitions."""
     world, _ = group_of(2)
     world.grow_topic("a", 8)
     world.run_for(299.0)
     world.settle(20.0)
 
 
-def test_patterns_expand_and_shrink() -> None:
-    """C13: a topic that appears and one that is deleted are noticed by those who match them, leader or not."""
+def test_pattern_subscription_follows_created_and_deleted_topics() -> None:
+    """C13: Each member with a matching pattern detects a created or deleted topic, whether it leads or not."""
     world, _ = group_of(1)
     matching = start(world, pattern="^a.*")
     world.settle(10.0)
@@ -144,8 +150,11 @@ def test_patterns_expand_and_shrink() -> None:
 @pytest.mark.slow
 @all_assignors
 @pytest.mark.parametrize("block", range(4))
-def test_invariants_hold_on_a_lossy_network(assignor: str, block: int) -> None:
-    """Requests and answers are lost, members come, go and die: one owner throughout, and it settles afterwards."""
+def test_classic_group_keeps_its_invariants_on_a_lossy_network(assignor: str, block: int) -> None:
+    """Requests and responses are lost, and members join, leave and die.
+
+    Each partition has one owner, and the group settles afterwards.
+    """
     first = seed_for("lossy classic groups") + block * 15
     for seed in range(first, first + 15):
         world = world_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))

@@ -1,4 +1,4 @@
-"""What a classic group's coordinator takes along when it moves, and the coordinator as a value."""
+"""The state that a classic group's coordinator keeps when it moves, and the coordinator as a value."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ ILLEGAL = Refused(code.ILLEGAL_GENERATION)
 NOT_COORDINATOR = Refused(code.NOT_COORDINATOR)
 
 
-def test_other_nodes_and_a_loading_one_refuse() -> None:
-    """Rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
+def test_requests_to_another_or_a_loading_node_are_refused() -> None:
+    """Rules 4.7: After a move the old node is not the coordinator, and the new one loads first."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     sut.move(2, 1.0, loading_s=0.5)
@@ -56,23 +56,23 @@ def test_other_nodes_and_a_loading_one_refuse() -> None:
 
 
 def test_loading_coordinator_answers_heartbeats_with_none() -> None:
-    """Rules 4.10: it does not know better, so that nobody is alarmed."""
+    """Rules 4.10: The coordinator does not know the group's state yet, so no member is alarmed."""
     sut = coordinator()
     sut.move(2, 0.0, loading_s=0.5)
     assert answer(sut, Beat(member_id="m9", generation=3), 0.1) == Alive()
     assert answer(sut, Beat(member_id="m9", generation=3), 0.5) == UNKNOWN
 
 
-def test_sessions_start_anew_where_a_group_is_loaded() -> None:
-    """Rules 4.9: nobody could send a heartbeat meanwhile."""
+def test_loaded_group_restarts_its_sessions() -> None:
+    """Rules 4.9: No member could send a heartbeat meanwhile."""
     sut = coordinator()
     stable(sut, join())
     assert sut.move(2, 9.0, loading_s=2.0) == []
     assert sut.next_deadline() == 21.0
 
 
-def test_move_answers_what_waits() -> None:
-    """Rules 4.7: NOT_COORDINATOR for joins while preparing, for syncs while completing."""
+def test_move_answers_waiting_requests_with_not_coordinator() -> None:
+    """Rules 4.7: Waiting joins get NOT_COORDINATOR while the group prepares, and waiting syncs while it completes."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, "sync", sync(follower))
@@ -83,8 +83,11 @@ def test_move_answers_what_waits() -> None:
     assert leader.generation == members[0].generation
 
 
-def test_generation_that_was_not_assigned_never_happened() -> None:
-    """Only what a leader's SyncGroup set is written: a new coordinator goes on from there, as a stable group."""
+def test_move_discards_a_generation_without_an_assignment() -> None:
+    """Only assignments of a leader's SyncGroup are written.
+
+    A new coordinator continues from there with a stable group.
+    """
     sut = coordinator()
     first, second = stable(sut, join(), join())
     ask(sut, 1, join(first.member_id), 1.0)
@@ -97,8 +100,8 @@ def test_generation_that_was_not_assigned_never_happened() -> None:
     assert journal(sut, Loaded) == [Loaded(generation=1, members=(first.member_id, second.member_id))]
 
 
-def test_emptied_group_keeps_its_generation() -> None:
-    """That it got empty is written: no member is there, and no generation comes twice."""
+def test_emptied_group_keeps_its_generation_after_a_move() -> None:
+    """The emptied state is written, so the group has no member and no generation is repeated."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, Leave(members=(MemberIdentity(leader.member_id),)), 1.0)
@@ -106,8 +109,8 @@ def test_emptied_group_keeps_its_generation() -> None:
     assert journal(sut, Loaded) == [Loaded(generation=2, members=())]
 
 
-def test_initial_delay_begins_anew_after_a_move() -> None:
-    """A group that was still empty is empty again, and nobody has come yet."""
+def test_initial_delay_restarts_after_a_move() -> None:
+    """A group that was still empty is empty again and has no member."""
     sut = coordinator(ClassicRules())
     for number in range(2):
         ask(sut, number, join(instance_id=f"i{number}"), 0.0)
@@ -116,8 +119,8 @@ def test_initial_delay_begins_anew_after_a_move() -> None:
     assert [key for key, _ in sut.pass_time(5.0)] == ["again"]
 
 
-def test_replacement_of_a_static_member_outlives_a_move() -> None:
-    """KIP-345, KAFKA-10284: in a stable group it is written, while a group rebalances it is not."""
+def test_static_member_replacement_survives_a_move_of_a_stable_group() -> None:
+    """KIP-345, KAFKA-10284: A replacement is written in a stable group, but not while the group rebalances."""
     sut = coordinator()
     (leader,) = stable(sut, join(instance_id="i0"))
     new = told(Joined, answer(sut, join(instance_id="i0"), 1.0))
@@ -128,8 +131,8 @@ def test_replacement_of_a_static_member_outlives_a_move() -> None:
     )
 
 
-def test_loaded_group_knows_only_the_chosen_assignor() -> None:
-    """The record has one assignor's metadata: a follower's unchanged list looks changed, other lists inconsistent."""
+def test_loaded_group_has_only_the_elected_assignor_s_metadata() -> None:
+    """A follower's unchanged list therefore looks changed, and other lists look inconsistent."""
     sut = coordinator()
     lists = ("range", "sticky")
     _, follower = stable(sut, join(assignors=lists), join(assignors=lists))
@@ -139,8 +142,8 @@ def test_loaded_group_knows_only_the_chosen_assignor() -> None:
     assert group_of(sut).state is GroupState.PREPARING_REBALANCE
 
 
-def test_group_of_a_coordinator_that_is_none_any_more_is_dead() -> None:
-    """Rules 3.6: COORDINATOR_NOT_AVAILABLE, as long as somebody still asks this very group."""
+def test_unloaded_group_returns_coordinator_not_available() -> None:
+    """Rules 3.6: Requests to the unloaded group object get COORDINATOR_NOT_AVAILABLE."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     group_of(sut).unload()
@@ -156,7 +159,7 @@ def test_group_of_a_coordinator_that_is_none_any_more_is_dead() -> None:
 
 
 def rebalancing() -> tuple[ClassicCoordinator, str]:
-    """A group with a waiting join, an id that was given out, and somebody who is missing; and that one's id."""
+    """A group with a waiting join, an unused assigned id, and a missing member; and the missing member's id."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join(instance_id="i0"))
     new_id(sut, 1.0)
@@ -165,8 +168,8 @@ def rebalancing() -> tuple[ClassicCoordinator, str]:
 
 
 @pytest.mark.parametrize("copy_of", [copy.deepcopy, fork], ids=["deepcopy", "fork"])
-def test_copy_is_independent(copy_of: object) -> None:
-    """An exploration goes on from one state in several ways."""
+def test_coordinator_copy_is_independent(copy_of: object) -> None:
+    """An exploration continues from one state in several ways."""
     assert callable(copy_of)
     sut, missing = rebalancing()
     other = copy_of(sut)
@@ -179,8 +182,8 @@ def test_copy_is_independent(copy_of: object) -> None:
     assert other.key() != before
 
 
-def test_key_tells_all_that_answers_follow_from() -> None:
-    """States are deduplicated by it: equal for equal histories, another one after each step of one."""
+def test_coordinator_key_covers_the_state_that_decides_responses() -> None:
+    """States are deduplicated by their key: equal for equal histories, and different after each step."""
     keys = []
     for _ in range(2):
         sut = coordinator()
@@ -196,13 +199,13 @@ def test_key_tells_all_that_answers_follow_from() -> None:
     assert len(set(keys[0])) == len(keys[0])
 
 
-def test_explorations_own_key_works_as_well() -> None:
-    """`tests.exploration.fork` copies and tells any state."""
+def test_exploration_key_works_for_the_coordinator() -> None:
+    """`tests.exploration.fork` copies and compares any state."""
     assert key_of(rebalancing()[0]) == key_of(rebalancing()[0])
 
 
-def test_journal_tells_each_generation() -> None:
-    """Invariants are about who was in a generation, and what its leader gave to whom."""
+def test_journal_records_members_and_assignment_of_each_generation() -> None:
+    """Invariants need the members of a generation and its leader's assignment."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ids = (leader.member_id, follower.member_id)
@@ -214,8 +217,8 @@ def test_journal_tells_each_generation() -> None:
     assert dict(completed.shares) == {ids[0]: frozenset({A[0]}), ids[1]: frozenset({A[1]})}
 
 
-def test_any_timer_can_be_ended_without_a_clock() -> None:
-    """An exploration ends what it wants, in any order."""
+def test_any_timer_can_be_fired_without_a_clock() -> None:
+    """An exploration fires timers in any order."""
     sut = coordinator()
     leader, _ = stable(sut, join(), join())
     assert {timer.kind for _, timer in sut.timers()} == {TimerKind.SESSION}

@@ -1,4 +1,4 @@
-"""Commits to a classic group, and what is read back (rules 3.6 and 3.7), on the simulation and on brokers.
+"""Commits to a classic group and fetches of committed offsets (rules 3.6 and 3.7), on the simulation and on brokers.
 
 Each test runs on the simulated coordinator and, marked integration, on a real one.
 """
@@ -23,7 +23,7 @@ def commit(sut: Sut, member_id: str = "", generation: int = -1, partition: Topic
 
 
 def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
-    """Rules 3.6 and 4.7: and refused while the leader assigns; in the join phase they count."""
+    """Rules 3.6 and 4.7: Commits are also refused while the leader assigns; they are accepted in the join phase."""
     leader, follower = gathering(classic, join(), join())
     good, old = leader.generation, leader.generation - 1
 
@@ -40,8 +40,8 @@ def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
     assert codes() == [*refusals, 0]
 
 
-def test_commits_without_a_member_count_in_an_empty_group_only(classic: Sut) -> None:
-    """Rules 3.6: a consumer that assigns by hand; a group that is not there is made for it."""
+def test_commits_without_a_member_are_accepted_only_in_an_empty_group(classic: Sut) -> None:
+    """Rules 3.6: A consumer with manual assignment commits so; its commit creates a missing group."""
     assert commit(classic, "m9", 3) == code.GROUP_ID_NOT_FOUND
     assert commit(classic) == 0
     assert commit(classic, "m9", 3) == code.UNKNOWN_MEMBER_ID
@@ -50,8 +50,8 @@ def test_commits_without_a_member_count_in_an_empty_group_only(classic: Sut) -> 
     assert commit(classic, leader.member_id) == code.ILLEGAL_GENERATION
 
 
-def test_committed_offsets_are_read_without_looking_at_members(classic: Sut) -> None:
-    """Rules 3.7: also where there is no such group."""
+def test_committed_offsets_are_returned_without_a_member_check(classic: Sut) -> None:
+    """Rules 3.7: A group that does not exist also gets a response."""
     wanted = Fetch(partitions=frozenset(A[:2]))
     assert classic.ask(wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
     assert commit(classic) == 0
@@ -61,8 +61,8 @@ def test_committed_offsets_are_read_without_looking_at_members(classic: Sut) -> 
     assert [classic.ask(one) for one in (wanted, strange)] == [committed, committed]
 
 
-def test_committed_offsets_of_a_deleted_topic_are_gone(classic: Sut) -> None:
-    """Rules 3.7: and nothing is committed for it any more."""
+def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
+    """Rules 3.7: The coordinator accepts no commit for the deleted topic any more."""
     topic = classic.create_topic(1)
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))

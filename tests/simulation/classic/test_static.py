@@ -1,4 +1,4 @@
-"""Members of classic groups that have an instance id (KIP-345, KIP-814; rules 3.4), on the simulation and on brokers.
+"""Members of classic groups with an instance id (KIP-345, KIP-814; rules 3.4), on the simulation and on brokers.
 
 Each test runs on the simulated coordinator and, marked integration, on a real one.
 """
@@ -35,13 +35,16 @@ STATIC = (join(instance_id="i0"), join(instance_id="i1"))
 QUICK = tuple(replace(one, session_timeout_s=LONG_S, rebalance_timeout_s=SHORT_S) for one in STATIC)
 
 
-def test_static_member_needs_no_id_first(classic: Sut) -> None:
+def test_static_member_joins_without_member_id_required(classic: Sut) -> None:
     """MEMBER_ID_REQUIRED is never used for static members; their ids begin with the instance id."""
     assert [member.member_id[:3] for member in gathering(classic, *STATIC)] == ["i0-", "i1-"]
 
 
 def test_returning_follower_gets_its_assignment_back_without_a_rebalance(classic: Sut) -> None:
-    """Stable group, same assignor: a new id in the current generation, then SyncGroup repeats the assignment."""
+    """In a stable group with the same assignor, it gets a new id in the current generation.
+
+    SyncGroup repeats the assignment.
+    """
     leader, follower = stable(classic, *STATIC)
     again = told(Joined, classic.ask(STATIC[1]))
     assert again.member_id not in {leader.member_id, follower.member_id}
@@ -54,7 +57,10 @@ def test_returning_follower_gets_its_assignment_back_without_a_rebalance(classic
 
 @pytest.mark.parametrize(("version", "leads"), [(9, True), (8, False)])
 def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: int, *, leads: bool) -> None:
-    """KIP-814: it sees all members and need not assign; before version 9 it must not take itself for the leader."""
+    """KIP-814: The leader sees all members and need not assign.
+
+    Before version 9 it must not take itself for the leader.
+    """
     leader, follower = stable(classic, *STATIC)
     again = told(Joined, classic.ask(join(instance_id="i0", version=version)))
     assert {one.member_id for one in again.members} == ({follower.member_id, again.member_id} if leads else set())
@@ -63,7 +69,7 @@ def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: 
 
 
 def test_former_holder_of_an_instance_id_is_fenced(classic: Sut) -> None:
-    """FENCED_INSTANCE_ID for each request that it sends with its instance id."""
+    """Each request with the instance id of the former holder gets FENCED_INSTANCE_ID."""
     old = stable(classic, *STATIC)[1]
     told(Joined, classic.ask(STATIC[1]))
     offsets = {A[1]: OffsetAndMetadata(offset=7)}
@@ -77,7 +83,7 @@ def test_former_holder_of_an_instance_id_is_fenced(classic: Sut) -> None:
 
 
 def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> None:
-    """While preparing, the new id takes part in the rebalance that runs."""
+    """While the group prepares, the new id takes part in the running rebalance."""
     leader, follower = stable(classic, *STATIC)
     send_and_see(classic, "leader", rejoin(STATIC[0], leader))
     classic.send("new", STATIC[0])
@@ -89,7 +95,7 @@ def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
 
 
 def test_waiting_sync_of_the_former_holder_is_fenced_at_once(classic: Sut) -> None:
-    """While completing, a new rebalance begins: the leader may be about to assign to the former id."""
+    """While the group completes, a new rebalance begins, because the leader may be about to assign to the former id."""
     leader, follower = gathering(classic, *STATIC)
     classic.send("follower", sync(follower, instance_id="i1"))
     send_and_see(classic, "new", STATIC[1])
@@ -99,29 +105,32 @@ def test_waiting_sync_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
 
 
 def test_other_assignor_of_a_returning_member_begins_a_rebalance(classic: Sut) -> None:
-    """The assignor that the next generation would choose is another one."""
+    """A rebalance begins if the next generation would elect another assignor."""
     (former,) = stable(classic, join(instance_id="i0", assignors=("range", "sticky")))
     again = told(Joined, classic.ask(join(instance_id="i0", assignors=("sticky",))))
     assert (former.assignor, again.assignor, again.generation) == ("range", "sticky", former.generation + 1)
 
 
 def test_other_topics_of_a_returning_member_begin_no_rebalance(classic: Sut) -> None:
-    """KAFKA-12759 (open): only the assignor's name is compared, so that the old assignment comes back."""
+    """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
     _, follower = stable(classic, *STATIC)
     again = told(Joined, classic.ask(join(instance_id="i1", topics=("b",))))
     assert (again.generation, classic.state()) == (follower.generation, STABLE)
 
 
-def test_static_member_stays_although_it_does_not_join_in_time(classic: Sut) -> None:
-    """Dynamic ones are dropped at the rebalance timeout; the assignor sees the static one, whose generation is over."""
+def test_static_member_that_does_not_rejoin_in_time_stays_in_the_group(classic: Sut) -> None:
+    """Dynamic members are removed at the rebalance timeout.
+
+    The assignor sees the static member, whose generation is over.
+    """
     leader, static = stable(classic, *QUICK)
     joined = told(Joined, classic.ask(rejoin(QUICK[0], leader)))
     assert {one.member_id for one in joined.members} == {leader.member_id, static.member_id}
     assert classic.ask(beat(static, "i1")) == Refused(code.ILLEGAL_GENERATION)
 
 
-def test_static_leader_that_does_not_join_in_time_loses_its_lead(classic: Sut) -> None:
-    """It stays a member; the first that joined leads."""
+def test_static_leader_that_does_not_rejoin_in_time_is_no_longer_the_leader(classic: Sut) -> None:
+    """It stays a member; the first member that joined leads."""
     leader, follower = stable(classic, *QUICK)
     changed = replace(QUICK[1], offers=join(topics=("b",)).offers)
     joined = told(Joined, classic.ask(rejoin(changed, follower)))
@@ -130,7 +139,7 @@ def test_static_leader_that_does_not_join_in_time_loses_its_lead(classic: Sut) -
 
 
 def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
-    """Rules 4.9: the sync phase spares no member."""
+    """Rules 4.9: The sync phase also removes static members."""
     leader, static = gathering(classic, *QUICK)
     told(Synced, classic.ask(sync(leader, instance_id="i0")))
     classic.until(lambda: classic.state() == PREPARING)
@@ -138,8 +147,8 @@ def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
     assert classic.ask(beat(static, "i1")) == UNKNOWN
 
 
-def test_administrator_removes_by_instance_id(classic: Sut) -> None:
-    """Rules 3.5: with an empty member id."""
+def test_leave_group_removes_a_member_by_instance_id(classic: Sut) -> None:
+    """Rules 3.5: An administrator's LeaveGroup has an empty member id."""
     leader, static = stable(classic, *STATIC)
     classic.ask(Leave(members=(MemberIdentity(instance_id="i1"),)))
     assert classic.members() == {leader.member_id}
@@ -147,7 +156,7 @@ def test_administrator_removes_by_instance_id(classic: Sut) -> None:
     assert classic.ask(beat(leader, "i0")) not in (Alive(), UNKNOWN)
 
 
-def test_static_and_new_members_share_the_groups_size(small_classic: Sut) -> None:
-    """KIP-389, KIP-345: a returning instance id has no member id, and so finds a full group full."""
+def test_returning_static_member_finds_a_full_group_full(small_classic: Sut) -> None:
+    """KIP-389, KIP-345: A returning instance id has no member id, so it counts as a new member."""
     stable(small_classic, *STATIC)
     assert small_classic.ask(STATIC[0]) == Refused(code.GROUP_MAX_SIZE_REACHED)

@@ -1,6 +1,6 @@
-"""What only virtual time shows of the classic coordinator: when exactly its timers end (rules 3.4 and 4.9).
+"""The exact ends of the classic coordinator's timers, which only virtual time shows (rules 3.4 and 4.9).
 
-The rules that a broker shows also are in the modules beside this one.
+The modules beside this one have the rules that a broker also shows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
 
 def rebalances(sut: ClassicCoordinator) -> int:
-    """How many rebalances there were after the first one."""
+    """The number of rebalances after the first one."""
     return len(journal(sut, RebalanceBegan)) - 1
 
 
@@ -45,8 +45,8 @@ def commit(member_id: str = "", generation: int = -1) -> Commit:
     return Commit(member_id=member_id, generation=generation, offsets=OFFSETS)
 
 
-def test_initial_delay_gathers_members_and_is_extended_while_they_come() -> None:
-    """Rules 4.9: 3 s, again while somebody came, a rebalance timeout at most."""
+def test_initial_delay_is_extended_while_members_join() -> None:
+    """Rules 4.9: The delay is 3 s, and again 3 s after each join, up to a rebalance timeout."""
     sut = coordinator(ClassicRules())
     ids = [new_id(sut), new_id(sut)]
     ask(sut, 1, join(ids[0]), 0.0)
@@ -56,7 +56,7 @@ def test_initial_delay_gathers_members_and_is_extended_while_they_come() -> None
 
 
 def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
-    """Rules 4.9: members that go on coming do not extend it for ever."""
+    """Rules 4.9: Members that keep joining do not extend the delay further."""
     sut = coordinator(ClassicRules())
     ends: list[float] = []
     for second in range(8):
@@ -65,8 +65,11 @@ def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
     assert ends == [5.0]
 
 
-def test_new_member_whose_join_waits_too_long_is_forgotten() -> None:
-    """Rules 4.9: five minutes, as nobody knows whether it is still there; those with an id are kept."""
+def test_new_member_whose_join_waits_too_long_is_removed() -> None:
+    """Rules 4.9: A new member's join waits for five minutes, because the member may be gone.
+
+    Members with an id are kept.
+    """
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, new_member_join_timeout_s=30.0))
     leader, follower = stable(sut, join(), join())
     ask(sut, "new", join(new_id(sut)), 0.0)
@@ -78,16 +81,16 @@ def test_new_member_whose_join_waits_too_long_is_forgotten() -> None:
     assert sut.pass_time(30.0) == [("new", UNKNOWN)]
 
 
-def test_timeouts_of_the_newest_join_count() -> None:
-    """KAFKA-14009: a process may come back with other settings; the group waits for the most patient member."""
+def test_newest_join_s_timeouts_apply() -> None:
+    """KAFKA-14009: A process may return with other settings; the group waits for the longest rebalance timeout."""
     sut = coordinator()
     leader, _ = stable(sut, join(), join())
     ask(sut, 1, join(leader.member_id, rebalance_timeout_s=100.0), 1.0)
     assert TimerKind.JOIN in {timer.kind for _, timer in sut.timers() if timer.at == 101.0}
 
 
-def test_only_the_newest_of_a_members_joins_is_answered() -> None:
-    """Rules 4.2: one whose asker gave up is forgotten; the member stays the same."""
+def test_only_the_newest_join_of_a_member_is_answered() -> None:
+    """Rules 4.2: The coordinator drops an older join, whose client gave up; the member stays the same."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, "old", join(leader.member_id), 1.0)
@@ -96,8 +99,8 @@ def test_only_the_newest_of_a_members_joins_is_answered() -> None:
     assert ask(sut, "other", join(follower.member_id), 1.0).keys() == {"new", "other"}
 
 
-def test_waiting_request_keeps_a_known_member_alive() -> None:
-    """Rules 4.3: the pending JoinGroup stands for heartbeats; its answer starts the session anew."""
+def test_waiting_join_keeps_a_known_member_alive() -> None:
+    """Rules 4.3: The pending JoinGroup replaces heartbeats; its response restarts the session."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, "leader", join(leader.member_id), 1.0)
@@ -110,7 +113,7 @@ def test_waiting_request_keeps_a_known_member_alive() -> None:
 
 
 def test_waiting_sync_keeps_a_member_alive() -> None:
-    """Rules 4.9: the leader may take its time to assign."""
+    """Rules 4.9: A leader may take its time to assign."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, "waits", sync(follower))
@@ -122,8 +125,8 @@ def test_waiting_sync_keeps_a_member_alive() -> None:
     assert sut.next_deadline() == 27.0
 
 
-def test_returning_members_session_starts_anew() -> None:
-    """It counts from the return, though with the former process's timeout until the next heartbeat."""
+def test_returning_static_member_s_session_restarts() -> None:
+    """The session starts with the return, and has the former process's timeout until the next heartbeat."""
     sut = coordinator()
     stable(sut, STATIC[0])
     again = told(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
@@ -140,15 +143,15 @@ def test_returning_members_session_starts_anew() -> None:
 def test_other_topics_of_a_returning_member_begin_no_rebalance(
     topics: tuple[str, ...], expected: int, *, sees: bool
 ) -> None:
-    """KAFKA-12759 (open): only the assignor's name is compared, so that the old assignment comes back."""
+    """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, sees_returning_subscriptions=sees))
     stable(sut, *STATIC)
     ask(sut, 1, join(instance_id="i1", topics=topics), 1.0)
     assert rebalances(sut) == expected
 
 
-def test_session_that_a_join_phase_prolongs_does_not_end_with_it() -> None:
-    """What ends first at one moment counts for what would have ended after it."""
+def test_session_extended_by_a_join_phase_does_not_end_with_it() -> None:
+    """Of two timers with the same deadline, the first one takes effect on the second."""
     sut = coordinator()
     leader, static = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=60.0) for n in range(2)))
     ask(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
@@ -156,8 +159,8 @@ def test_session_that_a_join_phase_prolongs_does_not_end_with_it() -> None:
     assert group_of(sut).roster.members.keys() == {leader.member_id, static.member_id}
 
 
-def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_end() -> None:
-    """A join phase that nobody took part in begins anew, until there is nobody any more."""
+def test_join_phase_without_a_static_member_s_join_lasts_until_their_sessions_end() -> None:
+    """A join phase without any join starts again until the group has no member."""
     sut = coordinator()
     members = stable(sut, *(join(instance_id=f"i{number}", session_timeout_s=100.0) for number in range(3)))
     answer(sut, Leave(members=(MemberIdentity(members[2].member_id),)), 0.0)
@@ -168,7 +171,7 @@ def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_e
 
 
 def test_accepted_commit_counts_as_a_heartbeat() -> None:
-    """Rules 3.6."""
+    """The coordinator restarts the session of a member whose commit it accepts."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, commit(leader.member_id, 1), 7.0)

@@ -30,15 +30,18 @@ OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
 # ---- epochs ----
 
 
-def test_first_member_has_everything_with_its_join(consumer: Sut) -> None:
-    """Rules 3.2: the answer to the join of a group's first member has the whole assignment."""
+def test_first_member_gets_all_partitions_with_its_join(consumer: Sut) -> None:
+    """Rules 3.2: The response to the join of a group's first member has the whole assignment."""
     joined = Member(consumer, "m1").join()
     assert joined.assignment == frozenset(consumer.topic)
     assert joined.member_epoch > 0
 
 
 def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: Sut) -> None:
-    """B11: nothing goes to the second member before the first one acknowledged; it takes three heartbeats."""
+    """B11: The second member gets no partition before the first one acknowledged.
+
+    The handover takes three heartbeats.
+    """
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     before = first.epoch
@@ -51,7 +54,7 @@ def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: 
 
 
 def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
-    """B10: a complete heartbeat twice has one answer: in a stable member, a waiting one, and one that must revoke."""
+    """B10: A repeated complete heartbeat gets the same response. The member is stable, waits, or must revoke."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     joined = first.join()
     whole = frozenset(consumer.topic)
@@ -67,7 +70,7 @@ def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
 
 
 def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> None:
-    """B09, KAFKA-19233: a known member's epoch 0 keeps its epoch; before 4.2 it is fenced as a smaller one."""
+    """B09, KAFKA-19233: A known member's epoch 0 keeps its epoch; before 4.2 it is fenced as a smaller epoch."""
     first, _, kept = pair(consumer)
     known = first.epoch
     answer = first.ask(0, NOTHING, is_full=True)
@@ -80,7 +83,7 @@ def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> No
 
 
 def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut) -> None:
-    """Rules 3.1: the answer with the newer epoch was lost; a bare repetition is fenced."""
+    """Rules 3.1: The response with the newer epoch may have been lost; a heartbeat without the full state is fenced."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -94,15 +97,15 @@ def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut)
 
 
 def test_larger_epoch_is_fenced(consumer: Sut) -> None:
-    """Rules 3.1: a member cannot be ahead of its coordinator; the member itself goes on."""
+    """Rules 3.1: A member cannot be ahead of its coordinator; the member itself continues."""
     member = Member(consumer, "m1")
     member.has_all()
     assert member.refused(member.epoch + 1) == code.FENCED_MEMBER_EPOCH
     member.beat()
 
 
-def test_strangers_are_unknown(consumer: Sut) -> None:
-    """Rules 3.1: an epoch above 0 in a group that does not exist, and of a member that does not."""
+def test_heartbeat_of_a_non_member_gets_unknown_member_id(consumer: Sut) -> None:
+    """Rules 3.1: An epoch above 0 is refused in a group that does not exist, and for a member that does not exist."""
     assert Member(consumer, "m1").ask(3) == Refused(
         code.GROUP_ID_NOT_FOUND, f"Consumer group {consumer.group_id} not found."
     )
@@ -112,8 +115,8 @@ def test_strangers_are_unknown(consumer: Sut) -> None:
     )
 
 
-def test_join_must_be_complete_and_own_nothing(consumer: Sut) -> None:
-    """Rules 2.4: the broker's own checks of a request."""
+def test_join_with_missing_fields_or_owned_partitions_is_refused(consumer: Sut) -> None:
+    """Rules 2.4: The broker checks the fields of a request."""
     whole = frozenset(consumer.topic)
     member = Member(consumer, "m1")
     assert member.refused(0) == code.INVALID_REQUEST
@@ -128,7 +131,7 @@ def test_join_must_be_complete_and_own_nothing(consumer: Sut) -> None:
 
 
 def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
-    """KAFKA-19431: in the same answer from 4.2 on; before, when the assignor ran."""
+    """KAFKA-19431: The same response shrinks the assignment from 4.2 on; before, it shrank when the assignor ran."""
     other, left = consumer.create_topic(2), frozenset(consumer.topic)
     member = Member(consumer, "m1", topics=(TOPIC, other.name))
     assert member.join().assignment == left | frozenset(other)
@@ -138,8 +141,8 @@ def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
     consumer.until(lambda: member.whole(left) == left)
 
 
-def test_topic_that_grows_is_assigned(consumer: Sut) -> None:
-    """Rules 3.2: the group's epoch grows with the partitions of a subscribed topic."""
+def test_added_partitions_of_a_subscribed_topic_are_assigned(consumer: Sut) -> None:
+    """Rules 3.2: The group's epoch grows with the partitions of a subscribed topic."""
     topic = consumer.create_topic(2)
     member = Member(consumer, "m1", topics=(topic.name,))
     assert member.join().assignment == frozenset(topic)
@@ -148,7 +151,7 @@ def test_topic_that_grows_is_assigned(consumer: Sut) -> None:
 
 
 def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut) -> None:
-    """B03: the answers to the join and to later heartbeats bring the topics that a regular expression matches."""
+    """B03: The responses to the join and to later heartbeats bring the topics that a regular expression matches."""
     other = consumer.create_topic(2)
     member = Member(consumer, "m1", topics=(), pattern=f"{TOPIC[:-1]}.")
     member.join()
@@ -157,16 +160,16 @@ def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut
     consumer.until(lambda: member.whole() == frozenset(other))
 
 
-def test_b03_pattern_that_is_none_is_refused(consumer: Sut) -> None:
-    """B03: INVALID_REGULAR_EXPRESSION; the text has the pattern."""
+def test_b03_invalid_pattern_is_refused(consumer: Sut) -> None:
+    """B03: The error is INVALID_REGULAR_EXPRESSION, and its text has the pattern."""
     answer = Member(consumer, "m1", topics=(), pattern="[").ask(0, NOTHING, is_full=True)
     assert isinstance(answer, Refused)
     assert answer.code == code.INVALID_REGULAR_EXPRESSION
     assert answer.message.startswith("SubscribedTopicRegex `[` is not a valid regular expression: ")
 
 
-def test_first_member_of_an_emptied_group_has_everything_with_its_join(consumer: Sut) -> None:
-    """Rules 7.1: the assignor runs at once for it, except on 4.3, which is not among these versions."""
+def test_first_member_of_an_emptied_group_gets_all_partitions_with_its_join(consumer: Sut) -> None:
+    """Rules 7.1: The assignor runs at once, except on 4.3, which is not among these versions."""
     first = Member(consumer, "m1")
     first.has_all()
     first.ask(-1)
@@ -174,8 +177,8 @@ def test_first_member_of_an_emptied_group_has_everything_with_its_join(consumer:
 
 
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [2, 4]), ("uniform", [3, 3]), (None, [3, 3])])
-def test_assignor_that_members_ask_for_assigns(consumer: Sut, assignor: str | None, shares: list[int]) -> None:
-    """Rules 6.1: range gives one member the first partitions of each topic; the broker's own choice is uniform."""
+def test_assignor_that_members_request_assigns(consumer: Sut, assignor: str | None, shares: list[int]) -> None:
+    """Rules 6.1: With range one member gets the first partitions of each topic; the broker's default is uniform."""
     topics = tuple(consumer.create_topic(3).name for _ in range(2))
     first, second = (Member(consumer, name, topics=topics, assignor=assignor) for name in ("m1", "m2"))
     first.join()
@@ -188,7 +191,7 @@ def test_assignor_that_members_ask_for_assigns(consumer: Sut, assignor: str | No
 
 
 def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -> None:
-    """Rules 7.1: before 4.4 it counts with the next change of the group."""
+    """Rules 7.1: Before 4.4 another assignor takes effect with the next change of the group."""
     member = Member(consumer, "m1")
     whole = member.join().assignment or NOTHING
     before = member.epoch
@@ -204,7 +207,7 @@ def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut) -> None:
-    """Rules 3.2: each accepted heartbeat begins the session again; the silent member's id is unknown afterwards."""
+    """Rules 3.2: Each accepted heartbeat restarts the session; the removed member's id is then unknown."""
     first, second, _ = pair(brief_consumer)
 
     def is_alone() -> bool:
@@ -217,7 +220,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut)
 
 
 def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
-    """Rules 3.2: at the end of its rebalance timeout, although its session goes on."""
+    """Rules 3.2: It is removed at the end of its rebalance timeout, although its session lasts."""
     first, second = Member(consumer, "m1", rebalance_timeout_s=1.0), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -232,7 +235,7 @@ def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
 
 
 def test_b30_administrator_removes_members(consumer: Sut) -> None:
-    """B30: by member id, by instance id, by both; each with its own result (KAFKA-18188)."""
+    """B30: Members are removed by member id, by instance id or by both, each with its own result (KAFKA-18188)."""
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.join()
     static.join()
@@ -247,8 +250,11 @@ def test_b30_administrator_removes_members(consumer: Sut) -> None:
 # ---- static members ----
 
 
-def test_takeover_of_a_held_instance_id(consumer: Sut) -> None:
-    """Rules 3.3: refused, released on the holder's behalf over another connection, joined; the holder is fenced."""
+def test_takeover_of_a_held_instance_id_fences_the_holder(consumer: Sut) -> None:
+    """Rules 3.3: A join is refused until the place is released on the holder's behalf over another connection.
+
+    It fences the holder.
+    """
     holder, newcomer = Member(consumer, "m1", "i"), Member(consumer, "m2", "i")
     holder.has_all()
     epoch = holder.epoch
@@ -264,8 +270,8 @@ def test_takeover_of_a_held_instance_id(consumer: Sut) -> None:
     )
 
 
-def test_holder_itself_cannot_join_again(consumer: Sut) -> None:
-    """Rules 3.3: an instance id that is not released is refused to its own holder also."""
+def test_holder_cannot_join_again_without_a_release(consumer: Sut) -> None:
+    """Rules 3.3: An instance id that is not released is also refused to its own holder."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     assert holder.ask(0, NOTHING, is_full=True) == Refused(
@@ -274,8 +280,8 @@ def test_holder_itself_cannot_join_again(consumer: Sut) -> None:
     )
 
 
-def test_released_place_is_taken_and_no_other_member_notices(consumer: Sut) -> None:
-    """Rules 3.3: the newcomer has the same partitions at once; the other member's epoch and assignment stay."""
+def test_released_place_is_taken_without_a_change_for_other_members(consumer: Sut) -> None:
+    """Rules 3.3: The newcomer gets the same partitions at once; the other member's epoch and assignment stay."""
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -291,7 +297,7 @@ def test_released_place_is_taken_and_no_other_member_notices(consumer: Sut) -> N
 
 
 def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> None:
-    """Rules 3.3: after -2 the others get nothing before the session ends, and everything afterwards."""
+    """Rules 3.3: After -2 other members get no partition before the session ends, and all partitions afterwards."""
     first, static = Member(brief_consumer, "m1"), Member(brief_consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -304,8 +310,8 @@ def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> N
     assert brief_consumer.members() == {"m1"}
 
 
-def test_static_member_that_left_for_good_is_unknown(consumer: Sut) -> None:
-    """Rules 3.3: -1 removes the instance id, and the group is assigned again."""
+def test_static_member_that_left_permanently_is_unknown(consumer: Sut) -> None:
+    """Rules 3.3: A leave with -1 removes the instance id, and the group is assigned again."""
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -317,15 +323,15 @@ def test_static_member_that_left_for_good_is_unknown(consumer: Sut) -> None:
     assert first.hears() == frozenset(consumer.topic)
 
 
-def test_only_the_holder_releases_its_place(consumer: Sut) -> None:
-    """Rules 3.3: -2 of another member id is fenced, and that of an instance id which nobody holds is unknown."""
+def test_only_the_holder_can_release_its_place(consumer: Sut) -> None:
+    """Rules 3.3: A -2 of another member id is fenced, and a -2 for an instance id without a holder is unknown."""
     Member(consumer, "m1", "i").has_all()
     assert Member(consumer, "m2", "i").refused(-2) == code.FENCED_INSTANCE_ID
     assert Member(consumer, "m2", "i9").refused(-2) == code.UNKNOWN_MEMBER_ID
 
 
-def test_holders_are_described(consumer: Sut) -> None:
-    """Rules 3.3: ConsumerGroupDescribe tells who holds an instance id, and -2 of one that is released."""
+def test_describe_returns_the_holder_of_an_instance_id(consumer: Sut) -> None:
+    """Rules 3.3: ConsumerGroupDescribe returns the holder, and epoch -2 for a released instance id."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     Member(consumer, "m2").join()
@@ -340,8 +346,8 @@ def test_holders_are_described(consumer: Sut) -> None:
     assert before is not None
 
 
-def test_full_group_takes_no_other_member(small_consumer: Sut) -> None:
-    """GROUP_MAX_SIZE_REACHED for a new member; KAFKA-20601: a returning instance id is let in from 4.4 on."""
+def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
+    """A new member gets GROUP_MAX_SIZE_REACHED. KAFKA-20601: a returning instance id is admitted from 4.4 on."""
     static, other = Member(small_consumer, "m1", "i"), Member(small_consumer, "m2")
     static.join()
     other.join()
@@ -357,7 +363,7 @@ def test_full_group_takes_no_other_member(small_consumer: Sut) -> None:
 
 
 def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
-    """B31: KIP-1251 (4.3) accepts an older epoch for what the member has held since then; a larger one never counts."""
+    """B31: KIP-1251 (4.3) accepts an older epoch for partitions held since then; a larger epoch is never accepted."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -372,8 +378,8 @@ def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
     assert [second.commit(epoch, new) for epoch in (second.epoch - 1, second.epoch)] == [stale, 0]
 
 
-def test_commits_without_a_member_count_in_an_empty_group_only(consumer: Sut) -> None:
-    """Rules 3.6: a simple consumer's commit makes the group; it is refused while the group has members."""
+def test_commits_without_a_member_are_accepted_only_in_an_empty_group(consumer: Sut) -> None:
+    """Rules 3.6: A simple consumer's commit creates the group; it is refused while the group has members."""
     assert commit(consumer, "m9", 3) == code.GROUP_ID_NOT_FOUND
     assert commit(consumer, "", -1) == 0
     member = Member(consumer, "m1")
@@ -383,7 +389,7 @@ def test_commits_without_a_member_count_in_an_empty_group_only(consumer: Sut) ->
 
 
 def test_instance_id_of_a_commit_is_not_checked(consumer: Sut) -> None:
-    """Rules 3.6: in a group of the consumer protocol."""
+    """Rules 3.6: The coordinator ignores a commit's instance id in a group of the consumer protocol."""
     member = Member(consumer, "m1")
     member.join()
     wrong = Commit(member_id="m1", generation=member.epoch, instance_id="i9", offsets=OFFSETS)
@@ -391,7 +397,7 @@ def test_instance_id_of_a_commit_is_not_checked(consumer: Sut) -> None:
 
 
 def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
-    """Rules 3.6: a member that left with -2 commits nothing any more."""
+    """Rules 3.6: A member that left with -2 cannot commit any more."""
     member = Member(consumer, "m1", "i")
     member.has_all()
     epoch = member.epoch
@@ -399,8 +405,8 @@ def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
     assert member.commit(epoch) == code.STALE_MEMBER_EPOCH
 
 
-def test_b32_offset_fetch_knows_no_older_epoch(consumer: Sut) -> None:
-    """B32: no KIP-1251 for OffsetFetch; without a member it is always answered."""
+def test_b32_offset_fetch_refuses_an_older_epoch(consumer: Sut) -> None:
+    """B32: KIP-1251 does not apply to OffsetFetch; a fetch without a member always gets a response."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     before = first.epoch
@@ -414,14 +420,14 @@ def test_b32_offset_fetch_knows_no_older_epoch(consumer: Sut) -> None:
     assert fetch(consumer, "m9", 1) == Refused(code.UNKNOWN_MEMBER_ID)
 
 
-def test_offset_fetch_of_a_group_that_does_not_exist(consumer: Sut) -> None:
-    """Rules 3.7: nothing is committed, and a member is not checked."""
+def test_offset_fetch_of_a_missing_group_returns_no_offset(consumer: Sut) -> None:
+    """Rules 3.7: The response has no committed offset, and the member is not checked."""
     assert fetch(consumer) == Fetched(offsets={FIRST: None})
     assert fetch(consumer, "m1", 1) == Fetched(offsets={FIRST: None})
 
 
-def test_committed_offsets_are_read_and_gone_with_their_topic(consumer: Sut) -> None:
-    """Rules 3.7: the committed offsets of a deleted topic are gone."""
+def test_committed_offsets_are_returned_and_removed_with_their_topic(consumer: Sut) -> None:
+    """Rules 3.7: The coordinator removes the committed offsets of a deleted topic."""
     topic = consumer.create_topic(1)
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))
@@ -436,8 +442,8 @@ def test_committed_offsets_are_read_and_gone_with_their_topic(consumer: Sut) -> 
 
 
 @pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
-def test_other_nodes_and_a_loading_one_refuse(rules: Rules) -> None:
-    """Rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
+def test_requests_to_another_or_a_loading_node_are_refused(rules: Rules) -> None:
+    """Rules 4.7: After a move the old node is not the coordinator, and the new one loads first."""
     sut = ConsumerCoordinator(rules)
     joins = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=("a",), owned=NOTHING)
     sut.answer("g", joins, 0.0)
