@@ -128,11 +128,6 @@ def id_of(value: object) -> str | None:
 # ---- form ------------------------------------------------------------------------------------------------------------
 
 
-def test_readme_can_be_read_in_one_go() -> None:
-    """What needs more room has a document of its own."""
-    assert len(read(README).splitlines()) <= 120
-
-
 def test_readme_links_to_every_document() -> None:
     """Nothing is found by luck."""
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(read(README)) if "://" not in link}
