@@ -148,15 +148,6 @@ def test_each_section_and_each_row_is_there_once() -> None:
         assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_sections_are_in_order() -> None:
-    """Without a gap, so that a number can be found by eye."""
-    numbers = [tuple(map(int, name.split("."))) for name in sections()]
-    assert numbers == sorted(numbers)
-    for chapter in {number[0] for number in numbers}:
-        parts = [number[1] for number in numbers if number[0] == chapter and len(number) > 1]
-        assert parts == list(range(1, len(parts) + 1))
-
-
 @pytest.mark.parametrize(
     ("text", "cited"),
     [

@@ -66,7 +66,6 @@ from tests.support.documents import (
     ROOT,
     anchors,
     blocks,
-    cells,
     documents,
     links,
     name_of,
@@ -125,7 +124,7 @@ def id_of(value: object) -> str | None:
     return name_of(value) if isinstance(value, Path) else None
 
 
-# ---- form ------------------------------------------------------------------------------------------------------------
+# ---- links -----------------------------------------------------------------------------------------------------------
 
 
 def test_readme_links_to_every_document() -> None:
@@ -147,27 +146,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(read(target))):
             broken.append(link)
     assert broken == []
-
-
-@pytest.mark.parametrize("path", documents(), ids=name_of)
-def test_every_table_is_whole(path: Path) -> None:
-    """It has a head, a rule and rows of as many cells: a blank line in it would end it, and show its rest as text."""
-    for lines in tables(read(path)):
-        counts = [cells(line) for line in lines]
-        assert re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", lines[1] if len(lines) > 1 else ""), lines[0]
-        assert set(counts) == {counts[0]}, next(line for line, n in zip(lines, counts, strict=True) if n != counts[0])
-
-
-@pytest.mark.parametrize("path", documents(), ids=name_of)
-def test_headings_stand_alone(path: Path) -> None:
-    """With an empty line on either side, or they are read as text."""
-    lines = prose(read(path)).splitlines()
-    crowded = [
-        line
-        for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False)
-        if re.match(r"#+ ", line) and (before or after)
-    ]
-    assert crowded == []
 
 
 # ---- Python ----------------------------------------------------------------------------------------------------------

@@ -65,8 +65,3 @@ def section(text: str, heading: str) -> str:
 def tables(text: str) -> list[list[str]]:
     """Consecutive lines that begin with a bar."""
     return [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose(text), re.MULTILINE)]
-
-
-def cells(row: str) -> int:
-    """How many bars a row of a table has, but for those in code."""
-    return len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row)))
