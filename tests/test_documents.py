@@ -410,17 +410,6 @@ def test_keys_and_defaults_are_those_of_the_configuration() -> None:
             assert getattr(ConsumerConfig.from_mapping(given), key.replace(".", "_")) == known[key]
 
 
-def test_keys_of_its_own_are_all_told() -> None:
-    """Whoever adds a key says what it does."""
-    own = {key for key in KEYS if key in configuration_table.words()}
-    assert {
-        "crash.guardian.enable",
-        "group.instance.id.conflict.policy",
-        "group.instance.id.pool",
-        "heartbeat.active.interval.ms",
-    } <= own
-
-
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 

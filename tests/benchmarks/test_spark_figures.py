@@ -22,7 +22,6 @@ from tests.benchmarks.figures.spark_recovery import (
     replacement,
 )
 from tests.benchmarks.samples import Verdict
-from tests.benchmarks.table import FIGURES, by_default
 from tests.benchmarks.workers.spark_marks import Mark
 from tests.benchmarks.workers.spark_turns import Turn
 
@@ -157,9 +156,3 @@ def test_growth_goes_to_sixteen_times() -> None:
     """In quick runs, too, of fewer records."""
     assert spark_growth.sizes(is_quick=False) == [1_000_000, 4_000_000, 16_000_000]
     assert spark_growth.sizes(is_quick=True)[-1] == 16 * spark_growth.sizes(is_quick=True)[0]
-
-
-def test_some_figures_run_only_where_they_are_named() -> None:
-    """Spark's need pyspark, and minutes each; the secured start another broker."""
-    by_name = {"spark", "spark-recovery", "spark-growth", "spark-source", "spark-scale", "secured-start"}
-    assert FIGURES.keys() - set(by_default()) == by_name
