@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import SPARK_TESTS
 from tests.support.full import NAMED
-from tests.support.order import FIRST, SPARK_SESSION
+from tests.support.order import SPARK_SESSION
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -79,12 +78,6 @@ def test_what_is_left_to_the_full_run_exists() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [pattern for pattern in NAMED if not any(fnmatchcase(one, pattern) for one in collected)] == []
-
-
-@pytest.mark.parametrize("name", [*FIRST, *SPARK_TESTS])
-def test_files_that_are_named_exist(name: str) -> None:
-    """In the order of files, and in the newest Spark's tests."""
-    assert (ROOT / name).exists()
 
 
 def test_one_process_has_all_tests_of_the_spark_session() -> None:
