@@ -1,1 +1,1 @@
-"""Why nothing is consumed: partitions and verdicts, in virtual time."""
+"""Health: progress of partitions, verdicts, reports and lifecycle events, in virtual time."""

@@ -1,4 +1,4 @@
-"""What is told of a consumer's life, by what its member, and looks at its partitions, show; in virtual time."""
+"""Lifecycle events, derived from the member's transitions and from samples of its partitions; in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STANDS = replace(RECORDS, end=90, lag=85, is_stuck=True, waits_for=NO_RECORD, si
 
 
 class Watched:
-    """The life of a member whose views a test makes."""
+    """A `Lifecycle` of a member whose views are set by the test."""
 
     def __init__(self, view: MembershipView | None = None) -> None:
         self.view = view if view is not None else view_of(S.UNSUBSCRIBED, epoch=0)
@@ -31,14 +31,14 @@ class Watched:
         self.now = 100.0
 
     def goes(self, state: MemberState, *effects: GroupEffect, reason: str = "a test", **changes: object) -> list[str]:
-        """It takes an event in, and is like this afterwards; what is told, in short."""
+        """Move the member to a state and return the lifecycle events in short form."""
         changed = StateChanged(old=self.view.state, new=state, reason=reason)
         told = (changed, *effects) if state is not self.view.state else effects
         self.view = replace(self.view, state=state, **changes)  # type: ignore[arg-type]  # of the view
         return short(self.lifecycle.observed(told, self.view, self.moment))
 
     def joins(self, *partitions: TopicPartition) -> None:
-        """It is in its group and has these."""
+        """Move the member into its group with these partitions."""
         self.goes(S.JOINING)
         self.goes(
             S.STABLE,
@@ -50,14 +50,14 @@ class Watched:
         )
 
     def looks(self, **partitions: PartitionHealth) -> list[str]:
-        """Somebody looks at its partitions, `p0` and so on."""
+        """Sample its partitions, passed as `p0` and so on, and return the lifecycle events in short form."""
         found = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
         stuck = tuple(partition for partition, one in found.items() if one.is_stuck)
         progress = AssignmentProgress(at=self.now, partitions=found, stuck=stuck)
         return short(self.lifecycle.looked(self.health(progress), progress, self.moment))
 
     def health(self, progress: AssignmentProgress) -> Health:
-        """Of a consumer that was polled before all of this."""
+        """Return the health of a consumer that last polled at time 100."""
         circumstances = Circumstances(
             view=self.view,
             progress=progress,
@@ -70,17 +70,17 @@ class Watched:
 
     @property
     def moment(self) -> Moment:
-        """Now, on both clocks."""
+        """The current time on both clocks."""
         return Moment(at=self.now, timestamp=self.now + 1e9)
 
 
 def short(events: tuple[LifecycleEvent, ...]) -> list[str]:
-    """Kinds with partition numbers: `assigned 0 1`."""
+    """Return kinds with partition numbers: `assigned 0 1`."""
     return [" ".join([one.kind.value, *(str(p.partition) for p in one.partitions)]) for one in events]
 
 
-def test_member_joins_takes_gives_up_and_leaves() -> None:
-    """In the order in which it happens; epochs and ids are those of the member."""
+def test_lifecycle_reports_join_assign_revoke_leave_and_close_in_order() -> None:
+    """The lifecycle reports events in the order in which they happen, and nothing after the close."""
     watched = Watched()
     assert watched.goes(S.JOINING) == []
     assert watched.goes(S.RECONCILE, member_epoch=4, target=frozenset({P0, P1})) == ["joined"]
@@ -96,8 +96,8 @@ def test_member_joins_takes_gives_up_and_leaves() -> None:
     assert watched.lifecycle.closed(watched.moment) == ()
 
 
-def test_event_says_of_whom_and_when() -> None:
-    """Ids and epoch are those that the member had, also once it has them no more."""
+def test_lifecycle_event_has_the_ids_and_epoch_from_before_the_fence() -> None:
+    """An event of a fenced member has the ids and the epoch that the member had before the fence."""
     watched = Watched(replace(view_of(S.JOINING, member_id="m"), instance_id="i"))
     watched.joins(P1, P0)
     gone = replace(watched.view, state=S.FENCED, member_id="", member_epoch=0, owned={}, last_error=FENCED)
@@ -116,8 +116,8 @@ def test_event_says_of_whom_and_when() -> None:
     assert (lost.kind, lost.partitions, lost.epoch, lost.cause) == (K.LOST, (P0, P1), 3, str(FENCED))
 
 
-def test_fence_comes_before_the_loss_and_the_next_join() -> None:
-    """Where on_lost has nothing to do the member joins in the same breath."""
+def test_fenced_event_precedes_the_lost_event_and_the_next_joined_event() -> None:
+    """A fence is reported before the loss, also if the member starts to join again in the same step."""
     watched = Watched()
     watched.joins(P0)
     fenced = watched.goes(S.FENCED, LosePartitions(attempt=2), member_epoch=0, owned={}, last_error=FENCED)
@@ -132,8 +132,8 @@ def test_fence_comes_before_the_loss_and_the_next_join() -> None:
     assert short(watched.lifecycle.observed(breath, view, watched.moment)) == ["fenced"]
 
 
-def test_place_that_a_newer_member_took_is_a_fence_and_the_end() -> None:
-    """FENCED_INSTANCE_ID; any other final error is the end alone."""
+def test_fenced_instance_id_is_reported_as_fenced_and_fatal() -> None:
+    """FENCED_INSTANCE_ID is reported as fenced and fatal; every other fatal error is reported as fatal only."""
     for code, kinds in ((82, ["fenced", "fatal", "lost 0"]), (29, ["fatal", "lost 0"])):
         watched = Watched()
         watched.joins(P0)
@@ -143,8 +143,8 @@ def test_place_that_a_newer_member_took_is_a_fence_and_the_end() -> None:
         )
 
 
-def test_takeover_is_told_by_who_takes_over() -> None:
-    """With the former holder, before it joins."""
+def test_takeover_event_names_the_released_holder() -> None:
+    """The member that takes over an instance id reports the former holder before it joins."""
     watched = Watched()
     watched.goes(S.JOINING)
     released = InstanceReleased(instance_id="i", holder=Holder(member_id="old", client_id="app", host="/10.0.0.1"))
@@ -155,31 +155,34 @@ def test_takeover_is_told_by_who_takes_over() -> None:
     )
 
 
-def test_member_that_is_not_polled_leaves_and_loses() -> None:
-    """And a leave of one that is out already is none."""
+def test_stale_member_reports_left_and_lost_once() -> None:
+    """A member that exceeds max.poll.interval.ms reports left and lost, and its later unsubscribe reports nothing."""
     watched = Watched()
     watched.joins(P0)
     assert watched.goes(S.STALE, LosePartitions(attempt=2), member_epoch=0, owned={}) == ["left", "lost 0"]
     assert watched.goes(S.UNSUBSCRIBED) == []
 
 
-def test_what_was_on_its_way_at_a_leave_is_never_told() -> None:
-    """It counts as owned until the leave is said, though the application has not had it."""
+def test_leave_revokes_only_partitions_that_were_assigned_to_the_application() -> None:
+    """A partition that the application has not received before the leave is neither assigned nor revoked.
+
+    The view counts it as owned until the leave request is sent.
+    """
     watched = Watched()
     watched.joins(P0)
     assert watched.goes(S.UNSUBSCRIBING, owned={P0: 3, P1: 4}) == []
     assert watched.goes(S.UNSUBSCRIBING, owned={}) == ["revoked 0"]
 
 
-def test_what_is_held_at_the_beginning_is_not_told_but_its_end_is() -> None:
-    """A callback that is registered late hears from there on."""
+def test_callback_registered_late_receives_only_later_events() -> None:
+    """A callback that is registered late does not receive the current assignment, but it receives its revocation."""
     watched = Watched(replace(view_of(S.STABLE, epoch=7), owned={P0: 7}))
     assert watched.goes(S.STABLE, last_heartbeat_at=99.0) == []
     assert watched.goes(S.ACK, owned={}) == ["revoked 0"]
 
 
-def test_end_of_the_members_thread_is_told() -> None:
-    """A bug of ours is an end for good as any other."""
+def test_crash_of_the_member_thread_is_reported_as_fatal_and_lost() -> None:
+    """A bug that ends the member's thread is reported like every other fatal error."""
     watched = Watched()
     watched.joins(P0)
     view = ended(watched.view, BrokerError(code=-150, name="_FATAL", message="a bug"), watched.now)
@@ -190,8 +193,8 @@ def test_end_of_the_members_thread_is_told() -> None:
 # ---- heartbeats -----------------------------------------------------------------------------------------------------
 
 
-def test_silence_and_its_end_are_told_once() -> None:
-    """Three intervals without an answer; whoever looks tells it, and the answer ends it."""
+def test_heartbeat_silence_and_resumption_are_reported_once() -> None:
+    """A sample after three intervals without a response reports the silence once, and the next response ends it."""
     watched = Watched()
     watched.joins()
     watched.now = 114.9
@@ -205,16 +208,19 @@ def test_silence_and_its_end_are_told_once() -> None:
     assert watched.looks() == []
 
 
-def test_silence_that_nobody_saw_is_told_with_its_end() -> None:
-    """This process was stopped: its heartbeats stopped all the same."""
+def test_heartbeat_silence_without_a_sample_is_reported_on_resumption() -> None:
+    """A silence that no sample observed is reported together with its end.
+
+    A stopped process, for example, sends no heartbeats and takes no samples.
+    """
     watched = Watched()
     watched.joins()
     watched.now = 140.0
     assert watched.goes(S.STABLE, last_heartbeat_at=140.0) == ["heartbeat_silence", "heartbeats_resumed"]
 
 
-def test_refusal_is_an_answer_too() -> None:
-    """The coordinator is heard again, and says that the member is out."""
+def test_fence_after_heartbeat_silence_reports_resumed_before_fenced() -> None:
+    """An error response ends the silence, because the coordinator responds again."""
     watched = Watched()
     watched.joins(P0)
     watched.now = 130.0
@@ -223,8 +229,8 @@ def test_refusal_is_an_answer_too() -> None:
     assert fenced == ["heartbeats_resumed", "fenced", "lost 0"]
 
 
-def test_membership_that_ends_in_its_silence_ends_it() -> None:
-    """Nobody answered: nothing has resumed; the next silence is a new one."""
+def test_leave_during_heartbeat_silence_reports_no_resumption() -> None:
+    """A membership that ends during a silence reports no resumption, and the next silence is reported again."""
     watched = Watched()
     watched.joins()
     watched.now = 130.0
@@ -238,8 +244,11 @@ def test_membership_that_ends_in_its_silence_ends_it() -> None:
 # ---- partitions that stand ------------------------------------------------------------------------------------------
 
 
-def test_partition_is_stuck_and_recovers_once() -> None:
-    """By itself, although others move; those of one cause are one event."""
+def test_stuck_partition_and_its_recovery_are_reported_once() -> None:
+    """Each partition is reported stuck and recovered once, although others advance.
+
+    Partitions with the same cause share one event.
+    """
     watched = Watched()
     watched.joins(P0, P1, P2)
     assert watched.looks(p0=RECORDS, p1=STANDS, p2=STANDS) == ["stuck 1 2"]
@@ -250,8 +259,8 @@ def test_partition_is_stuck_and_recovers_once() -> None:
     assert watched.looks(p0=moves, p1=moves, p2=moves) == []
 
 
-def test_partition_whose_leader_is_back_has_recovered() -> None:
-    """Nobody had said where it ends; now it is known that there is nothing to read."""
+def test_partition_without_known_end_recovers_once_its_end_is_known() -> None:
+    """A partition whose end offset was unknown recovers once the offset is known, even if there is nothing to read."""
     watched = Watched()
     watched.joins(P0, P1)
     blank = PartitionHealth(position=5, end=None, lag=None, progressed_at=None)
@@ -261,8 +270,8 @@ def test_partition_whose_leader_is_back_has_recovered() -> None:
     assert watched.looks(p0=RECORDS, p1=replace(blank, end=5, lag=0)) == ["recovered 1"]
 
 
-def test_causes_of_what_stands_are_told() -> None:
-    """As health has them: an open transaction, or no record although there are some."""
+def test_stuck_events_are_separate_for_each_cause() -> None:
+    """Partitions that are stuck for different causes are reported in separate events, each with its cause."""
     watched = Watched()
     watched.joins(P0, P1)
     held = replace(STANDS, is_held_back=True, waits_for="a transaction that is open since offset 5")
@@ -275,8 +284,11 @@ def test_causes_of_what_stands_are_told() -> None:
     ]
 
 
-def test_what_is_not_polled_has_not_recovered_and_what_is_paused_has() -> None:
-    """Nobody waits for the records of a paused one; what is given up is told as that."""
+def test_stuck_partition_recovers_when_paused_but_not_when_unpolled() -> None:
+    """A stuck partition recovers when it is paused; it does not recover because the application stops polling.
+
+    A revoked partition is reported as revoked only.
+    """
     watched = Watched()
     watched.joins(P0, P1, P2)
     assert watched.looks(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0 1 2"]
@@ -287,8 +299,8 @@ def test_what_is_not_polled_has_not_recovered_and_what_is_paused_has() -> None:
     assert watched.looks(p0=replace(RECORDS, position=9)) == ["recovered 0"]
 
 
-def test_rebalance_beyond_its_time_is_stuck_and_recovers() -> None:
-    """Without partitions, and with what is waited for."""
+def test_rebalance_beyond_its_timeout_is_reported_stuck_and_recovered() -> None:
+    """A rebalance that exceeds its timeout is reported stuck, without partitions, and recovered when it ends."""
     watched = Watched()
     watched.joins(P0)
     watched.goes(S.RECONCILE, waits_for="on_revoke of the application", last_heartbeat_at=399.0)

@@ -1,4 +1,4 @@
-"""What looks at partitions come to: each is judged by itself, and only what surely stands still is stuck."""
+"""`ProgressLog` judges each partition separately and reports as stuck only partitions that certainly stall."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STUCK_AFTER_S = 60.0
 
 
 class Scene:
-    """An application that polls, looked at every two seconds."""
+    """An application that polls and is sampled every two seconds."""
 
     def __init__(self) -> None:
         self.log = ProgressLog(STUCK_AFTER_S)
@@ -39,7 +39,7 @@ class Scene:
         has_broker: bool = True,
         after_s: float = 2.0,
     ) -> AssignmentProgress:
-        """One look, so many seconds after the one before."""
+        """Take one sample, `after_s` seconds after the previous one."""
         self.now += after_s
         seen = Look(
             at=self.now,
@@ -54,7 +54,7 @@ class Scene:
         return self.log.look(seen, self.now if self.polls else None)
 
     def stand(self, *, seconds: float = 70.0, **how: Mapping[TopicPartition, int]) -> PartitionHealth:
-        """P0 stands at 10 while a record is written with each look; how it is at the end."""
+        """Keep P0 at offset 10 while each sample sees one more record, and return its final health."""
         end = 10
         found = self.look({P0: 10}, {P0: end})
         for _ in range(int(seconds // 2)):
@@ -63,16 +63,16 @@ class Scene:
         return found.partitions[P0]
 
 
-def test_partition_that_stands_while_its_end_moves_is_stuck() -> None:
-    """After the time that is set, and not a look before; since its position stands."""
+def test_partition_is_stuck_after_the_limit_while_its_end_advances() -> None:
+    """A partition is stuck once its position has stood still for the configured time while its end advances."""
     assert not Scene().stand(seconds=58).is_stuck
     found = Scene().stand(seconds=62)
     assert (found.is_stuck, found.waits_for, found.since) == (True, NO_RECORD, 1002.0)
     assert (found.position, found.end, found.lag) == (10, 41, 31)
 
 
-def test_others_that_advance_do_not_hide_it() -> None:
-    """Liveness is judged by partition: a sum would see records come."""
+def test_stuck_partition_is_reported_although_another_one_advances() -> None:
+    """Each partition is judged separately, because a sum of positions would hide the stuck one."""
     scene = Scene()
     for number in range(40):
         found = scene.look({P0: 10, P1: 100 * number}, {P0: 10 + number, P1: 100 * number})
@@ -80,8 +80,11 @@ def test_others_that_advance_do_not_hide_it() -> None:
     assert found.progressed_at == scene.now
 
 
-def test_idle_topic_is_never_stuck() -> None:
-    """Nothing is written: nothing can come, for days; and a transaction's marker at the end is nobody's record."""
+def test_partition_of_an_idle_topic_is_never_stuck() -> None:
+    """A partition without new records is never stuck.
+
+    A transaction marker at its end occupies an offset but is never delivered.
+    """
     scene = Scene()
     for _ in range(100):
         found = scene.look({P0: 10, P1: 10}, {P0: 10, P1: 11}, after_s=3600.0)
@@ -89,8 +92,8 @@ def test_idle_topic_is_never_stuck() -> None:
     assert found.partitions[P1].lag == 1
 
 
-def test_partition_of_which_nothing_ever_came_is_stuck_too() -> None:
-    """It was assigned, its end moves, and its position is not known."""
+def test_partition_without_a_position_is_stuck_while_its_end_advances() -> None:
+    """An assigned partition that never delivered a record is stuck if its end advances."""
     scene = Scene()
     for number in range(40):
         found = scene.look({}, {P0: 10 + number})
@@ -98,8 +101,8 @@ def test_partition_of_which_nothing_ever_came_is_stuck_too() -> None:
     assert found.partitions[P0].position is None
 
 
-def test_partition_whose_end_nobody_tells_is_stuck() -> None:
-    """It has no leader, or is not there: nothing comes of it, and that nobody can write to it is no comfort."""
+def test_partition_with_unknown_end_is_stuck_after_the_limit() -> None:
+    """A partition whose end offset stays unknown is stuck, because it has no leader or does not exist."""
     scene = Scene()
     scene.look({P0: 10, P1: 5}, {P1: 5})
     early = scene.look({P0: 10, P1: 5}, {P1: 5}, after_s=58.0)
@@ -108,12 +111,12 @@ def test_partition_whose_end_nobody_tells_is_stuck() -> None:
     assert late.stuck == (P0,)
     assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (UNTOLD, False)
     assert not scene.look({P0: 10, P1: 5}, {P0: 10, P1: 5}).stuck
-    # An end that was known is asked for again, and a look without an answer is none that lasted.
+    # A known end that one sample misses starts the time limit again.
     assert not scene.look({P0: 10, P1: 5}, {P1: 5}).stuck
 
 
-def test_end_that_nobody_tells_while_no_broker_is_there_is_no_standstill() -> None:
-    """The time counts from the moment that there is one again."""
+def test_unknown_end_without_a_broker_does_not_count_as_stuck() -> None:
+    """The time limit for an unknown end offset starts when a broker is connected again."""
     scene = Scene()
     for _ in range(100):
         assert scene.look({P0: 10}, {}, has_broker=False).stuck == ()
@@ -121,8 +124,8 @@ def test_end_that_nobody_tells_while_no_broker_is_there_is_no_standstill() -> No
     assert scene.look({P0: 10}, {}, after_s=1).stuck == (P0,)
 
 
-def test_partition_whose_end_nobody_tells_is_not_stuck_where_nobody_wants_it() -> None:
-    """It is paused, or the application does not poll."""
+def test_unknown_end_of_a_paused_or_unpolled_partition_is_not_stuck() -> None:
+    """A partition with an unknown end is not stuck while it is paused or the application does not poll."""
     scene = Scene()
     for _ in range(40):
         assert not scene.look({P0: 10}, {}, paused={P0}).stuck
@@ -132,15 +135,15 @@ def test_partition_whose_end_nobody_tells_is_not_stuck_where_nobody_wants_it() -
         assert not scene.look({P0: 10}, {}).stuck
 
 
-def test_application_that_does_not_poll_is_not_a_stuck_partition() -> None:
-    """Positions stand since nobody takes records."""
+def test_partition_of_an_unpolled_consumer_is_not_stuck() -> None:
+    """Positions stand still without being stuck while the application does not poll."""
     scene = Scene()
     scene.polls = False
     assert not scene.stand(seconds=200).is_stuck
 
 
-def test_paused_partition_is_not_stuck_and_its_time_does_not_count() -> None:
-    """Nor is one that is being revoked. After resume() it has all the time again."""
+def test_paused_partition_is_not_stuck_and_its_limit_restarts_after_resume() -> None:
+    """A partition that is paused or being revoked is not stuck, and its time limit starts again after resume()."""
     scene = Scene()
     paused = scene.stand(seconds=200, paused=(P0,))  # type: ignore[arg-type]  # what look takes
     assert (paused.is_stuck, paused.is_paused, paused.waits_for) == (False, True, IS_PAUSED)
@@ -150,22 +153,22 @@ def test_paused_partition_is_not_stuck_and_its_time_does_not_count() -> None:
     assert Scene().stand(seconds=200, frozen=(P0,)).waits_for == IS_FROZEN  # type: ignore[arg-type]
 
 
-def test_open_transaction_is_named() -> None:
-    """Readers of committed records get no further than the last stable offset (KIP-98)."""
+def test_stuck_partition_names_the_open_transaction() -> None:
+    """A partition that is stuck at the last stable offset names the open transaction (KIP-98)."""
     held = Scene().stand(stable_ends={P0: 10})
     assert (held.is_stuck, held.is_held_back) == (True, True)
     assert held.waits_for == "a transaction that is open since offset 10: readers of committed records get no further"
     assert not held.is_readable
-    # Committed records are there, and do not come: no transaction's fault.
+    # Committed records exist but are not delivered, so no transaction is the cause.
     free = Scene().stand(stable_ends={P0: 12})
     assert (free.is_held_back, free.is_readable) == (False, True)
-    # Nobody has asked its leader yet, or it does not answer.
+    # The last stable offset is not known yet, or the leader does not respond.
     unknown = Scene().stand()
     assert (unknown.is_stuck, unknown.is_held_back, unknown.is_readable) == (True, False, False)
 
 
-def test_partition_that_gets_aborted_records_only_is_not_stuck() -> None:
-    """The position moves behind the marker of each transaction, as librdkafka has it, though nobody gets anything."""
+def test_partition_with_aborted_records_only_is_not_stuck() -> None:
+    """A partition of aborted records is not stuck, because librdkafka advances its position past them."""
     scene = Scene()
     for number in range(60):
         aborted = 10 + number - number % 8
@@ -173,16 +176,16 @@ def test_partition_that_gets_aborted_records_only_is_not_stuck() -> None:
     assert (found.stuck, found.behind, found.partitions[P0].position) == ((), (), 66)
 
 
-def test_first_look_sees_that_records_came_before_it() -> None:
-    """They came between the assignment and the look."""
+def test_first_sample_reports_progress_made_before_it() -> None:
+    """The first sample reports partitions that delivered records between the assignment and the sample."""
     log = ProgressLog(STUCK_AFTER_S)
     seen = Look(at=5.0, assigned=[P0, P1], positions={P0: 10, P1: 0}, ends={P0: 10, P1: 0}, begun=[P0])
     assert log.look(seen, 5.0).progressed_at == 5.0
     assert log.latest.partitions[P1].progressed_at is None
 
 
-def test_partition_that_moves_again_is_not_stuck() -> None:
-    """One record is enough."""
+def test_stuck_partition_recovers_after_one_record() -> None:
+    """A stuck partition is no longer stuck after one delivered record."""
     scene = Scene()
     scene.stand()
     found = scene.look({P0: 11}, {P0: 100})
@@ -190,7 +193,7 @@ def test_partition_that_moves_again_is_not_stuck() -> None:
 
 
 def test_partition_whose_lag_never_shrinks_is_behind() -> None:
-    """It moves, and more is written than is read."""
+    """A partition is behind if it advances but its lag never shrinks."""
     scene = Scene()
     for number in range(40):
         found = scene.look({P0: 10 * number}, {P0: 20 * number})
@@ -198,16 +201,19 @@ def test_partition_whose_lag_never_shrinks_is_behind() -> None:
     assert scene.look({P0: 700}, {P0: 780}).behind == ()
 
 
-def test_partitions_that_are_given_up_are_forgotten() -> None:
-    """One that comes back begins anew."""
+def test_revoked_partition_is_forgotten_and_starts_over_when_assigned_again() -> None:
+    """A revoked partition is dropped from the log, and its time limit starts again with the next assignment."""
     scene = Scene()
     scene.stand()
     assert scene.look({P1: 0}, {P1: 0}).partitions.keys() == {P1}
     assert scene.look({P0: 10}, {P0: 500}).stuck == ()
 
 
-def test_ends_of_what_stands_are_worth_asking() -> None:
-    """Librdkafka knows the end of what it fetches; a partition that it fails to fetch has none that moves."""
+def test_suspects_are_partitions_whose_position_and_end_stand_still() -> None:
+    """`suspects` returns partitions whose end offset must be requested from the broker.
+
+    librdkafka updates the end only of partitions that it fetches.
+    """
     scene = Scene()
     for number in range(16):
         scene.look({P0: 10, P1: number}, {P0: 10, P1: number})

@@ -1,4 +1,4 @@
-"""What probes are told: which verdict is a reason to restart, or to be out of rotation; text and JSON of it."""
+"""Probe responses: which verdicts mean not live or not ready, and their text and JSON forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW, EPOCH_S = 1_000.0, 1_767_225_600.0
 
 
 def consumer(verdict: HealthVerdict = V.CONSUMING, *, helps: bool = False, **changes: object) -> ConsumerReport:
-    """One of the group orders."""
+    """Return the report of a consumer in the group `orders`."""
     health = Health(
         verdict=verdict,
         since=NOW - 12,
@@ -34,22 +34,22 @@ def consumer(verdict: HealthVerdict = V.CONSUMING, *, helps: bool = False, **cha
 
 
 def report(*consumers: ConsumerReport) -> ProcessReport:
-    """Of one process."""
+    """Return the report of one process."""
     return ProcessReport(process=7, at=NOW, written_at=EPOCH_S, consumers=consumers)
 
 
 @pytest.mark.parametrize("verdict", HealthVerdict)
 @pytest.mark.parametrize("helps", [True, False])
-def test_only_a_restart_that_helps_is_a_reason_for_one(*, verdict: HealthVerdict, helps: bool) -> None:
-    """Whatever the verdict's name is; and being ready does not hang on it."""
+def test_liveness_fails_only_if_a_restart_would_help(*, verdict: HealthVerdict, helps: bool) -> None:
+    """Liveness depends only on whether a restart would help; readiness depends only on the verdict."""
     found = report(consumer(verdict, helps=helps))
     assert found.answer(ProbeQuestion.IS_LIVE) is not helps
     is_ready = verdict in {V.CONSUMING, V.IDLE, V.PAUSED, V.BEHIND, V.REBALANCING}
     assert found.answer(ProbeQuestion.IS_READY) is is_ready
 
 
-def test_process_is_what_all_of_its_consumers_are() -> None:
-    """One that a restart would mend restarts all; one that is not ready keeps the process out."""
+def test_process_is_live_and_ready_only_if_all_consumers_are() -> None:
+    """A process is live and ready only if each of its consumers is."""
     well, joins, hangs = consumer(), consumer(V.JOINING), consumer(V.NOT_POLLED, helps=True)
     assert [report(well, joins).answer(question) for question in ProbeQuestion] == [True, False]
     assert [report(well, hangs).answer(question) for question in ProbeQuestion] == [False, False]
@@ -57,8 +57,11 @@ def test_process_is_what_all_of_its_consumers_are() -> None:
     assert [report().answer(question) for question in ProbeQuestion] == [True, False]
 
 
-def test_text_says_the_answer_then_each_consumer() -> None:
-    """With how long, until when, and whether a restart would help; partitions where they are asked for."""
+def test_text_shows_the_result_then_each_consumer() -> None:
+    """The text shows the result, then one line per consumer with duration, deadline and whether a restart would help.
+
+    The verbose form adds the partitions.
+    """
     partitions = {
         TopicPartition("orders", 1): PartitionHealth(
             position=5, end=9, lag=4, progressed_at=NOW - 70, waits_for="a record"
@@ -79,8 +82,8 @@ def test_text_says_the_answer_then_each_consumer() -> None:
     ]
 
 
-def test_each_consumer_is_one_line_whatever_its_words_are() -> None:
-    """Names of groups and words of brokers may have line ends, and what moves a terminal's cursor."""
+def test_text_escapes_line_ends_and_control_characters() -> None:
+    """Each consumer is one line. Group names and broker messages may contain line ends and control characters."""
     odd = replace(
         consumer(why="two\nlines \x1b[2J"), view=view_of(MemberState.STABLE, group_id="a\r\nb\x07" + 90 * "x")
     )
@@ -88,8 +91,8 @@ def test_each_consumer_is_one_line_whatever_its_words_are() -> None:
     assert line == f"[+] a b\\x07{35 * 'x'}.../client consuming for 12 s: two lines \\x1b[2J"
 
 
-def test_json_has_the_verdicts_and_times_of_the_clock_on_the_wall() -> None:
-    """The summary is without partitions; what they come to stands at the top, under names of its own."""
+def test_json_has_verdicts_and_wall_clock_times() -> None:
+    """The JSON has wall-clock times; the summary omits the partitions, and the details include them."""
     moved = PartitionHealth(position=5, end=9, lag=4, progressed_at=NOW - 0.5)
     found = report(consumer(partitions={TopicPartition("orders", 3): moved}, until=NOW + 60))
     summary, details = json.loads(found.summary()), json.loads(found.details())

@@ -1,4 +1,4 @@
-"""Each verdict by its rule, in virtual time: cause in words, until when, and whether a restart would help."""
+"""Each health verdict with its cause, its deadline and whether a restart would help; in virtual time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HELD_BACK = replace(STANDS, is_held_back=True, is_readable=False, waits_for="a t
 
 
 def progress(**partitions: PartitionHealth) -> AssignmentProgress:
-    """Of `p0` and `p1`."""
+    """Return the progress of `p0` and `p1`."""
     seen = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
     return AssignmentProgress(
         at=NOW - 1,
@@ -48,7 +48,7 @@ def progress(**partitions: PartitionHealth) -> AssignmentProgress:
 
 
 def view(state: MemberState, *, since: float = NOW - 10, **changes: object) -> MembershipView:
-    """A member whose heartbeats are answered."""
+    """Return the view of a member whose heartbeats receive responses."""
     shown = replace(
         view_of(state),
         transitions=(Transition(at=since, old=S.UNSUBSCRIBED, new=state, reason="a test"),),
@@ -62,7 +62,7 @@ def view(state: MemberState, *, since: float = NOW - 10, **changes: object) -> M
 def health(
     shown: MembershipView, seen: AssignmentProgress | None = None, *, now: float = NOW, **changes: object
 ) -> Health:
-    """Of a consumer that polls, unless something else is said."""
+    """Judge a consumer that polls, with these changed circumstances."""
     usual = Circumstances(
         view=shown,
         progress=seen if seen is not None else progress(p0=MOVES),
@@ -77,36 +77,36 @@ def health(
 # ---- partitions ------------------------------------------------------------------------------------------------------
 
 
-def test_records_come() -> None:
-    """A partition moved within the last seconds."""
+def test_consumer_with_a_recently_advanced_partition_is_consuming() -> None:
+    """A consumer is consuming if one of its partitions advanced within the last seconds."""
     found = health(view(S.STABLE))
     assert (found.verdict, found.would_restart_help, found.is_ready) == (V.CONSUMING, False, True)
     assert found.partitions == {P0: MOVES}
 
 
-def test_idle_topic_is_idle() -> None:
-    """Nothing lies behind its positions; nothing is wrong with that."""
+def test_consumer_at_the_end_of_its_partitions_is_idle() -> None:
+    """A consumer that has read its partitions to their end is idle."""
     found = health(view(S.STABLE), progress(p0=RESTS))
     assert (found.verdict, found.why, found.since) == (V.IDLE, "there is nothing behind its positions", NOW - 100)
 
 
-def test_member_without_partitions_is_idle_and_says_why() -> None:
-    """In the words of the view."""
+def test_member_without_partitions_is_idle_with_the_reason_from_its_view() -> None:
+    """A member without partitions is idle, and the verdict repeats what its view waits for."""
     shown = view(S.STABLE, waits_for="partitions: the coordinator has assigned none", waits_since=NOW - 50)
     found = health(shown, progress())
     assert (found.verdict, found.since) == (V.IDLE, NOW - 50)
     assert found.why == "waits for partitions: the coordinator has assigned none"
 
 
-def test_partition_that_stands_is_stuck_although_another_moves() -> None:
-    """It is named, with how far it is, and a restart would help."""
+def test_consumer_with_one_stuck_partition_is_stuck_although_another_advances() -> None:
+    """The verdict names the stuck partition and its lag, and a restart would help."""
     found = health(view(S.STABLE), progress(p0=STANDS, p1=MOVES))
     assert (found.verdict, found.since, found.would_restart_help, found.is_ready) == (V.STUCK, NOW - 100, True, False)
     assert found.why == f"orders-0 stands at 5, 85 behind: it waits for {NO_RECORD}"
 
 
-def test_open_transaction_is_the_cause_and_no_restart_helps() -> None:
-    """The next process would wait for the same."""
+def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:
+    """A restart does not help against an open transaction, because the next process waits for the same offset."""
     found = health(view(S.STABLE), progress(p0=HELD_BACK, p1=MOVES))
     assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
     assert "it waits for a transaction that is open since offset 5" in found.why
@@ -118,8 +118,8 @@ def test_open_transaction_is_the_cause_and_no_restart_helps() -> None:
     assert both.would_restart_help
 
 
-def test_partition_whose_end_nobody_tells_is_not_idle() -> None:
-    """At first that is told, and after a while it is stuck: no restart gives a partition its leader."""
+def test_partition_with_unknown_end_is_reported_then_stuck_without_a_restart() -> None:
+    """An unknown end is first reported as unknown and later as stuck; a restart gives no partition a leader."""
     blank = PartitionHealth(position=None, end=None, lag=None, progressed_at=None)
     found = health(view(S.STABLE), progress(p0=blank, p1=RESTS))
     assert (found.verdict, found.why) == (V.IDLE, "it is not known yet where orders-0 ends")
@@ -131,15 +131,15 @@ def test_partition_whose_end_nobody_tells_is_not_idle() -> None:
     assert found.why == f"nothing comes of orders-0: it waits for {UNTOLD}"
 
 
-def test_all_paused_is_paused() -> None:
-    """Some of them is none of the application's wishes for all."""
+def test_consumer_is_paused_only_if_all_partitions_are_paused() -> None:
+    """The verdict is paused only if the application paused all partitions."""
     paused = replace(RESTS, is_paused=True, waits_for=IS_PAUSED)
     assert health(view(S.STABLE), progress(p0=paused)).verdict is V.PAUSED
     assert health(view(S.STABLE), progress(p0=paused, p1=MOVES)).verdict is V.CONSUMING
 
 
-def test_more_written_than_read_is_behind() -> None:
-    """With the lag."""
+def test_consumer_whose_lag_never_shrinks_is_behind_with_its_lag() -> None:
+    """A consumer that reads slower than producers write is behind, and the verdict names its lag."""
     found = health(view(S.STABLE), progress(p0=replace(MOVES, lag=500, is_behind=True)))
     assert (found.verdict, found.would_restart_help) == (V.BEHIND, False)
     assert found.why == "more is written than is read of orders-0: 500 records behind in all"
@@ -148,8 +148,8 @@ def test_more_written_than_read_is_behind() -> None:
 # ---- the application -------------------------------------------------------------------------------------------------
 
 
-def test_application_that_does_not_poll_is_told_before_its_time_is_over() -> None:
-    """With the moment at which the member leaves; then a restart may help."""
+def test_unpolled_consumer_is_reported_before_max_poll_interval_is_exceeded() -> None:
+    """The verdict names the time at which the member leaves; a restart would help only after it."""
     assert health(view(S.STABLE, last_heartbeat_at=NOW), polled_at=NOW - 149).verdict is V.CONSUMING
     found = health(view(S.STABLE), polled_at=NOW - 151)
     assert (found.verdict, found.since, found.until) == (V.NOT_POLLED, NOW - 151, NOW + 149)
@@ -158,8 +158,11 @@ def test_application_that_does_not_poll_is_told_before_its_time_is_over() -> Non
     assert health(view(S.STALE), polled_at=NOW - 400).would_restart_help
 
 
-def test_rebalancing_member_is_healthy_until_its_deadline() -> None:
-    """The rebalance timeout is max.poll.interval.ms; beyond it whoever is waited for decides."""
+def test_rebalancing_member_is_ready_until_the_rebalance_timeout() -> None:
+    """A rebalancing member is ready until max.poll.interval.ms; afterwards it is stuck.
+
+    A restart would help if the application is the cause, but not if the coordinator is.
+    """
     shown = view(S.RECONCILE, since=NOW - 10, waits_for="the application's on_revoke", waits_since=NOW - 10)
     found = health(shown, polled_at=NOW - 10)
     assert (found.verdict, found.until, found.is_ready) == (V.REBALANCING, NOW + 290, True)
@@ -175,15 +178,15 @@ def test_rebalancing_member_is_healthy_until_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("state", [S.JOINING, S.ACK])
-def test_ways_into_and_through_the_group(state: MemberState) -> None:
-    """With what is waited for, and until when."""
+def test_joining_and_acknowledging_members_report_what_they_wait_for(state: MemberState) -> None:
+    """A member that joins or acknowledges reports what it waits for and until when."""
     found = health(view(state, waits_for="the others", waits_until=NOW + 30))
     assert found.verdict is (V.JOINING if state is S.JOINING else V.REBALANCING)
     assert (found.why, found.until) == ("waits for the others", NOW + 30)
 
 
 def test_classic_member_that_joins_the_next_generation_is_rebalancing() -> None:
-    """It keeps its place while it waits for the others' joins: no probe may take it out of rotation for that."""
+    """A classic member that waits for the other members' joins keeps its place and stays ready."""
     found = health(view(S.JOINING, member_epoch=4, waits_for="the others' joins"), polled_at=NOW - 1)
     assert (found.verdict, found.until, found.is_ready) == (V.REBALANCING, NOW + 299, True)
     over = health(
@@ -192,8 +195,8 @@ def test_classic_member_that_joins_the_next_generation_is_rebalancing() -> None:
     assert (over.verdict, over.would_restart_help) == (V.REBALANCING, False)
 
 
-def test_member_that_nobody_polled_yet_is_starting() -> None:
-    """And one to which nothing was said."""
+def test_consumer_before_its_first_poll_is_starting() -> None:
+    """A consumer that was never polled or never subscribed is starting, and the verdict names the missing call."""
     new = view_of(S.UNSUBSCRIBED)
     found = health(new, progress(), subscribed_at=NOW - 5, polled_at=None)
     assert (found.verdict, found.since) == (V.STARTING, NOW - 5)
@@ -201,24 +204,27 @@ def test_member_that_nobody_polled_yet_is_starting() -> None:
     assert health(view(S.UNSUBSCRIBED), progress(), subscribed_at=None).why == "nothing is subscribed or assigned"
 
 
-def test_subscribed_application_that_never_polls_is_told_after_its_share_of_time() -> None:
-    """From the subscription on, or from a later poll; it holds nothing from others, so that no restart would help."""
+def test_subscribed_consumer_without_a_poll_becomes_not_polled_without_a_restart() -> None:
+    """The time counts from the subscription or a later poll.
+
+    Such a consumer holds no partitions, so no restart would help.
+    """
     new = view_of(S.UNSUBSCRIBED)
     found = health(new, progress(), subscribed_at=NOW - 150, polled_at=None)
     assert (found.verdict, found.since, found.until) == (V.NOT_POLLED, NOW - 150, None)
     assert (found.would_restart_help, found.is_ready) == (False, False)
     assert found.why == "the application has subscribed and not polled since; the member joins with the next poll"
     assert not health(new, progress(), now=NOW + 9000, subscribed_at=NOW - 150, polled_at=None).would_restart_help
-    # A poll long before the subscription says nothing of it, one after it does.
+    # A poll before the subscription does not count, a poll after it does.
     assert health(new, progress(), subscribed_at=NOW - 149, polled_at=NOW - 900).verdict is V.STARTING
     assert health(new, progress(), subscribed_at=NOW - 900, polled_at=NOW - 149).verdict is V.STARTING
-    # Who left, and subscribed before that was over, waits since the leave.
+    # After a leave, the time counts from the end of the leave, not from the subscription.
     left = health(view(S.UNSUBSCRIBED, since=NOW - 149), progress(), subscribed_at=NOW - 900, polled_at=NOW - 900)
     assert (left.verdict, left.since) == (V.STARTING, NOW - 149)
 
 
-def test_partitions_of_no_group_are_judged_alike() -> None:
-    """Assigned by hand."""
+def test_manually_assigned_partitions_are_judged_like_subscribed_ones() -> None:
+    """Partitions from assign() receive the same verdicts as partitions of a group."""
     shown = view(S.UNSUBSCRIBED, coordinator=None, last_heartbeat_at=None)
     assert health(shown, progress(p0=STANDS), subscribed_at=None).verdict is V.STUCK
 
@@ -226,8 +232,8 @@ def test_partitions_of_no_group_are_judged_alike() -> None:
 # ---- the brokers -----------------------------------------------------------------------------------------------------
 
 
-def test_outage_of_the_brokers_is_not_the_process_fault() -> None:
-    """Whatever the partitions look like; the session's end is told."""
+def test_broker_outage_is_unreachable_and_needs_no_restart() -> None:
+    """An outage is unreachable whatever the partitions report, and the verdict names the end of the session."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     shown = view(
         S.STABLE,
@@ -244,8 +250,8 @@ def test_outage_of_the_brokers_is_not_the_process_fault() -> None:
     assert health(view(S.STABLE), broker_lost_since=NOW - 6).verdict is V.UNREACHABLE
 
 
-def test_search_that_follows_an_unanswered_heartbeat_is_unreachable_at_once() -> None:
-    """The coordinator is missing from the moment at which an answer was due, not from the first search for it."""
+def test_coordinator_lookup_after_an_overdue_heartbeat_is_unreachable_immediately() -> None:
+    """The coordinator counts as missing from the time at which its response was due. The first lookup may be later."""
     searching = view(
         S.STABLE,
         coordinator=None,
@@ -262,16 +268,16 @@ def test_search_that_follows_an_unanswered_heartbeat_is_unreachable_at_once() ->
     assert health(moved, progress(p0=RESTS)).verdict is V.IDLE
 
 
-def test_error_that_is_over_is_not_the_cause_of_a_silence() -> None:
-    """Only the present error explains why no heartbeat is answered now."""
+def test_unreachable_verdict_names_only_a_current_error() -> None:
+    """An error that is over does not explain why heartbeats receive no response now."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, last_error=error, last_error_at=NOW - 90)
     assert health(silent).why == "no heartbeat was answered for 16 s: _TRANSPORT: Connection refused"
     assert health(replace(silent, last_error_over_at=NOW - 80)).why == "no heartbeat was answered for 16 s"
 
 
-def test_heartbeats_that_nobody_answers_are_told() -> None:
-    """After three intervals."""
+def test_member_without_heartbeat_responses_for_three_intervals_is_unreachable() -> None:
+    """A member is unreachable after three heartbeat intervals without a response."""
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, lease_until=NOW + 29)
     found = health(silent)
     assert (found.verdict, found.since, found.until) == (V.UNREACHABLE, NOW - 16, NOW + 29)
@@ -282,8 +288,8 @@ def test_heartbeats_that_nobody_answers_are_told() -> None:
 # ---- ends ------------------------------------------------------------------------------------------------------------
 
 
-def test_fenced_member_comes_back_by_itself() -> None:
-    """With the coordinator's words."""
+def test_fenced_verdict_has_the_coordinators_error_and_needs_no_restart() -> None:
+    """A fenced member rejoins automatically, and the verdict repeats the coordinator's error."""
     error = BrokerError(code=110, name="FENCED_MEMBER_EPOCH", message="stale")
     found = health(view(S.FENCED, last_error=error))
     assert (found.verdict, found.would_restart_help) == (V.FENCED, False)
@@ -291,12 +297,12 @@ def test_fenced_member_comes_back_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("code", "helps"), [(82, False), (30, False), (81, False), (-150, True)])
-def test_end_for_good_says_whether_another_process_would_meet_it_again(code: int, helps: bool) -> None:  # noqa: FBT001
-    """Its place is another's, or it has no right: a restart loops. A fault of ours is another matter."""
+def test_fatal_verdict_recommends_a_restart_only_after_an_internal_error(code: int, helps: bool) -> None:  # noqa: FBT001
+    """A restart repeats a fatal error about an instance id or missing rights, but may cure a bug of this package."""
     found = health(view(S.FATAL, last_error=BrokerError(code=code, name="NAME", message="words")))
     assert (found.verdict, found.why, found.would_restart_help) == (V.FATAL, "NAME: words", helps)
 
 
-def test_closed_consumer_is_closed() -> None:
-    """Whatever it was before."""
+def test_closed_consumer_has_the_verdict_closed() -> None:
+    """A closed consumer has the verdict closed, whatever its last state was."""
     assert health(view(S.STABLE), is_closed=True).verdict is V.CLOSED
