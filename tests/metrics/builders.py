@@ -1,4 +1,4 @@
-"""Snapshots for tests: of a consumer that did nothing, but for what is said."""
+"""Metrics snapshots for tests: of a consumer without any activity, except for the arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def snapshot(
     application: ApplicationLedger | None = None,
     **changes: object,
 ) -> Metrics:
-    """What there is of it at NOW."""
+    """Return the metrics at NOW."""
     view = replace(view_of(state, group_id=group, epoch=3), owned=owned or {})
     circumstances = Circumstances(
         view=view,
@@ -47,10 +47,10 @@ def snapshot(
         membership=(membership or MembershipLedger()).counts(NOW),
         application=(application or ApplicationLedger()).counts(NOW, 0),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]  # a test's own words
+    return replace(made, **changes)  # type: ignore[arg-type]  # the test's changes
 
 
 def partition(position: int, end: int, **changes: object) -> PartitionHealth:
-    """A partition whose application is there."""
+    """Return the health of a partition that advanced at NOW."""
     made = PartitionHealth(position=position, end=end, lag=end - position, progressed_at=NOW)
-    return replace(made, **changes)  # type: ignore[arg-type]  # a test's own words
+    return replace(made, **changes)  # type: ignore[arg-type]  # the test's changes

@@ -1,4 +1,4 @@
-"""A consumer whose snapshots a test makes, and what a reader of Prometheus' format makes of them."""
+"""A consumer whose snapshots a test defines, and a parser of Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.metrics.builders import snapshot
 
 
 class Played:
-    """A consumer whose snapshots a test makes."""
+    """A consumer whose snapshots a test defines."""
 
     def __init__(self, sources: MetricsSources, group: str = "g") -> None:
         self.is_open = True
@@ -24,16 +24,16 @@ class Played:
         self.number = sources.add(self)
 
     def metrics(self) -> Metrics:
-        """Of one that is a member."""
+        """Return the metrics of a group member."""
         return snapshot(number=self.number, group=self.group, partitions=self.partitions, membership=self.ledger)
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:  # noqa: ARG002
-        """One kind, whichever is asked for."""
+        """Return the same durations for every name."""
         return self.ledger.heartbeat
 
 
 def scraped(text: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """The series by their names, as a reader of the format sees them."""
+    """Return the series by name, as a Prometheus parser reads them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

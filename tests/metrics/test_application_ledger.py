@@ -1,4 +1,4 @@
-"""What is counted of an application: its polls, those that nobody counts one by one, and its callbacks."""
+"""`ApplicationLedger` counts polls, polls served from the buffer, and callbacks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from consumer_membership.metrics.application_ledger import ApplicationLedger, Ca
 
 
 def polled(ledger: ApplicationLedger, began_at: float, ended_at: float, waiting: int = 0, left: int = 0) -> None:
-    """One poll that fetches."""
+    """Record one poll that fetches."""
     ledger.begin_poll(began_at, waiting)
     ledger.end_poll(began_at, ended_at, left)
 
 
-def test_interval_is_from_the_beginning_of_a_poll_to_that_of_the_next() -> None:
-    """As Java's time-between-poll."""
+def test_poll_interval_is_measured_between_the_starts_of_two_polls() -> None:
+    """The poll interval is measured from start to start, like Java's time-between-poll."""
     ledger = ApplicationLedger()
     for began_at in (100.0, 103.0, 104.0):
         polled(ledger, began_at, began_at + 0.5)
@@ -22,8 +22,8 @@ def test_interval_is_from_the_beginning_of_a_poll_to_that_of_the_next() -> None:
     assert (counts.poll.count, counts.polling_s) == (3, 1.5)
 
 
-def test_records_from_the_buffer_are_polls_of_the_same_length() -> None:
-    """Four records were left and none is: four polls came in between, and this is the fifth interval's end."""
+def test_polls_served_from_the_buffer_share_the_interval_equally() -> None:
+    """Four buffered records were delivered between two fetching polls, so the time counts as five equal intervals."""
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 100.0, left=4)
     polled(ledger, 110.0, 110.0)
@@ -31,8 +31,8 @@ def test_records_from_the_buffer_are_polls_of_the_same_length() -> None:
     assert (interval.count, interval.sum_s, interval.recent.greatest_s) == (5, 10.0, 2.0)
 
 
-def test_silence_that_is_seen_from_aside_is_not_lost_in_an_average() -> None:
-    """No sign of a poll came for so long: the longest interval is at least that."""
+def test_longest_poll_interval_includes_gaps_seen_by_samples() -> None:
+    """The longest interval is at least the longest time in which samples saw no poll."""
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 100.0, left=9)
     for polls, now in ((3, 102.0), (3, 104.0), (3, 108.0), (10, 110.0)):
@@ -41,8 +41,8 @@ def test_silence_that_is_seen_from_aside_is_not_lost_in_an_average() -> None:
     assert ledger.counts(110.0, 10).poll_interval.recent.greatest_s == 6.0
 
 
-def test_poll_that_waits_is_no_silence() -> None:
-    """It polls now, and has nothing to do."""
+def test_waiting_poll_counts_as_polling_and_idle() -> None:
+    """A poll that waits for records counts as polling now, and all of its time is idle."""
     ledger = ApplicationLedger()
     ledger.begin_poll(100.0, 0)
     for now in (102.0, 110.0):
@@ -52,16 +52,16 @@ def test_poll_that_waits_is_no_silence() -> None:
     assert counts.poll_interval.count == 0
 
 
-def test_idle_ratio_is_the_part_of_the_time_in_polls() -> None:
-    """One second in four, the time since the latest poll included."""
+def test_idle_ratio_is_the_share_of_time_spent_in_polls() -> None:
+    """The idle ratio includes the time since the latest poll."""
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 101.0)
     polled(ledger, 104.0, 105.0)
     assert ledger.counts(108.0, 0).idle_ratio == 0.25
 
 
-def test_poll_that_comes_from_the_buffer_is_seen_from_aside() -> None:
-    """It is as old as the look that saw it."""
+def test_poll_served_from_the_buffer_is_dated_by_the_sample_that_saw_it() -> None:
+    """A poll from the buffer has the time of the sample that saw it."""
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 100.0, left=9)
     ledger.look(1, 1, 102.0)
@@ -69,24 +69,24 @@ def test_poll_that_comes_from_the_buffer_is_seen_from_aside() -> None:
     assert ledger.counts(105.0, 2).polled_at == 104.0
 
 
-def test_application_that_never_polled_has_no_share_and_no_moment() -> None:
-    """Whatever looks at it."""
+def test_application_without_a_poll_has_no_idle_ratio_and_no_last_poll() -> None:
+    """An application that never polled has neither an idle ratio nor a last poll, also after a sample."""
     ledger = ApplicationLedger()
     ledger.look(0, 0, 100.0)
     counts = ledger.counts(101.0, 0)
     assert (counts.idle_ratio, counts.polled_at, counts.polling_s) == (None, None, 0.0)
 
 
-def test_rate_of_records_is_of_the_latest_looks() -> None:
-    """What came before the first look is not of them."""
+def test_record_rate_is_computed_from_the_latest_samples() -> None:
+    """The record rate excludes the records that were delivered before the first sample."""
     ledger = ApplicationLedger()
     for records, now in ((1000, 100.0), (1300, 102.0), (1600, 104.0)):
         ledger.look(1, records, now)
     assert ledger.counts(105.0, 1600).records_per_s == 20.0
 
 
-def test_callbacks_are_timed_by_their_kind() -> None:
-    """Each in a distribution of its own."""
+def test_callbacks_are_timed_separately_for_each_kind() -> None:
+    """Each kind of callback has its own distribution."""
     ledger = ApplicationLedger()
     ledger.callbacks[CallbackKind.REVOKED].add(2.0, 100.0)
     counts = ledger.counts(100.0, 0)

@@ -1,4 +1,4 @@
-"""The table of names: sane, without doubles, and each row says what is in a snapshot."""
+"""The catalogue of metrics: valid and unique names, and readings that match the snapshot."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 COORDINATOR = "consumer-coordinator-metrics"
 
 
-def test_names_are_in_base_units_and_end_as_prometheus_has_it() -> None:
-    """Seconds are written out, what only grows ends in _total, and nothing else does."""
+def test_catalogue_names_follow_the_naming_rules_of_prometheus() -> None:
+    """Names use base units, seconds are spelled out, and exactly the counters end in _total."""
     for row in CATALOGUE:
         name = row.prometheus
         assert re.fullmatch(r"kafka_consumer(_[a-z]+)+", name), name
@@ -36,16 +36,16 @@ def test_names_are_in_base_units_and_end_as_prometheus_has_it() -> None:
         assert row.help.endswith("."), name
 
 
-def test_no_name_is_there_twice() -> None:
-    """Of no scheme."""
+def test_catalogue_names_are_unique_in_each_scheme() -> None:
+    """No name occurs twice in the Prometheus, OpenTelemetry or Java scheme."""
     assert len({row.prometheus for row in CATALOGUE}) == len(CATALOGUE)
     assert len({row.opentelemetry for row in CATALOGUE}) == len(CATALOGUE)
     java = [(metric.group, metric.name) for row in CATALOGUE for metric in row.java]
     assert len(set(java)) == len(java)
 
 
-def test_readings_have_a_value_for_each_label() -> None:
-    """In every row, of a consumer that has partitions and of one that has none."""
+def test_catalogue_readings_have_a_value_for_each_label() -> None:
+    """Each row has one value per label, for a consumer with partitions and for one without."""
     full = snapshot(
         owned={A0: 3},
         partitions={A0: partition(5, 9)},
@@ -57,8 +57,8 @@ def test_readings_have_a_value_for_each_label() -> None:
             assert {len(values) for values in row.read(metrics)} <= {len(row.labels)}, row.prometheus
 
 
-def test_java_names_are_those_of_javas_client() -> None:
-    """In milliseconds, with averages and rates of the last 30 to 60 seconds, and tags for partitions."""
+def test_java_metrics_match_the_names_and_units_of_the_java_client() -> None:
+    """Java metrics are in milliseconds, with averages and rates of the last 30 to 60 s and partition tags."""
     membership, application = MembershipLedger(), ApplicationLedger()
     membership.rebalance.add(2.0, NOW)
     membership.rebalance.add(4.0, NOW)
@@ -101,15 +101,15 @@ def test_java_names_are_those_of_javas_client() -> None:
     assert found[JavaName(fetch, "records-lag-max")] == 4.0
 
 
-def test_what_was_never_is_no_number_in_java() -> None:
-    """The name is there from the beginning, as in Java's client."""
+def test_java_metrics_are_nan_before_the_first_event() -> None:
+    """A Java metric exists from the start and is NaN until its first event, as in the Java client."""
     found = java_metrics(snapshot())
     assert isnan(found[JavaName(COORDINATOR, "last-rebalance-seconds-ago")])
     assert isnan(found[JavaName(COORDINATOR, "commit-latency-avg")])
 
 
-def test_joins_and_syncs_are_of_classic_members() -> None:
-    """One of the consumer protocol sends none: it has no series of them, and tells brokers nothing of them."""
+def test_join_and_sync_metrics_exist_only_for_classic_members() -> None:
+    """A member of the consumer protocol sends no joins and syncs, so it has no series of them."""
     rows = [
         row
         for row in CATALOGUE
@@ -124,8 +124,8 @@ def test_joins_and_syncs_are_of_classic_members() -> None:
     assert [len(row.read(snapshot(membership=was_classic))) for row in rows] == [1, 0]
 
 
-def test_name_of_telemetry_is_kip_714s() -> None:
-    """The group without its end, and dots."""
+def test_telemetry_names_follow_kip_714() -> None:
+    """A telemetry name is the group without its suffix, with dots (KIP-714)."""
     assert JavaName(COORDINATOR, "rebalance-latency-avg").of_telemetry == (
         "org.apache.kafka.consumer.coordinator.rebalance.latency.avg"
     )
@@ -134,16 +134,16 @@ def test_name_of_telemetry_is_kip_714s() -> None:
     )
 
 
-def test_state_and_verdict_are_one_among_zeros() -> None:
-    """A timeline in Grafana wants all of them."""
+def test_state_and_health_metrics_are_one_for_the_current_value_and_zero_otherwise() -> None:
+    """State and health have one series per possible value, as a Grafana timeline needs."""
     rows = {row.prometheus: row.read(snapshot()) for row in CATALOGUE}
     for name, value in (("kafka_consumer_state", "stable"), ("kafka_consumer_health", "idle")):
         assert [labels for labels, reading in rows[name].items() if reading] == [(value,)]
         assert len(rows[name]) > 5
 
 
-def test_series_of_a_partition_ends_with_it() -> None:
-    """What is no more this consumer's has no reading."""
+def test_partition_metrics_end_when_the_partition_is_revoked() -> None:
+    """A revoked partition has no reading in any row."""
     rows = [row for row in CATALOGUE if "partition" in row.labels]
     gone = snapshot(
         partitions={A0: partition(5, 9)}, committed={A0: 1}, fetched={A0: FetchedCounts(records=1, bytes=1)}
@@ -152,6 +152,6 @@ def test_series_of_a_partition_ends_with_it() -> None:
     assert {key for row in rows for key in row.read(snapshot())} == set()
 
 
-def test_consumers_of_one_process_are_told_apart() -> None:
-    """Whatever their group and client.id are."""
+def test_consumer_labels_include_the_number_of_the_consumer() -> None:
+    """The consumer's number distinguishes consumers with equal group and client.id."""
     assert consumer_labels(snapshot(number=2)) == ("g", "c", "2")

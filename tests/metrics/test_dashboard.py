@@ -1,4 +1,4 @@
-"""examples/grafana/consumers.json asks for what there is: names of the catalogue, with labels that they have."""
+"""The queries of examples/grafana/consumers.json use names and labels of the catalogue."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SERIES = {f"{row.prometheus}{end}": row for row in CATALOGUE for end in ENDS.get
 COMMON = {*CONSUMER_LABELS, "instance", "le"}
 
 
-def test_every_query_names_series_of_the_catalogue() -> None:
-    """A metric that was renamed would leave an empty panel behind."""
+def test_dashboard_queries_use_only_series_of_the_catalogue() -> None:
+    """A query for a renamed metric would leave an empty panel."""
     for title, query in queries():
         names = set(re.findall(r"kafka_consumer_\w+", query))
         assert names, title
         assert names <= SERIES.keys(), (title, names - SERIES.keys())
 
 
-def test_queries_group_by_labels_that_their_series_have() -> None:
-    """Else all would fall into one."""
+def test_dashboard_queries_group_only_by_labels_of_their_series() -> None:
+    """A query that groups by an unknown label would merge all series into one."""
     for title, query in queries():
         rows = [SERIES[name] for name in re.findall(r"kafka_consumer_\w+", query)]
         known = COMMON.union(*(row.labels for row in rows))
@@ -31,8 +31,8 @@ def test_queries_group_by_labels_that_their_series_have() -> None:
         assert asked <= known, (title, asked - known)
 
 
-def test_panels_have_places_of_their_own() -> None:
-    """On Grafana's grid of 24 columns."""
+def test_dashboard_panels_do_not_overlap() -> None:
+    """Panels do not overlap on Grafana's grid of 24 columns."""
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         place = panel["gridPos"]

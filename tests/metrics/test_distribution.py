@@ -1,4 +1,4 @@
-"""Durations: buckets for good, and the latest ones in Java's two samples of 30 seconds."""
+"""Durations: cumulative buckets, and recent values in Java's two samples of 30 seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from consumer_membership.metrics.distribution import BOUNDS_S, Distribution, Dur
 
 
 def test_duration_counts_in_the_first_bucket_that_it_fits_in() -> None:
-    """A bound belongs to its bucket, as Prometheus' `le` has it; what is above all bounds counts, too."""
+    """A bound belongs to its own bucket, like Prometheus' `le`; a value above all bounds also counts."""
     durations = Durations()
     for seconds in (0.0, 0.001, 0.0015, 300.0, 301.0):
         durations.add(seconds, 0.0)
@@ -21,8 +21,8 @@ def test_duration_counts_in_the_first_bucket_that_it_fits_in() -> None:
     assert (seen.buckets[-1], seen.count, seen.sum_s) == (1, 5, 601.0025)
 
 
-def test_latest_ones_are_of_thirty_to_sixty_seconds() -> None:
-    """A sample that began a minute ago is no more of the latest."""
+def test_recent_durations_cover_the_last_30_to_60_seconds() -> None:
+    """A sample that began more than a minute ago no longer counts as recent."""
     durations = Durations()
     durations.add(4.0, 100.0)
     durations.add(2.0, 129.0)
@@ -34,21 +34,21 @@ def test_latest_ones_are_of_thirty_to_sixty_seconds() -> None:
     assert durations.seen(191.0) == Distribution(buckets=durations.seen(0.0).buckets, sum_s=7.0)
 
 
-def test_rate_divides_by_a_sample_at_least() -> None:
-    """One in the first second is not one in a second."""
+def test_recent_rate_divides_by_at_least_one_sample_period() -> None:
+    """The rate divides by at least one sample period, so one duration in the first second is not one per second."""
     durations = Durations()
     durations.add(1.0, 0.0, times=3)
     assert durations.seen(1.0).recent.per_s == 0.1
 
 
-def test_none_have_no_average_and_no_longest() -> None:
-    """As in Java: not a number, and no rate."""
+def test_empty_durations_have_nan_statistics_and_a_zero_rate() -> None:
+    """Empty durations have no average and no maximum, as in Java: NaN, and a rate of zero."""
     recent = Durations().seen(0.0).recent
     assert (isnan(recent.average_s), isnan(recent.greatest_s), recent.per_s) == (True, True, 0.0)
 
 
-def test_longest_may_be_known_from_aside() -> None:
-    """It counts for nothing else."""
+def test_note_longest_changes_only_the_maximum() -> None:
+    """`note_longest` raises the maximum and leaves count and average unchanged."""
     durations = Durations()
     durations.note_longest(9.0, 0.0)
     durations.add(1.0, 1.0)
@@ -56,8 +56,8 @@ def test_longest_may_be_known_from_aside() -> None:
     assert (seen.count, seen.recent.average_s, seen.recent.greatest_s) == (1, 1.0, 9.0)
 
 
-def test_listener_hears_of_each() -> None:
-    """From then on."""
+def test_listener_receives_each_duration_after_its_registration() -> None:
+    """A listener receives the durations that are added after its registration."""
     durations, heard = Durations(), list[float]()
     durations.add(1.0, 0.0)
     durations.listen(heard.append)

@@ -1,4 +1,4 @@
-"""The text that is scraped: each consumer of the process, told apart, and nothing of what is gone."""
+"""The scraped text has each open consumer of the process, and no series of closed consumers or revoked partitions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.metrics.builders import NOW, partition
 from tests.metrics.played import Played, scraped
 
 
-def test_every_row_has_its_name_and_help() -> None:
-    """In Prometheus' own text format."""
+def test_exposition_has_the_help_and_type_of_every_catalogue_row() -> None:
+    """Each row of the catalogue has its HELP and TYPE line in Prometheus' text format."""
     sources = MetricsSources()
     played = Played(sources)
     text, content_type = exposition(sources)
@@ -31,8 +31,8 @@ def test_every_row_has_its_name_and_help() -> None:
     assert played.number == 1
 
 
-def test_text_is_that_of_prometheus_own_client() -> None:
-    """Families, help, and series in their order, whatever stands in a label and in a number."""
+def test_exposition_equals_the_text_of_prometheus_client() -> None:
+    """The text has the families, help and series that prometheus-client writes, for any label value and number."""
     sources = MetricsSources()
     first, second = Played(sources), Played(sources, 'of "a\\b"\nü{},=')
     first.partitions = {TopicPartition("a", number): partition(number, 10**16 + number) for number in range(12)}
@@ -52,8 +52,8 @@ def test_text_is_that_of_prometheus_own_client() -> None:
 
 
 @pytest.mark.parametrize(("value", "written"), [(inf, "+Inf"), (-inf, "-Inf"), (nan, "NaN"), (3, "3.0"), (0.1, "0.1")])
-def test_numbers_are_those_that_go_reads(value: float, written: str) -> None:
-    """Not Python's words."""
+def test_exposition_writes_special_floats_in_go_syntax(value: float, written: str) -> None:
+    """Infinity and NaN are written as Go parses them, not as Python prints them."""
     sources = MetricsSources()
     played = Played(sources)
     played.partitions = {TopicPartition("a", 0): partition(0, 1, lag=value)}
@@ -61,8 +61,8 @@ def test_numbers_are_those_that_go_reads(value: float, written: str) -> None:
     assert f"\nkafka_consumer_partition_lag{{{labels}}} {written}\n" in exposition(sources)[0].decode()
 
 
-def test_histogram_has_growing_buckets_a_sum_and_a_count() -> None:
-    """As Prometheus wants them."""
+def test_exposition_writes_histograms_with_cumulative_buckets_sum_and_count() -> None:
+    """A histogram has cumulative buckets, a sum and a count, as Prometheus requires."""
     sources = MetricsSources()
     played = Played(sources)
     for seconds in (0.02, 0.02, 400.0):
@@ -74,8 +74,8 @@ def test_histogram_has_growing_buckets_a_sum_and_a_count() -> None:
     assert (found[f"{name}_count"][0][1], found[f"{name}_sum"][0][1]) == (3.0, 400.04)
 
 
-def test_series_of_what_is_gone_end() -> None:
-    """A partition that is another member's, a consumer that is closed, and one that nobody has."""
+def test_exposition_omits_revoked_partitions_and_closed_or_deleted_consumers() -> None:
+    """Series end when their partition is revoked, or their consumer is closed or garbage-collected."""
     sources = MetricsSources()
     played, other = Played(sources), Played(sources, "h")
     played.partitions = {TopicPartition("a", 0): partition(1, 3)}
@@ -94,8 +94,8 @@ def test_series_of_what_is_gone_end() -> None:
     assert scraped(exposition(sources)[0]) == {}
 
 
-def test_counters_are_those_of_the_table() -> None:
-    """What only grows is a counter to Prometheus, too."""
+def test_exposition_has_every_counter_of_the_catalogue() -> None:
+    """Each counter that has a reading is exposed under its name."""
     sources = MetricsSources()
     played = Played(sources)
     found = scraped(exposition(sources)[0])

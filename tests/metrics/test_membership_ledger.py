@@ -1,4 +1,4 @@
-"""What is counted of a member: its state machine is the real one, in virtual time."""
+"""`MembershipLedger` counts the events of a member; the state machine is the real one, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T0, T1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 class Counted(Scene):
-    """A member whose ledger sees what its observers do."""
+    """A member whose ledger receives the events that the member's observers receive."""
 
     def __init__(self, **settings: object) -> None:
         self.ledger = MembershipLedger()
@@ -42,23 +42,23 @@ class Counted(Scene):
 
     @property
     def causes(self) -> dict[RebalanceCause, int]:
-        """Those that came, and how often."""
+        """The causes of rebalances so far, with their counts."""
         return {cause: count for cause, count in self.counts.rebalances.items() if count}
 
     def stood(self, side: Standstill) -> tuple[int, float]:
-        """How many partitions stood, and how long in all."""
+        """Return how many partitions stood still, and for how many seconds in total."""
         found = self.counts.standstill[side]
         return found.count, found.sum_s
 
     def join(self) -> Counted:
-        """Be let in with A0 and A1; on_assign takes two seconds."""
+        """Join with A0 and A1; on_assign takes two seconds."""
         self.subscribe("orders").poll().found().target(1, A0, A1).resolve(A0.topic_id).offsets()
         self.now += 2.0
         self.finish().answer()
         return self
 
     def give_up(self) -> Counted:
-        """A1 goes and A2 comes: the poll takes a second, on_revoke two, on_assign three, the coordinator four."""
+        """Give up A1 and receive A2: the poll takes 1 s, on_revoke 2 s, on_assign 3 s, the coordinator 4 s."""
         self.target(2, A0, A2)
         self.now += 1.0
         self.finish()
@@ -72,7 +72,7 @@ class Counted(Scene):
 
 
 class CountedClassic(ClassicScene):
-    """The same of a classic member."""
+    """A classic member whose ledger receives the events that the member's observers receive."""
 
     def __init__(self) -> None:
         self.ledger = MembershipLedger()
@@ -88,8 +88,8 @@ class CountedClassic(ClassicScene):
         return self.ledger.counts(self.now)
 
 
-def test_join_is_a_rebalance_from_the_assignment_to_its_end() -> None:
-    """As Java counts it: from RECONCILING until everything is taken over."""
+def test_join_counts_as_a_rebalance_from_the_assignment_to_its_completion() -> None:
+    """A join counts as one rebalance, from RECONCILING until the assignment is complete, as Java counts it."""
     scene = Counted().join()
     counts = scene.counts
     assert (scene.causes, counts.rebalance.count, counts.rebalance.sum_s) == ({C.JOINED: 1}, 1, 2.0)
@@ -97,22 +97,25 @@ def test_join_is_a_rebalance_from_the_assignment_to_its_end() -> None:
     assert scene.stood(S.TAKEN) == (2, 4.0)
 
 
-def test_partition_stands_until_the_coordinator_knows_that_it_is_free() -> None:
-    """What moves stands, what stays does not; the newcomer stands from the coordinator's word on."""
+def test_moved_partition_stands_still_until_the_coordinator_knows_it_is_free() -> None:
+    """Moved partitions stand still and kept ones do not.
+
+    A received partition stands still from the coordinator's assignment.
+    """
     scene = Counted().join().give_up()
     assert scene.causes == {C.JOINED: 1, C.ASSIGNMENT: 1}
     assert (scene.stood(S.GIVEN_UP), scene.stood(S.TAKEN), scene.stood(S.KEPT)) == ((1, 10.0), (3, 10.0), (0, 0.0))
 
 
-def test_own_subscription_is_a_cause() -> None:
-    """The next change after it is its doing, as far as the member can know."""
+def test_rebalance_after_a_new_subscription_has_the_cause_subscription() -> None:
+    """The next rebalance after a new subscription is attributed to it, as far as the member can know."""
     scene = Counted().join()
     scene.subscribe("orders", "payments").target(2, A0).finish().finish().answer()
     assert scene.causes == {C.JOINED: 1, C.SUBSCRIPTION: 1}
 
 
-def test_fence_fails_the_rebalance_and_what_comes_back_was_kept() -> None:
-    """A partition that the same member fetches again stood from its loss on."""
+def test_fence_fails_the_rebalance_and_returned_partitions_count_as_kept() -> None:
+    """A partition that the same member fetches again after a fence stood still since its loss."""
     scene = Counted().join()
     scene.target(2, A0).fence()
     scene.finish()
@@ -128,8 +131,8 @@ def test_fence_fails_the_rebalance_and_what_comes_back_was_kept() -> None:
     assert scene.stood(S.GIVEN_UP) == (0, 0.0)
 
 
-def test_missed_poll_and_leave_are_causes_of_their_own() -> None:
-    """Both take everything from the member."""
+def test_missed_poll_and_leave_are_separate_rebalance_causes() -> None:
+    """An exceeded poll interval and a leave both remove all partitions and have separate causes."""
     scene = Counted(max_poll_interval_s=60.0).join()
     scene.after(61.0).finish()
     assert (scene.causes[C.NOT_POLLED], scene.counts.poll_timeouts) == (1, 1)
@@ -139,8 +142,8 @@ def test_missed_poll_and_leave_are_causes_of_their_own() -> None:
     assert left.stood(S.GIVEN_UP)[0] == 2
 
 
-def test_round_trip_of_heartbeats() -> None:
-    """From sending one to its answer; what nobody answered is a failure and no round trip."""
+def test_heartbeat_duration_excludes_failed_heartbeats() -> None:
+    """The round trip is measured from request to response. A heartbeat without a response counts as a failure only."""
     scene = Counted().join()
     before = scene.counts.heartbeat
     scene.in_touch()
@@ -155,8 +158,8 @@ def test_round_trip_of_heartbeats() -> None:
     assert scene.counts.heartbeat_failures == {NO_ANSWER: 1, FENCED_EPOCH.name: 1}
 
 
-def test_commits_are_timed_and_their_errors_counted() -> None:
-    """Each answer is timed, and one commit counts each of its errors once."""
+def test_commits_are_timed_and_each_error_is_counted_once_per_commit() -> None:
+    """Each commit response is timed, and one commit counts each of its errors once."""
     scene = Counted().join()
     scene.commit(7, A0, A1)
     scene.now += 0.5
@@ -167,8 +170,8 @@ def test_commits_are_timed_and_their_errors_counted() -> None:
     assert (scene.counts.commit.count, scene.counts.commit_failures) == (2, {refused.name: 1})
 
 
-def test_takeover_and_fence_of_an_instance_id_are_counted() -> None:
-    """The one that takes over counts a takeover, the one that it is taken from a fence."""
+def test_takeover_and_instance_id_fence_are_counted() -> None:
+    """The member that takes over an instance id counts a takeover, the former holder counts a fence."""
     scene = Counted().join()
     released = ef.InstanceReleased(instance_id="i", holder=Holder(member_id="m"))
     scene.ledger.note(ev.TimePassed(), (released,), scene.view, scene.now)
@@ -176,10 +179,11 @@ def test_takeover_and_fence_of_an_instance_id_are_counted() -> None:
     assert (scene.counts.takeovers, scene.counts.fences, scene.causes[C.FATAL]) == (1, 1, 1)
 
 
-def test_classic_member_rebalances_from_its_join_on() -> None:
-    """As Java's classic consumer counts it; that the group gathers anew is no failed heartbeat.
+def test_classic_rebalance_counts_from_the_join_and_is_no_failed_heartbeat() -> None:
+    """A classic rebalance counts from the join, as in Java.
 
-    Where a cooperative member gives something up it joins twice, and each is a rebalance.
+    The heartbeat response that requests it is not a failure. Where a cooperative member gives up a partition it
+    joins twice, and each join is a rebalance.
     """
     scene = CountedClassic()
     scene.subscribe("a").poll().found()
@@ -199,8 +203,11 @@ def test_classic_member_rebalances_from_its_join_on() -> None:
     assert (given_up.count, counts.standstill[S.TAKEN].count) == (1, 2)
 
 
-def test_joins_and_syncs_of_a_classic_member_are_timed() -> None:
-    """From the request to the answer that lets it go on, as in Java: what was refused or not answered is none."""
+def test_classic_joins_and_syncs_are_timed_from_request_to_success() -> None:
+    """Joins and syncs are timed from the request to the successful response, as in Java.
+
+    Rejected requests and requests without a response are not counted.
+    """
     scene = CountedClassic()
     scene.subscribe("a").poll().found()
     scene.now += 1.0
@@ -217,7 +224,7 @@ def test_joins_and_syncs_of_a_classic_member_are_timed() -> None:
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])
-def test_member_that_did_nothing_has_counted_nothing(now: float) -> None:
-    """And nothing ever was."""
+def test_new_ledger_has_zero_counts_at_any_time(now: float) -> None:
+    """A new ledger has no counts and no time of a rebalance."""
     counts = MembershipLedger().counts(now)
     assert (set(counts.rebalances.values()), counts.rebalance.count, counts.rebalanced_at) == ({0}, 0, None)

@@ -1,4 +1,4 @@
-"""What a provider collects, with the conventions that the operator chose."""
+"""The metrics that an OpenTelemetry provider collects, under the conventions that the operator chose."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES
 
 
 class Collected:
-    """A provider and what it has."""
+    """A provider and the metrics that it collected."""
 
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()
         self.provider = MeterProvider(metric_readers=[self.reader])
 
     def points(self, name: str) -> list[dict[str, object]]:
-        """The attributes of each point, with its value or its count."""
+        """Return the attributes of each point, with its value or its count."""
         data = self.reader.get_metrics_data()
         return [
             {**dict(point.attributes or {}), "": getattr(point, "value", None) or getattr(point, "count", 0)}
@@ -35,26 +35,26 @@ class Collected:
 
 @pytest.fixture
 def collected() -> Iterator[Collected]:
-    """A provider of the test's own."""
+    """A provider for one test."""
     made = Collected()
     yield made
     made.provider.shutdown()
 
 
 def groups(points: list[dict[str, object]]) -> list[str]:
-    """Whose points these are."""
+    """Return the groups of these points."""
     return sorted(str(point["messaging.consumer.group.name"]) for point in points)
 
 
 def count_one(consumer: Consumer, name: str) -> None:
-    """Have one duration counted, as the consumer would."""
+    """Record one duration, as the consumer would."""
     source = THIS_PROCESS_SOURCES.at(consumer.metrics().number)
     assert source is not None
     source.durations(name, ()).add(0.5, 0.0)
 
 
-def test_consumers_of_one_process_are_observed_until_they_are_closed(collected: Collected) -> None:
-    """The SDK knows one callback of each name: all consumers are behind it."""
+def test_instrument_observes_each_consumer_until_it_is_closed(collected: Collected) -> None:
+    """The SDK keeps one callback per name, so all consumers of a process share it."""
     first, second = (Consumer({"group.id": group}) for group in ("first", "second"))
     for consumer in (first, second, second):
         instrument(consumer, collected.provider)
@@ -68,8 +68,8 @@ def test_consumers_of_one_process_are_observed_until_they_are_closed(collected: 
     instrument(second, collected.provider)
 
 
-def test_durations_are_recorded_when_they_are_counted(collected: Collected) -> None:
-    """From the instrumentation on, once, although it was asked for twice."""
+def test_instrument_records_each_later_duration_once(collected: Collected) -> None:
+    """Durations are recorded once from the first instrument() call on, although it is called twice."""
     consumer = Consumer({"group.id": "g"})
     count_one(consumer, "kafka_consumer_heartbeat_duration_seconds")
     instrument(consumer, collected.provider)
@@ -88,10 +88,10 @@ def test_durations_are_recorded_when_they_are_counted(collected: Collected) -> N
         ("messaging,messaging/dup", True, True),
     ],
 )
-def test_operator_chooses_the_conventions(
+def test_instrument_follows_otel_semconv_stability_opt_in(
     collected: Collected, monkeypatch: pytest.MonkeyPatch, chosen: str, *, current: bool, former: bool
 ) -> None:
-    """OTEL_SEMCONV_STABILITY_OPT_IN: the names of 1.24 unless the current ones are asked for; both win."""
+    """Names of version 1.24 are used unless OTEL_SEMCONV_STABILITY_OPT_IN selects the current names or both."""
     monkeypatch.setenv(OPT_IN, chosen)
     consumer = Consumer({"group.id": "g"})
     instrument(consumer, collected.provider)
@@ -104,8 +104,10 @@ def test_operator_chooses_the_conventions(
     consumer.close()
 
 
-def test_operations_are_told_apart(collected: Collected, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A poll receives, a commit settles; by the conventions' attributes."""
+def test_instrument_records_polls_as_receive_and_commits_as_settle(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll is a receive operation and a commit a settle operation, under the attributes of the conventions."""
     monkeypatch.setenv(OPT_IN, "messaging")
     consumer = Consumer({"group.id": "g"})
     instrument(consumer, collected.provider)
@@ -119,8 +121,8 @@ def test_operations_are_told_apart(collected: Collected, monkeypatch: pytest.Mon
     consumer.close()
 
 
-def test_provider_that_raises_ends_no_member() -> None:
-    """Durations are recorded on the member's thread, among others."""
+def test_recorder_ignores_exceptions_of_the_provider() -> None:
+    """An exception of the provider is ignored, because durations are also recorded on the member's thread."""
     calls: list[float] = []
 
     def record(seconds: float, _: object) -> None:

@@ -1,4 +1,4 @@
-"""What a registry of prometheus-client collects; that it is the text of `exposition` is in test_exposition."""
+"""The metrics that a prometheus-client registry collects; test_exposition compares them with the scraped text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from consumer_membership.metrics.prometheus import ConsumerCollector
 from tests.metrics.played import scraped
 
 
-def test_collector_of_named_consumers_has_those_alone() -> None:
-    """Real ones, without a broker: several in one process, weakly held, and none once they are closed."""
+def test_collector_has_only_its_own_consumers_until_they_are_closed() -> None:
+    """A collector has only the consumers that it was given, holds them weakly, and drops them when they are closed."""
     first, second = (Consumer({"group.id": group}) for group in ("first", "second"))
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(first))

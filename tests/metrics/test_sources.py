@@ -1,4 +1,4 @@
-"""The consumers of a process: by small numbers, weakly held, and no more once they are closed."""
+"""The consumers of a process: numbered from 1, weakly held, and removed when they are closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.metrics.builders import snapshot
 
 
 class Source:
-    """A consumer that a test plays."""
+    """A consumer that a test controls."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -23,8 +23,8 @@ class Source:
         return Durations()
 
 
-def test_number_is_the_lowest_that_is_free() -> None:
-    """So that series of processes that make many consumers stay few."""
+def test_sources_assign_the_lowest_free_number() -> None:
+    """Numbers are reused so that processes that create many consumers have few series."""
     sources = MetricsSources()
     first, second, third = Source(), Source(), Source()
     assert [sources.add(one) for one in (first, second)] == [1, 2]
@@ -33,16 +33,16 @@ def test_number_is_the_lowest_that_is_free() -> None:
     assert sources.at(2) is second
 
 
-def test_consumer_that_nobody_has_is_gone() -> None:
-    """It is held weakly."""
+def test_sources_hold_consumers_weakly() -> None:
+    """A consumer without other references is removed."""
     sources = MetricsSources()
     sources.add(Source())
     gc.collect()
     assert (sources.all(), sources.at(1), sources.add(Source())) == ([], None, 1)
 
 
-def test_consumer_that_is_not_open_is_not_asked() -> None:
-    """It is closing, or another process's."""
+def test_sources_omit_consumers_that_are_not_open() -> None:
+    """A consumer that is closing, or belongs to another process, is omitted."""
     sources, source = MetricsSources(), Source()
     number = sources.add(source)
     source.is_open = False
