@@ -1,4 +1,4 @@
-"""The architecture that code keeps: classes, writers of attributes, imports between files, and names."""
+"""Rules of the architecture: inheritance, writers of attributes, imports between modules, and names."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "consumer_membership"
 CORE = PACKAGE / "membership"
 
-#: Levels of our own classes that one class may have above it, itself counted.
+#: Levels of the package's own classes in an inheritance chain, the class itself included.
 MOST_LEVELS = 2
-#: The tree of errors is drawn where it stands: `errors.py`.
+#: The root of the exception tree, which `errors.py` documents.
 ERRORS = "MembershipError"
 
 
 def classes(folder: Path) -> Iterator[tuple[Path, ast.ClassDef]]:
-    """Every class, wherever it is defined."""
+    """Yield every class definition, including nested ones."""
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
@@ -25,18 +25,21 @@ def classes(folder: Path) -> Iterator[tuple[Path, ast.ClassDef]]:
 
 
 def bases_of(node: ast.ClassDef) -> list[str]:
-    """The names of what a class inherits from: `Generic[T]` as `Generic`, `ast.AST` as `AST`."""
+    """Return the names of the base classes: `Generic[T]` as `Generic`, `ast.AST` as `AST`."""
     return [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
 
 
 def lines_of(name: str, bases: Mapping[str, list[str]]) -> list[list[str]]:
-    """Every way from a class up through our own ones, itself first."""
+    """Return every inheritance chain through the package's own classes, the class itself first."""
     ways = [way for base in bases[name] if base in bases and base != name for way in lines_of(base, bases)]
     return [[name, *way] for way in ways] or [[name]]
 
 
-def test_classes_are_two_levels_deep_at_most() -> None:
-    """A class is never cut over files by inheritance; exceptions have a tree of their own."""
+def test_class_hierarchies_have_at_most_two_levels() -> None:
+    """Inheritance has at most two levels, because it must not split a class over files.
+
+    Exceptions have a tree of their own.
+    """
     bases = {node.name: bases_of(node) for _, node in classes(PACKAGE)}
     tall = {name for name in bases for way in lines_of(name, bases) if len(way) > MOST_LEVELS and ERRORS not in way}
     assert tall == set()
@@ -46,7 +49,7 @@ def test_classes_are_two_levels_deep_at_most() -> None:
 
 
 def targets(node: ast.AST) -> Iterator[ast.Attribute]:
-    """The attributes that are assigned within this node."""
+    """Yield the attributes that are assigned within this node."""
     for one in ast.walk(node):
         found: list[ast.expr] = []
         if isinstance(one, ast.Assign):
@@ -64,7 +67,7 @@ def targets(node: ast.AST) -> Iterator[ast.Attribute]:
 
 
 def records(tree: ast.Module) -> set[str]:
-    """The fields of this module's private dataclasses: whoever has such a record fills it in."""
+    """Return the fields of this module's private dataclasses, which other classes of the module may fill."""
     return {
         field.target.id
         for node in tree.body
@@ -74,8 +77,8 @@ def records(tree: ast.Module) -> set[str]:
     }
 
 
-def test_each_attribute_of_the_core_has_one_writer() -> None:
-    """What a class has, only its own methods assign: no other object does, and no class that inherits from it."""
+def test_core_attributes_are_assigned_only_by_their_own_class() -> None:
+    """Only the methods of a class assign its attributes; neither other objects nor subclasses do."""
     strangers = []
     writers: defaultdict[str, set[str]] = defaultdict(set)
     bases: dict[str, list[str]] = {}
@@ -99,8 +102,8 @@ def test_each_attribute_of_the_core_has_one_writer() -> None:
     assert doubled == set()
 
 
-def test_functions_of_the_core_assign_no_attribute() -> None:
-    """Nor does anything outside of a class."""
+def test_core_code_outside_classes_assigns_no_attribute() -> None:
+    """Functions and module-level code of the core assign no attributes."""
     found = []
     for path in sorted(CORE.rglob("*.py")):
         tree = ast.parse(path.read_text())
@@ -113,13 +116,13 @@ def test_functions_of_the_core_assign_no_attribute() -> None:
 
 
 def modules() -> dict[str, Path]:
-    """The file of each module of the package, by its name without the package's own."""
+    """Return the file of each module of the package, by its name without the package prefix."""
     names = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
     return {".".join(parts).removesuffix("__init__").rstrip("."): path for path, parts in names.items()}
 
 
 def imported(name: str, path: Path, known: Collection[str]) -> set[str]:
-    """The modules of the package that one imports anywhere: in functions and for types only, too."""
+    """Return the package modules that a module imports, including imports in functions and for types only."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         wanted: list[tuple[str, str]] = []
@@ -136,7 +139,7 @@ def imported(name: str, path: Path, known: Collection[str]) -> set[str]:
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that import each other, directly or by others."""
+    """Return the groups of modules that import each other, directly or indirectly."""
 
     def reached(start: str) -> set[str]:
         found: set[str] = set()
@@ -152,26 +155,26 @@ def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if group)
 
 
-def test_circles_of_modules_are_found() -> None:
-    """A circle is found whatever its length, and modules that only import it are not part of it."""
+def test_circles_finds_import_cycles_of_any_length() -> None:
+    """A cycle is found whatever its length, and modules that only import it are not part of it."""
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set(), "f": {"g"}, "g": {"f"}}
     assert circles(imports) == [["a", "b", "c"], ["f", "g"]]
 
 
-def test_modules_import_each_other_in_one_direction() -> None:
-    """No file imports, in a function or for types either, what imports that file."""
+def test_package_has_no_import_cycles() -> None:
+    """The package has no import cycle, not even through imports in functions or for types only."""
     known = modules()
     assert circles({name: imported(name, path, known) for name, path in known.items()}) == []
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
 
-#: A module's own: a type variable has no meaning outside.
+#: Type variables, which have no meaning outside of their module.
 TYPE_VARIABLES = {"T", "AnswerT"}
 
 
 def definitions(path: Path) -> Iterator[str]:
-    """The names of a module's classes, and of its constants and type aliases that other modules may use."""
+    """Yield the names of a module's classes, public constants and type aliases."""
     for node in ast.parse(path.read_text()).body:
         named: list[ast.expr] = []
         if isinstance(node, ast.ClassDef):
@@ -185,8 +188,8 @@ def definitions(path: Path) -> Iterator[str]:
             yield from (name.id for name in one if isinstance(name, ast.Name) and not name.id.startswith("_"))
 
 
-def test_class_or_public_constant_has_a_name_of_its_own() -> None:
-    """One name, one thing: each class name and each public constant is defined once in the package."""
+def test_class_and_public_constant_names_are_unique() -> None:
+    """Each class and each public constant name is defined once in the package, so that one name means one thing."""
     named: dict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         for name in set(definitions(path)) - TYPE_VARIABLES:

@@ -1,4 +1,4 @@
-"""docs/architecture.md tells the truth: states, tests and modules that exist."""
+"""docs/architecture.md is true: its diagrams are generated, and its states, tests and modules exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAP = PACKAGE / "docs" / "architecture.md"
 
 
 def text() -> str:
-    """The document."""
+    """Return the document."""
     return MAP.read_text()
 
 
@@ -34,21 +34,23 @@ def text() -> str:
     ],
     ids=["states", "classic states", "claim states"],
 )
-def test_state_diagram_is_the_generated_one(name: str, table: Sequence[TransitionRule[Enum]]) -> None:
-    """To renew it: print(diagram(TABLE)) between the markers."""
+def test_architecture_document_has_the_generated_state_diagrams(
+    name: str, table: Sequence[TransitionRule[Enum]]
+) -> None:
+    """The document has the current diagrams; renew them with print(diagram(TABLE)) between the markers."""
     shown = re.search(rf"<!-- {name}: begin -->\n```mermaid\n(.*?)\n```\n<!-- {name}: end -->", text(), re.DOTALL)
     assert shown is not None
     assert shown[1] == diagram(table)
 
 
-def test_every_state_has_its_name_in_java() -> None:
-    """The table of names is complete."""
+def test_architecture_document_maps_every_member_state_to_java() -> None:
+    """The table of Java names lists every member state."""
     rows = re.findall(r"^\| ([A-Z]+) \| [A-Z]", text(), re.MULTILINE)
     assert rows == [state.value for state in MemberState]
 
 
-def test_tests_that_the_map_names_exist() -> None:
-    """A rule whose test is gone is only a wish."""
+def test_architecture_document_names_existing_tests() -> None:
+    """Each test that the document names for a rule exists."""
     named = re.findall(r"`([\w/]+)::(test_\w+)`", text())
     assert len(named) > 20
     missing = []
@@ -60,8 +62,8 @@ def test_tests_that_the_map_names_exist() -> None:
     assert missing == []
 
 
-def test_files_and_modules_that_the_map_names_exist() -> None:
-    """Also those outside the table: `membership/heartbeat`, `runtime/network/transport`, ..."""
+def test_architecture_document_names_existing_modules() -> None:
+    """Each module that the document names exists, also outside of its table."""
     rooms = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
     named = set(re.findall(rf"`((?:{rooms})/\w+)`", text()))
     assert named

@@ -1,4 +1,4 @@
-"""What code and tests cite is in the repository: rules, scenarios and Kafka issues in `docs/protocol.md`; documents."""
+"""Citations resolve: rules, scenarios and Kafka issues are in `docs/protocol.md`, and cited documents exist."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _FILES = re.compile(r"[\w./-]*\w\.md\b")
 _SEEN = re.compile(r"\([^()]*\bseen\b[^()]*\)")
 #: The fixtures of `tests/simulation/conftest.py` that are the simulation's and a real broker's.
 _UNDER_TEST = frozenset({"consumer", "brief_consumer", "small_consumer", "classic", "small_classic", "either"})
-#: librdkafka's, at its own place.
+#: A document of librdkafka.
 _FOREIGN = frozenset({"STATISTICS.md"})
-#: Documents and trackers that only their authors have; an issue of another project has four digits or more.
+#: Documents and trackers outside the repository; an issue of another project has four digits or more.
 _ELSEWHERE = re.compile(
     r"\bDESIGN\b|\bSTYLE\.md|\bprotocol rules\b|\bprotocol\.md,? \d|\bcatalogue [A-J\d]\b|\b[Ii]ssue \d{1,3}\b",
     re.ASCII,
@@ -38,23 +38,23 @@ _ELSEWHERE = re.compile(
 
 
 def rules_in(text: str) -> set[str]:
-    """The sections that a text cites; of "3.4 to 3.7" both ends."""
+    """Return the sections that a text cites; of the range "3.4 to 3.7" both ends."""
     return {number for cited in _RULES.findall(text) for number in re.findall(_NUMBER, cited)}
 
 
 def sections() -> list[str]:
-    """The numbers of the sections of `docs/protocol.md`."""
+    """Return the numbers of the sections of `docs/protocol.md`."""
     return re.findall(r"^#{2,3} (\d(?:\.\d+)?) \S", PROTOCOL.read_text(), re.MULTILINE)
 
 
 def rows(pattern: str) -> list[str]:
-    """What stands in the first cells of its tables, as far as it has this form."""
+    """Return the first cells of its table rows that match the pattern."""
     return re.findall(rf"^\| ({pattern}) \| \S", PROTOCOL.read_text(), re.MULTILINE)
 
 
 @cache
 def words_of(path: Path) -> str:
-    """A document as it is; of a module the docstrings and the comments, without those for ruff."""
+    """Return the text of a document, or the docstrings and comments of a module without ruff's comments."""
     text = path.read_text()
     return text if path.suffix == ".md" else "\n".join((*_docstrings(text), *_comments(text)))
 
@@ -72,44 +72,44 @@ def _comments(text: str) -> Iterator[str]:
 
 
 def writings() -> list[Path]:
-    """Every module and document of the repository, this module excepted: its regular expressions cite nothing."""
+    """Return every module and document of the repository except this module, whose regular expressions cite nothing."""
     folders = (PACKAGE, ROOT / "tests", ROOT / "examples")
     found = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".md"}]
     return [ROOT / "README.md", *sorted(path for path in found if path != Path(__file__).resolve())]
 
 
 def strays(cited: Callable[[str], set[str]], known: set[str]) -> dict[str, list[str]]:
-    """By file what it cites that is not known."""
+    """Return by file its citations that are not known."""
     found = {str(path.relative_to(ROOT)): sorted(cited(words_of(path)) - known) for path in writings()}
     return {path: unknown for path, unknown in found.items() if unknown}
 
 
-def test_every_cited_rule_exists() -> None:
-    """What is cited as "rules 4.7" is a section of `docs/protocol.md`."""
+def test_cited_rules_are_sections_of_the_protocol_document() -> None:
+    """A citation such as "rules 4.7" is a section of `docs/protocol.md`."""
     assert strays(rules_in, set(sections())) == {}
 
 
-def test_every_cited_scenario_exists() -> None:
-    """An id in a docstring or a comment is a row of section 5, and so is each that `tests.scenarios` requires."""
+def test_cited_and_required_scenarios_are_rows_of_the_protocol_document() -> None:
+    """Scenario ids in docstrings and comments, and the required ids, are rows of section 5."""
     known = set(rows(r"[MHSBC]\d{2,3}"))
     assert strays(lambda text: set(ids_in(text)), known) == {}
     assert [scenario for scenario in REQUIRED if scenario not in known] == []
 
 
-def test_every_cited_kafka_issue_is_told() -> None:
-    """Section 7.2 says in a line what it is."""
+def test_cited_kafka_issues_are_described_in_the_protocol_document() -> None:
+    """Section 7.2 describes each cited Kafka issue in one line."""
     assert strays(lambda text: set(_ISSUES.findall(text)), set(rows(r"KAFKA-\d+"))) == {}
 
 
-def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
-    """Neither the authors' own papers, nor a document that is not there."""
+def test_cited_documents_are_in_the_repository() -> None:
+    """Texts cite only documents of the repository, and no private papers."""
     assert strays(lambda text: set(_ELSEWHERE.findall(text)), set()) == {}
     there = {path.name for path in [*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "tests").rglob("*.md")]}
     assert strays(lambda text: {Path(name).name for name in _FILES.findall(text)}, there | _FOREIGN) == {}
 
 
 def statements_seen() -> dict[str, list[str]]:
-    """By section the table rows, bullets and paragraphs of `docs/protocol.md` that are marked as seen."""
+    """Return by section the table rows, bullets and paragraphs of `docs/protocol.md` that are marked as seen."""
     found: dict[str, list[str]] = {}
     for chapter in re.split(r"^(?=#{2,3} \d)", PROTOCOL.read_text(), flags=re.MULTILINE)[1:]:
         blocks = re.split(r"\n(?=[|-] ?)|\n\n", chapter.partition("\n")[2])
@@ -119,8 +119,8 @@ def statements_seen() -> dict[str, list[str]]:
     return found
 
 
-def test_each_statement_that_is_marked_as_seen_has_its_test() -> None:
-    """Section 7.3 quotes each statement that is marked as seen, and names a test on a real broker that sees it."""
+def test_statements_marked_as_seen_name_a_broker_test() -> None:
+    """Section 7.3 quotes each statement that is marked as seen, and names a real-broker test that shows it."""
     seen = statements_seen()
     rows = re.findall(r"^\| (\d\.\d+) \| (.+?) \| `(\S+)::(\w+)` \|$", PROTOCOL.read_text(), re.MULTILINE)
     quoted = {section: [quote for at, quote, _, _ in rows if at == section] for section, *_ in rows}
@@ -134,15 +134,15 @@ def test_each_statement_that_is_marked_as_seen_has_its_test() -> None:
 
 @cache
 def _broker_tests(path: Path) -> frozenset[str]:
-    """The tests of a module that has tests on a real broker: all of them, or those with a coordinator under test."""
+    """Return the real-broker tests of a module: all of them, or those with a coordinator under test."""
     text = path.read_text()
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     is_marked = re.search(r"^pytestmark = .*\bintegration\b", text, re.MULTILINE) is not None
     return frozenset(one.name for one in functions if is_marked or _UNDER_TEST & {arg.arg for arg in one.args.args})
 
 
-def test_each_section_and_each_row_is_there_once() -> None:
-    """Two of a name would be two truths."""
+def test_sections_scenarios_and_issues_are_unique() -> None:
+    """Each section, scenario and Kafka issue has one entry, so that a citation has one meaning."""
     for names in (sections(), rows(r"[MHSBC]\d{2,3}"), rows(r"KAFKA-\d+")):
         assert names
         assert [name for name, count in Counter(names).items() if count > 1] == []
@@ -161,6 +161,6 @@ def test_each_section_and_each_row_is_there_once() -> None:
         ("[--rules 4.3|classic]", set()),
     ],
 )
-def test_citations_are_read_from_a_text(text: str, cited: set[str]) -> None:
-    """One section, a list or a range."""
+def test_rules_in_finds_single_sections_lists_and_ranges(text: str, cited: set[str]) -> None:
+    """`rules_in` finds one section, a list or a range."""
     assert rules_in(text) == cited

@@ -1,4 +1,4 @@
-"""What the documents show can be run, what they link to is there, and what they name exists."""
+"""The documents are true: their snippets and commands run, their links resolve, and the names in them exist."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ from tests.support.documents import (
 from tests.support.mock_cluster import MockCluster
 
 PACKAGE = ROOT / "consumer_membership"
-#: Whoever uses the package reads these, and whoever tests it CONTRIBUTING.md; what they name must be there.
+#: The documents for users, and CONTRIBUTING.md for developers; every name in them must exist.
 OF_USERS = [path for path in documents() if path not in (MAP, DOCS / "protocol.md", DOCS / "architecture.md")]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
-#: What `python -m` runs, by its module, and how its arguments are read.
+#: The argument parser of each module that `python -m` runs.
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "tests": everything._parser,
     "tests.benchmarks": benchmarks._parser,
     "tests.exploration": exploration._parser,
     "tests.simulation": simulation._parser,
 }
-#: Settings of brokers, of groups, and of producers: none of ours.
+#: Settings of brokers, groups and producers, not of this package.
 OF_OTHERS = {
     "connections.max.reauth.ms",
     "consumer.assignment.interval.ms",
@@ -104,39 +104,39 @@ OF_OTHERS = {
     "transaction.version",
     "transactional.id",
 }
-#: Operations of Kafka's ACLs, which stand in capitals as error codes do.
+#: Operations of Kafka's ACLs, which are written in capitals like error codes.
 OPERATIONS = {"ALTER_CONFIGS"}
-#: Environment variables of those that metrics are for, and the failure that no broker names.
+#: Environment variables of metrics systems, and the failure name for a missing response.
 OF_METRICS = {"PROMETHEUS_MULTIPROC_DIR", opentelemetry.OPT_IN, NO_ANSWER}
-#: Names of Java's, of librdkafka's statistics, of confluent-kafka's and of Spark's.
+#: Names from Java and Spark.
 FOREIGN_NAMES = {"GroupCoordinator", "foreachPartition", "mapInArrow"}
 
 read = Path.read_text
 
 
 def all_blocks(language: str) -> list[tuple[Path, str]]:
-    """The blocks in one language of all documents for users."""
+    """Return the blocks in one language of all documents for users."""
     return [(path, code) for path in OF_USERS for code in blocks(read(path), language)]
 
 
 def id_of(value: object) -> str | None:
-    """A document by its name."""
+    """Return the name of a document as the test id."""
     return name_of(value) if isinstance(value, Path) else None
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 
-def test_readme_links_to_every_document() -> None:
-    """Nothing is found by luck."""
+def test_readme_links_to_every_document_and_example() -> None:
+    """The README links to each document for users and to each example."""
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(read(README)) if "://" not in link}
     assert [name_of(path) for path in OF_USERS if path != README and path not in linked] == []
     assert set((ROOT / "examples").glob("*.py")) <= linked
 
 
 @pytest.mark.parametrize("path", documents(), ids=name_of)
-def test_links_lead_somewhere(path: Path) -> None:
-    """Relative links name files that exist, and headings in them."""
+def test_document_links_resolve(path: Path) -> None:
+    """Relative links name existing files and headings."""
     broken = []
     for link in links(read(path)):
         if "://" in link:
@@ -151,8 +151,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
 
-def test_python_is_python_and_names_what_exists() -> None:
-    """Also the view's fields and the consumer's methods."""
+def test_python_snippets_parse_and_use_existing_attributes() -> None:
+    """Python snippets parse, and use only existing methods and fields of the package's objects."""
     shown = all_blocks("python")
     assert len(shown) == 19
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
@@ -169,17 +169,17 @@ def test_python_is_python_and_names_what_exists() -> None:
 
 
 def run_block(code: str, names: dict[str, object]) -> None:
-    """Run what a document shows."""
+    """Run a snippet of a document."""
     exec(code, names)  # noqa: S102 - that is the test
 
 
 class _EnoughError(Exception):
-    """The example has shown what it shows."""
+    """Ends an example that polls forever."""
 
 
 @pytest.mark.slow
-def test_example_and_view_run() -> None:
-    """The README's loop prints each record and closes, and its view answers; on librdkafka's mock cluster."""
+def test_readme_snippets_run_on_a_mock_cluster() -> None:
+    """The README's loop prints each record and closes, and its view snippet prints the state and the position."""
     use, view = blocks(read(README), "python")
     printed: list[tuple[object, ...]] = []
 
@@ -211,14 +211,14 @@ def test_example_and_view_run() -> None:
             assert printed[-1] == ([partition],)
 
 
-def test_states_that_the_readme_names_are_all() -> None:
-    """In the comment beside `view.state`."""
+def test_readme_lists_every_member_state() -> None:
+    """The comment beside `view.state` lists all states in their order."""
     (named,) = re.findall(r"print\(view\.state\)  # (.*)", read(README))
     assert named.split() == [state.value for state in MemberState]
 
 
-def test_tls_and_sasl_are_as_the_document_says() -> None:
-    """Its configuration is a good one, and every key that it names is honoured."""
+def test_security_document_matches_the_supported_tls_and_sasl_keys() -> None:
+    """The document's configuration is valid, its TLS keys are honored, and it names every SASL mechanism."""
     text = read(DOCS / "security.md")
     (block,) = blocks(text, "python")
     (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
@@ -231,8 +231,8 @@ def test_tls_and_sasl_are_as_the_document_says() -> None:
     assert {mechanism.value for mechanism in SaslMechanism} <= set(re.findall(r"[A-Z0-9-]{5,}", text))
 
 
-def test_words_of_the_spark_document_exist() -> None:
-    """Functions, sinks and their parameters."""
+def test_spark_document_names_existing_functions_parameters_and_options() -> None:
+    """The functions, sinks, parameters and source options that docs/spark.md names exist."""
     text, _, source = read(DOCS / "spark.md").partition("## Structured Streaming")
     options = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\|(.*?)\|", source.partition("\n## ")[0], re.MULTILINE)))
     assert {name.lower() for name in options} <= OPTIONS.keys()
@@ -247,8 +247,8 @@ def test_words_of_the_spark_document_exist() -> None:
         assert option in spark.Options.__annotations__
 
 
-def test_assignor_gives_each_topic_to_one_member() -> None:
-    """It is taken where an assignor is asked for, and what it gives is sent."""
+def test_documented_assignor_assigns_each_topic_to_one_member() -> None:
+    """The assignor in docs/group-protocols.md is accepted by the configuration, and its result passes validation."""
     (block,) = blocks(read(DOCS / "group-protocols.md"), "python")
     module = ModuleType("shown")
     run_block(block, module.__dict__)
@@ -264,8 +264,8 @@ def test_assignor_gives_each_topic_to_one_member() -> None:
     assert given == {"a": {("orders", 0), ("orders", 1)}, "b": {("payments", 0)}}
 
 
-def test_the_one_import_to_change_is_there() -> None:
-    """What the guide begins with runs as it is."""
+def test_migration_snippets_run_and_import_the_consumers() -> None:
+    """The snippets in docs/migration.md run unchanged and import the package's consumers."""
     block, installed, of_asyncio = blocks(read(DOCS / "migration.md"), "python")
     shown: dict[str, object] = {}
     run_block(block, shown)
@@ -278,8 +278,8 @@ def test_the_one_import_to_change_is_there() -> None:
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def test_the_two_commands_install_extras_that_exist() -> None:
-    """Each is one line that does all its set-up; `.ci/run` has the second one."""
+def test_readme_setup_commands_install_existing_extras() -> None:
+    """Each setup command is one line and installs existing extras; `.ci/run` contains the test command."""
     commands = re.findall(
         r"^python3 -m venv \.venv && .*'(?:-e )?\.\[(.*)\]' && \.venv/bin/(.*)$", read(README), re.MULTILINE
     )
@@ -293,8 +293,8 @@ LINES = [(path, line) for path, code in all_blocks("") for line in code.splitlin
 
 
 @pytest.mark.parametrize(("path", "line"), LINES, ids=id_of)
-def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as their arguments go; a command of a kind that nobody checks is refused."""
+def test_documented_command_lines_are_accepted(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments of each documented command line are accepted; an unknown kind of command fails."""
     assert path in OF_USERS
     words = shlex.split(line)
     match words:
@@ -342,11 +342,11 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
             (package,) = (word for word in rest if word.startswith(".["))
             assert set(package[2:-1].split(",")) <= EXTRAS.keys()
         case _:
-            pytest.fail(f"nobody checks {line!r}")
+            pytest.fail(f"no check for {line!r}")
 
 
-def test_commands_in_sentences_exist() -> None:
-    """Modules, subcommands and options that stand in backticks."""
+def test_commands_and_options_in_backticks_exist() -> None:
+    """The modules, subcommands and options in backticks exist."""
     subcommands = _subcommands(command._parser())
     options = {
         option
@@ -372,14 +372,14 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
     return dict(found.choices)
 
 
-def test_each_subcommand_is_shown() -> None:
-    """In the document of the command line."""
+def test_command_line_document_shows_each_subcommand() -> None:
+    """docs/command-line.md has an example of each subcommand."""
     shown = {shlex.split(line)[1] for code in blocks(read(DOCS / "command-line.md"), "") for line in code.splitlines()}
     assert shown == _subcommands(command._parser()).keys()
 
 
-def test_stages_are_those_of_the_test_command() -> None:
-    """The table in CONTRIBUTING.md, in their order."""
+def test_contributing_table_lists_the_stages_of_the_test_command() -> None:
+    """The table in CONTRIBUTING.md lists the stages in their order."""
     rows = re.findall(r"^\| `([a-z-]+)` \|", section(read(DOCS / "CONTRIBUTING.md"), "Everything"), re.MULTILINE)
     assert rows == list(everything.STAGES)
 
@@ -387,14 +387,14 @@ def test_stages_are_those_of_the_test_command() -> None:
 # ---- the configuration -----------------------------------------------------------------------------------------------
 
 
-def test_tables_of_keys_are_the_generated_ones() -> None:
-    """To renew them: python -m tests.support.configuration_table."""
+def test_configuration_document_has_the_generated_tables() -> None:
+    """The document has the current tables; renew them with `python -m tests.support.configuration_table`."""
     text = read(configuration_table.DOCUMENT)
     assert text == configuration_table.renewed(text)
 
 
-def test_keys_and_defaults_are_those_of_the_configuration() -> None:
-    """What the tables show as a default is what a configuration without the key has."""
+def test_documented_keys_and_defaults_match_the_configuration() -> None:
+    """A documented default is the value that a configuration without the key has."""
     with_defaults, _, _ = read(configuration_table.DOCUMENT).partition("## Every key of librdkafka")
     rows = dict(re.findall(r"^\| `([a-z._]+)` \| (.*?) \|", with_defaults, re.MULTILINE))
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
@@ -414,15 +414,15 @@ def test_keys_and_defaults_are_those_of_the_configuration() -> None:
 
 
 def named(pattern: str) -> Iterator[tuple[Path, str]]:
-    """What stands in backticks and is of this form."""
+    """Yield the quoted words that match the pattern, with their documents."""
     for path in OF_USERS:
         for words in quoted(read(path)):
             if re.fullmatch(pattern, words):
                 yield path, words
 
 
-def test_keys_exist() -> None:
-    """Also those with a value; settings of brokers and of Spark are others' to know."""
+def test_configuration_keys_in_backticks_exist() -> None:
+    """Keys in backticks exist, with or without a value; settings of brokers and of Spark are not checked."""
     found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
     assert len(found) > 80
     known = {*KEYS, *librdkafka_keys.keys(), *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
@@ -437,16 +437,16 @@ def _is_foreign(words: str) -> bool:
     )
 
 
-def test_environment_variables_exist() -> None:
-    """Each stands for a key."""
+def test_environment_variables_in_documents_exist() -> None:
+    """Each environment variable in the documents corresponds to a key."""
     known = {variable_of(key) for key in KEYS} | {PREFIX, VARIABLE}
     found = {word for path in OF_USERS for word in re.findall(r"\b(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", read(path))}
     assert len(found) > 5
     assert found <= known
 
 
-def test_pods_are_configured_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of the manifests are read, with their values."""
+def test_documented_pod_variables_are_read_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of the manifests in docs/static-members.md are read, with their values."""
     shown = read(DOCS / "static-members.md")
     variables = dict(re.findall(r"name: (\w+), value: \"(.*?)\"", shown))
     assert variables.keys() <= {variable_of(key) for key in KEYS}
@@ -457,23 +457,23 @@ def test_pods_are_configured_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.crash_guardian_enable is True
 
 
-def test_classes_and_exceptions_exist() -> None:
-    """By their bare names."""
+def test_classes_and_exceptions_in_backticks_exist() -> None:
+    """Class and exception names in backticks exist in the package or in confluent-kafka."""
     rooms = (consumer_membership, aio, errors, spark, admin, prometheus, confluent_kafka, builtins)
     found = {words.partition("(")[0].partition(".")[0] for _, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")}
     assert {"ConfigurationError", "GroupAdmin", "KafkaSink", "Assigned"} <= found
     assert {name for name in found if not any(hasattr(room, name) for room in rooms)} <= FOREIGN_NAMES
 
 
-def test_modules_and_loggers_exist() -> None:
-    """What begins with the package's name."""
+def test_modules_and_loggers_in_backticks_exist() -> None:
+    """Each dotted name of the package in backticks is a logger or can be resolved."""
     for _, name in named(r"consumer_membership(\.\w+)+"):
         if name not in LOGGERS:
             assert pkgutil.resolve_name(name) is not None
 
 
-def test_methods_fields_and_parameters_exist() -> None:
-    """Everything with an underscore, or with brackets."""
+def test_methods_fields_and_parameters_in_backticks_exist() -> None:
+    """Quoted names with an underscore or with parentheses exist as a method, field, parameter, metric or key."""
     callbacks = {"on_assign", "on_revoke", "on_lost", "on_commit", "on_assignment", "error_cb", "stats_cb", "oauth_cb"}
     fixtures = {"kafka_broker", "broker_pool"}
     known = {
@@ -520,8 +520,8 @@ def test_methods_fields_and_parameters_exist() -> None:
     assert missing == []
 
 
-def test_codes_are_kafkas_or_librdkafkas() -> None:
-    """Everything in capitals with an underscore, also outside backticks."""
+def test_error_codes_in_documents_are_those_of_kafka_or_librdkafka() -> None:
+    """Names in capitals with an underscore are known codes, also outside backticks."""
     known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS | OF_METRICS
     known.add(seeds.VARIABLE)
     found = set()
@@ -532,20 +532,20 @@ def test_codes_are_kafkas_or_librdkafkas() -> None:
     assert found <= known
 
 
-def test_files_exist() -> None:
-    """Paths below the project's root, or below the package's."""
+def test_file_paths_in_backticks_exist() -> None:
+    """Paths in backticks exist below the project's or the package's root."""
     found = [words for _, words in named(r"\.?[\w-]+(/[\w.-]+)+|[\w-]+\.(py|md|yml)")]
     assert found
-    # An image, what a run makes, and a choice of OpenTelemetry's conventions.
+    # An image, outputs of a run, and a value of OpenTelemetry's opt-in variable.
     elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS), name_of(coverage_report.REPORT), "messaging/dup"}
     assert {name for name in found if not (ROOT / name).exists() and not (PACKAGE / name).exists()} <= elsewhere
 
 
-# ---- figures and words -----------------------------------------------------------------------------------------------
+# ---- figures and messages --------------------------------------------------------------------------------------------
 
 
-def test_figures_of_the_readme_are_measured_ones() -> None:
-    """Its rows stand in the table of all figures, between the markers."""
+def test_readme_figures_are_rows_of_the_benchmark_table() -> None:
+    """The rows of the README's table occur in the generated table of docs/benchmarks.md."""
     (table,) = re.findall(
         r"<!-- figures: begin -->\n(.*)<!-- figures: end -->", read(DOCS / "benchmarks.md"), re.DOTALL
     )
@@ -555,8 +555,8 @@ def test_figures_of_the_readme_are_measured_ones() -> None:
     assert [row for row in rows if row not in table.splitlines()] == []
 
 
-def test_words_in_quotation_marks_are_those_of_the_package() -> None:
-    """Of the view, the log and the commands; `...` stands for what differs."""
+def test_quoted_messages_in_troubleshooting_occur_in_the_package() -> None:
+    """The messages that docs/troubleshooting.md quotes occur in the package's source; `...` matches variable parts."""
     said = [text for path in PACKAGE.rglob("*.py") for text in _texts(ast.parse(read(path)))]
     text = re.sub(r"`[^`]*`", "", prose(read(DOCS / "troubleshooting.md")))
     phrases = re.findall(r'"([^"]+)"', text)
@@ -566,14 +566,14 @@ def test_words_in_quotation_marks_are_those_of_the_package() -> None:
 
 
 def _texts(module: ast.Module) -> Iterator[str]:
-    """What the code can say: its strings, but for docstrings."""
+    """Yield the strings of a module that are not docstrings."""
     mute = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
     for node in ast.walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in mute:
             yield node.value
 
 
-def test_each_end_that_has_a_remedy_is_told() -> None:
-    """Whoever knows what helps against an error says so to its readers, too."""
+def test_troubleshooting_lists_each_error_that_has_a_remedy() -> None:
+    """Each error code that has a remedy in the code has a row in docs/troubleshooting.md."""
     told = re.findall(r"^\| ([A-Z_]+) \|", read(DOCS / "troubleshooting.md"), re.MULTILINE)
     assert {error_name(code) for remedies in REMEDIES.values() for code in remedies} <= set(told)

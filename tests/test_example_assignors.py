@@ -1,4 +1,4 @@
-"""The assignors of the examples, without a broker: what they give, and that it is sent after each round."""
+"""The example assignors without a broker: their results, each validated as before it is sent."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tests.assignors.groups import Assignment, Subscriptions, everything, member
 
 ORDERS = Topics(partitions={"orders": 6})
 PAIR = Topics(partitions={"orders": 6, "payments": 6})
-#: What moves is given up in one round and given away in the next one; then a plan that begins with the new owners may
-#: be more even by so much that something moves again.
+#: A moved partition is given up in one round and assigned in the next; a plan that starts from the new owners may then
+#: be so much more even that another partition moves.
 ROUNDS = 10
 
 
 class Told(ByLag):
-    """It is told the lag, and asks nobody."""
+    """A `ByLag` with a given lag, which sends no requests."""
 
     def __init__(self, **behind: Iterable[int]) -> None:
         self.behind = {(topic, n): lag for topic, lags in behind.items() for n, lag in enumerate(lags)}
 
     def lags(self, partitions: list[Partition]) -> dict[Partition, int]:
-        """As it was told."""
+        """Return the given lag."""
         return {partition: self.behind.get(partition, 0) for partition in partitions}
 
     def of(self, assignment: Assignment) -> dict[str, int]:
-        """The lag that each member has."""
+        """Return the lag of each member's partitions."""
         return {name: sum(self.behind.get(partition, 0) for partition in some) for name, some in assignment.items()}
 
 
 def after(
     assignor: Assignor, topics: Topics, subscriptions: Mapping[str, MemberSubscription], generation: int
 ) -> Subscriptions:
-    """One round: what the members tell when they come with what it gave them."""
+    """Return the subscriptions of the members in the round after this one."""
     given = assign_checked(assignor, topics, subscriptions).assignments
     return {
         name: MemberSubscription(topics=one.topics, owned=given[name], generation=generation)
@@ -51,7 +51,7 @@ def after(
 
 
 def settled(assignor: Assignor, topics: Topics, subscriptions: Mapping[str, MemberSubscription]) -> Assignment:
-    """What members have when nothing moves any more; every result passes the checks of what is sent."""
+    """Repeat rounds until no partition moves, and return the assignment; each result is validated."""
     before = dict(subscriptions)
     for generation in range(7, 7 + ROUNDS):
         has = {name: one.owned for name, one in before.items()}
@@ -63,45 +63,45 @@ def settled(assignor: Assignor, topics: Topics, subscriptions: Mapping[str, Memb
 
 
 def numbers(assignment: Assignment, topic: str) -> dict[str, list[int]]:
-    """The numbers of this topic that each member has."""
+    """Return each member's partition numbers of this topic."""
     return {name: sorted(n for one, n in some if one == topic) for name, some in assignment.items()}
 
 
 # ---- by lag ----
 
 
-def test_lag_is_shared_and_not_the_number_of_partitions() -> None:
-    """Two members with the same lag, one of them with one partition."""
+def test_by_lag_balances_the_lag_and_not_the_number_of_partitions() -> None:
+    """Two members have the same lag, although one of them has only one partition."""
     told = Told(orders=[5000, 1000, 1000, 1000, 1000, 1000])
     given = settled(told, ORDERS, {"a": member("orders"), "b": member("orders")})
     assert told.of(given) == {"a": 5000, "b": 5000}
     assert sorted(map(len, given.values())) == [1, 5]
 
 
-def test_partitions_without_lag_are_shared_by_number() -> None:
-    """Nobody lags: an even count, and not everything with whoever comes first."""
+def test_by_lag_balances_the_number_of_partitions_without_lag() -> None:
+    """Without lag, each member has the same number of partitions."""
     given = settled(Told(), ORDERS, {name: member("orders") for name in "abc"})
     assert [len(some) for some in given.values()] == [2, 2, 2]
 
 
-def test_nothing_moves_where_that_is_about_as_even() -> None:
-    """A trickle on one side is no reason for a move."""
+def test_by_lag_moves_no_partition_for_a_small_difference() -> None:
+    """A small difference in lag moves no partition."""
     told = Told(orders=[3000, 1000, 1000, 2900, 1100, 1000])
     claims = {"a": member("orders", "orders:0,1,2", 5), "b": member("orders", "orders:3,4,5", 5)}
     given = assign_checked(told, ORDERS, claims).assignments
     assert given == {"a": partitions("orders:0,1,2"), "b": partitions("orders:3,4,5")}
 
 
-def test_member_that_comes_gets_its_part_however_many_there_are() -> None:
-    """The slack is a part of one member's share: nobody starves by it."""
+def test_by_lag_assigns_a_new_member_its_share_in_a_large_group() -> None:
+    """The tolerance is a fraction of one member's share, so a new member always receives partitions."""
     topics = Topics(partitions={"orders": 40})
     claims = {f"m{n:02}": member("orders", f"orders:{2 * n},{2 * n + 1}", 5) for n in range(20)}
     given = settled(Told(orders=[100] * 40), topics, {**claims, "newcomer": member("orders")})
     assert len(given["newcomer"]) == 1
 
 
-def test_what_moves_to_level_the_lag_is_given_away_one_round_later() -> None:
-    """KIP-429: in the first round the partition is with nobody."""
+def test_by_lag_assigns_a_moved_partition_one_round_after_its_revocation() -> None:
+    """A moved partition has no owner in the first round (KIP-429)."""
     told = Told(orders=[4000, 4000, 0, 0, 0, 0])
     claims = {"a": member("orders", "orders:0,1,2", 5), "b": member("orders", "orders:3,4,5", 5)}
     first = assign_checked(told, ORDERS, claims).assignments
@@ -109,8 +109,8 @@ def test_what_moves_to_level_the_lag_is_given_away_one_round_later() -> None:
     assert told.of(settled(told, ORDERS, claims)) == {"a": 4000, "b": 4000}
 
 
-def test_lag_goes_to_those_who_subscribe() -> None:
-    """The topic that only one wants is its own; what both want levels it."""
+def test_by_lag_assigns_topics_only_to_their_subscribers() -> None:
+    """A topic with one subscriber belongs to it, and shared topics balance the lag."""
     told = Told(orders=[1000] * 6, payments=[3000, 1000])
     topics = Topics(partitions={"orders": 6, "payments": 2})
     given = settled(told, topics, {"a": member("orders payments"), "b": member("orders")})
@@ -120,15 +120,15 @@ def test_lag_goes_to_those_who_subscribe() -> None:
 
 @pytest.mark.parametrize("assignor", [Told(orders=[100] * 6), CoPartitioned()], ids=lambda one: one.name)
 @pytest.mark.parametrize("wanted", ["orders missing", "missing"])
-def test_missing_topic_and_member_without_topics_are_no_obstacle(assignor: Assignor, wanted: str) -> None:
-    """The others get what there is."""
+def test_assignors_ignore_missing_topics_and_members_without_topics(assignor: Assignor, wanted: str) -> None:
+    """Members of existing topics receive all partitions in spite of other members' missing or empty subscriptions."""
     given = settled(assignor, ORDERS, {"a": member(wanted), "b": member("missing"), "c": member("")})
     assert {name: len(some) for name, some in given.items()} == {"a": 6 if "orders" in wanted else 0, "b": 0, "c": 0}
 
 
 @pytest.mark.slow
-def test_without_an_answer_partitions_are_shared_by_number_and_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """In bounded time; nobody listens there."""
+def test_by_lag_balances_by_number_and_logs_a_warning_without_a_broker(caplog: pytest.LogCaptureFixture) -> None:
+    """If the broker does not respond within the limit, partitions are balanced by number and a warning is logged."""
     assignor = ByLag("127.0.0.1:1", "lonely", patience_s=0.3)
     with caplog.at_level(logging.WARNING, "by_lag"):
         given = assignor.assign(ORDERS, {name: member("orders") for name in "ab"})
@@ -141,8 +141,8 @@ def test_without_an_answer_partitions_are_shared_by_number_and_it_says_so(caplog
 # ---- co-partitioned ----
 
 
-def test_number_of_both_topics_is_with_one_member_where_range_parts_it() -> None:
-    """One member wants orders only: range cuts orders in three and payments in two."""
+def test_co_partitioned_keeps_a_number_of_both_topics_together_where_range_splits_it() -> None:
+    """If one member subscribes to orders only, range divides orders by three and payments by two."""
     subscriptions = {"a": member("orders"), "b": member("orders payments"), "c": member("orders payments")}
     ranges = assign_checked(BUILT_IN["range"], PAIR, subscriptions).assignments
     assert numbers(ranges, "orders")["b"] != numbers(ranges, "payments")["b"]
@@ -150,8 +150,8 @@ def test_number_of_both_topics_is_with_one_member_where_range_parts_it() -> None
     assert numbers(given, "orders") == numbers(given, "payments") == {"a": [], "b": [0, 2, 4], "c": [1, 3, 5]}
 
 
-def test_members_keep_their_numbers_when_one_comes() -> None:
-    """Only what is too much for them moves, whatever the newcomer's id."""
+def test_co_partitioned_moves_only_surplus_numbers_to_a_new_member() -> None:
+    """Members keep their numbers up to their share, whatever the new member's id."""
     claims = {
         "b": member("orders payments", "orders:0,2,4 payments:0,2,4", 5),
         "c": member("orders payments", "orders:1,3,5 payments:1,3,5", 5),
@@ -160,8 +160,8 @@ def test_members_keep_their_numbers_when_one_comes() -> None:
     assert numbers(given, "orders") == numbers(given, "payments") == {"a": [4, 5], "b": [0, 2], "c": [1, 3]}
 
 
-def test_parted_number_is_never_with_two_members() -> None:
-    """Each of them owns a part; one keeps it, and gets the other part when that is given up."""
+def test_co_partitioned_never_assigns_a_split_number_to_two_members() -> None:
+    """If two members own parts of a number, one keeps its part and later receives the other part."""
     claims = {"a": member("orders payments", "orders:0", 5), "b": member("orders payments", "payments:0", 5)}
     topics = Topics(partitions={"orders": 1, "payments": 1})
     first = assign_checked(CoPartitioned(), topics, claims).assignments
@@ -169,15 +169,15 @@ def test_parted_number_is_never_with_two_members() -> None:
     assert settled(CoPartitioned(), topics, claims) == {"a": partitions("orders:0 payments:0"), "b": frozenset()}
 
 
-def test_topics_of_other_sizes_are_families_of_their_own_and_level_each_other() -> None:
-    """Who got less of one gets more of the other."""
+def test_co_partitioned_balances_topics_with_different_partition_counts() -> None:
+    """Topics with different partition counts are placed separately, and their totals balance each other."""
     topics = Topics(partitions={"orders": 3, "payments": 3, "refunds": 1})
     given = settled(CoPartitioned(), topics, {name: member("orders payments refunds") for name in "ab"})
     assert sorted(map(len, given.values())) == [3, 4]
 
 
-def test_topics_that_nobody_wants_together_are_not_kept_together() -> None:
-    """Each of them is given to somebody all the same."""
+def test_co_partitioned_assigns_topics_without_a_common_subscriber_separately() -> None:
+    """Topics without a common subscriber are assigned to their own subscribers."""
     given = settled(CoPartitioned(), PAIR, {"a": member("orders"), "b": member("payments")})
     assert [len(some) for some in given.values()] == [6, 6]
 
@@ -190,7 +190,7 @@ TOPICS = ("orders", "payments", "refunds")
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[Topics, Subscriptions, Told]:
-    """Any topics, subscriptions and claims of one generation; a claim need not be of a subscribed topic."""
+    """Draw topics, subscriptions and claims of one generation; a claim may be of a topic without a subscription."""
     topics = Topics(partitions={topic: draw(st.integers(0, 4)) for topic in TOPICS})
     owned: dict[str, set[TopicPartition]] = {name: set() for name in NAMES}
     for topic in TOPICS:
@@ -211,8 +211,10 @@ def groups(draw: st.DrawFn) -> tuple[Topics, Subscriptions, Told]:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(groups())
-def test_result_is_sent_and_comes_to_rest_whoever_owns_what(group: tuple[Topics, Subscriptions, Told]) -> None:
-    """Complete, nothing with two owners, and soon nothing moves."""
+def test_assignors_produce_valid_results_that_settle_from_any_ownership(
+    group: tuple[Topics, Subscriptions, Told],
+) -> None:
+    """Each result is complete, has one owner per partition, and after some rounds no partition moves."""
     topics, subscriptions, by_lag = group
     settled(by_lag, topics, subscriptions)
     settled(CoPartitioned(), topics, subscriptions)

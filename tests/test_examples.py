@@ -1,4 +1,4 @@
-"""Every example is run as a user runs it, on the real broker."""
+"""Each example runs the way a user runs it, on a real broker."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parent.parent
 PARTITIONS = 4
 RECORDS = 40
-#: By example: its topic, its folder, and the lines of each run.
+#: For each example its topic, its folder, and the lines of each run.
 SparkLines = dict[str, tuple[str, Path, list[list[str]]]]
-#: Scripts one after the other as if each had this process for itself; Java starts once for all of them.
+#: Runs scripts one after the other in one process, so that Java starts once.
 IN_TURN = """
 import json, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):
@@ -38,33 +38,33 @@ for sys.argv in json.loads(sys.argv[1]):
 
 
 def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
-    """What the example prints; a group of its own, and the broker by the environment."""
+    """Return the lines that the example prints, with a group of its own and the broker from the environment."""
     asked = ran(example, kafka, topic, *words)
     assert (asked.returncode, asked.stderr) == (0, "")
     return asked.stdout.splitlines()
 
 
 def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """The example, run to its end."""
+    """Run the example to its end."""
     with started(example, kafka, topic, *words) as process:
         return ended(process)
 
 
 @contextmanager
 def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The example in a process that does not outlive the block."""
+    """Start the example in a process that is killed at the end of the block."""
     with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic, *words) as process:
         yield process
 
 
 @contextmanager
 def in_process(kafka: Broker, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """This interpreter with these words, with the broker in its environment."""
+    """Start this interpreter with these arguments and the broker in its environment."""
     with (
         TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
             [sys.executable, *words],
-            # Where Spark 4.0 makes its folder `artifacts`.
+            # Spark 4.0 creates its folder `artifacts` here.
             cwd=folder,
             env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
@@ -79,14 +79,14 @@ def in_process(kafka: Broker, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """What it has printed when it ends."""
+    """Wait for the end of the process and return its output."""
     stdout, stderr = process.communicate(timeout=280)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["once", "twice"])
 def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> SparkLines:
-    """What each Spark example prints in one run or in two; Spark's own lines on stderr are left alone."""
+    """The lines that each Spark example prints in one run or in two; stderr is ignored."""
     folder = tmp_path_factory.mktemp("files")
     topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink", "spark_streaming")}
     words = {
@@ -108,28 +108,28 @@ def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory:
 
 @pytest.fixture
 def topic(kafka: Broker) -> str:
-    """A topic with some records."""
+    """A topic with 40 records."""
     return filled(kafka)
 
 
 def filled(kafka: Broker) -> str:
-    """Make such a topic."""
+    """Create such a topic."""
     name = create_topic(kafka.bootstrap_servers, unique("examples"), PARTITIONS)
     produce(kafka.bootstrap_servers, name, ((b"key", str(number).encode()) for number in range(RECORDS)))
     return name
 
 
 def test_every_example_is_tested_here() -> None:
-    """A new example needs a new test."""
+    """Each example has a test with its name."""
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= tested
 
 
 def test_quickstart(kafka: Broker, topic: str) -> None:
-    """It prints records, what it owns, and leaves; a second run goes on behind the first."""
+    """The example prints records and its partitions and leaves; a second run continues after the first."""
     lines = run("quickstart", kafka, topic, "-n", "10")
     assert sum(line.startswith(f"{topic}[") for line in lines) == 10
-    # The view never waits: on a busy machine ten records are read before the member has heard of its own on_assign.
+    # The view never waits: on a busy machine ten records are read before the membership sees the end of on_assign.
     assert re.fullmatch(rf"(STABLE|ACK|RECONCILE), member epoch \d+, (0|{PARTITIONS}) partitions", lines[-1])
     again = run("quickstart", kafka, topic, "-n", "30")
     assert not set(lines[:10]) & set(again)
@@ -137,7 +137,7 @@ def test_quickstart(kafka: Broker, topic: str) -> None:
 
 
 def test_manual_commit(kafka: Broker, topic: str) -> None:
-    """Every record once, tagged with the epoch; the commits reach the end."""
+    """Each record is handled once, with the epoch, and the commits reach the end."""
     lines = run("manual_commit", kafka, topic, "-n", str(RECORDS))
     values = Counter(line.rpartition(" ")[2] for line in lines if line.startswith("epoch "))
     assert values == Counter(f"b'{number}'" for number in range(RECORDS))
@@ -147,7 +147,7 @@ def test_manual_commit(kafka: Broker, topic: str) -> None:
 
 
 def test_exactly_once(kafka: Broker, topic: str) -> None:
-    """Each result once for readers of committed records, the offsets at the end, and a clean end by a signal."""
+    """Each result occurs once for read_committed consumers, the offsets reach the end, and SIGTERM ends it cleanly."""
     out = create_topic(kafka.bootstrap_servers, unique("out"))
 
     def is_everything_committed() -> bool:
@@ -165,7 +165,7 @@ def test_exactly_once(kafka: Broker, topic: str) -> None:
 
 
 def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
-    """What an example prints that is interrupted as soon as everything is committed, and ends in good order."""
+    """Interrupt the example once all records are committed, and return its lines after a clean exit."""
 
     def is_everything_committed() -> bool:
         committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
@@ -181,7 +181,7 @@ def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
 
 
 def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
-    """Everything is handled and committed; Ctrl-C ends it in good order."""
+    """All records are handled and committed, and Ctrl-C ends the example cleanly."""
     lines = interrupted("asyncio_consumer", kafka, topic)
     assert sorted(lines[:PARTITIONS]) == [f"assigned {partition}, from 0" for partition in range(PARTITIONS)]
     assert sum(int(line.removeprefix("handled ")) for line in lines[PARTITIONS:-1]) == RECORDS
@@ -189,7 +189,7 @@ def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
 
 
 def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:
-    """One assignment with everything, and after a Ctrl-C one revocation per partition with its count."""
+    """One assignment covers all partitions, and Ctrl-C revokes each partition with its count."""
     lines = interrupted("rebalance_callbacks", kafka, topic)
     assert lines[:2] == [f"assigned {list(range(PARTITIONS))}", "leaving"]
     assert sorted(re.sub(r"\d+$", "N", line) for line in lines[2:]) == [
@@ -198,7 +198,7 @@ def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:
 
 
 def test_static_member(kafka: Broker, topic: str) -> None:
-    """The same partitions after a restart, at the same member epoch: nobody was rebalanced."""
+    """A restarted static member has the same partitions at the same member epoch, without a rebalance."""
     lines = run("static_member", kafka, topic)
     owns = [line for line in lines if " owns " in line]
     assert owns[0] == owns[1]
@@ -207,7 +207,7 @@ def test_static_member(kafka: Broker, topic: str) -> None:
 
 
 def test_static_crash_recovery(kafka: Broker, topic: str) -> None:
-    """A member is killed and started again: the same partitions, and the other member sees nothing of it."""
+    """A killed and restarted static member has the same partitions, and the other member sees no rebalance."""
     lines = run("static_crash_recovery", kafka, topic)
     assert lines[0] == f"member-0 owns {list(range(PARTITIONS))}"
     assert lines[2] == "member-0 was killed"
@@ -216,7 +216,7 @@ def test_static_crash_recovery(kafka: Broker, topic: str) -> None:
 
 
 def test_assign_by_lag(kafka: Broker) -> None:
-    """Three members of a group, each with a third of the lag, and with all partitions between them."""
+    """Three members share all partitions, and each has a third of the lag."""
     lines = run("assign_by_lag", kafka, unique("examples"))
     rows = [re.fullmatch(r" *(\d+)  \[([\d, ]+)\]", line) for line in lines[1:]]
     assert sorted(int(number) for row in rows if row for number in row[2].split(",")) == list(range(8))
@@ -226,7 +226,7 @@ def test_assign_by_lag(kafka: Broker) -> None:
 
 
 def test_assign_co_partitioned(kafka: Broker) -> None:
-    """After each change the numbers of both topics are with the same members, though one of them wants orders only."""
+    """Equal partition numbers of both topics share one owner, although one member subscribes to orders only."""
     lines = run("assign_co_partitioned", kafka, unique("examples"))
     assert [line for line in lines if not line.startswith("  ")] == ["members: 1", "members: 2", "members: 3"]
     rows = [re.fullmatch(r"  orders \[(.*)\], payments \[(.*)\]", line) for line in lines if line.startswith("  ")]
@@ -241,7 +241,7 @@ def test_assign_co_partitioned(kafka: Broker) -> None:
 
 @pytest.mark.timeout(300)
 def test_spark_drain(spark_lines: SparkLines) -> None:
-    """Every record of every partition; a second run has nothing to do."""
+    """The first run drains all records of every partition, and a second run reads none."""
     topic, _, (first, *second) = spark_lines["spark_drain"]
     expected = [f"{topic}[{number}]: offsets 0 to 10, 10 records" for number in range(PARTITIONS)]
     assert first == [*expected, f"{RECORDS} records"]
@@ -250,14 +250,14 @@ def test_spark_drain(spark_lines: SparkLines) -> None:
 
 @pytest.mark.timeout(300)
 def test_spark_streaming(spark_lines: SparkLines) -> None:
-    """Everything by partition in one batch; a second run has nothing to do."""
+    """One batch has the records of all partitions, and a second run reads none."""
     _, _, (first, *second) = spark_lines["spark_streaming"]
     assert first == [f"batch 0, partition {number}: {RECORDS // PARTITIONS} records" for number in range(PARTITIONS)]
     assert all(lines == [] for lines in second)
 
 
 def test_spark_foreach_partition_sink(spark_lines: SparkLines) -> None:
-    """Files that hold each record once, after a second run, too."""
+    """The files hold each record once, also after a second run."""
     topic, folder, printed = spark_lines["spark_foreach_partition_sink"]
     expected = [f"{topic}[{number}]: 10 records in {folder}" for number in range(PARTITIONS)]
     assert printed == [expected] * len(printed)

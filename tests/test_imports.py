@@ -1,7 +1,8 @@
-"""What `import consumer_membership` imports, by name: every process waits for it before its first consumer.
+"""The modules that `import consumer_membership` loads.
 
-Whoever is named here as heavy is imported where it is needed, at the earliest when a consumer is made that needs it.
-What every consumer needs is imported in time, and not between its constructor and its first record.
+Every process waits for them before its first consumer. Modules listed as heavy are imported where they are needed, at
+the earliest by a consumer that needs them. Modules that every consumer needs are imported with the package, not between
+constructor and first record.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tests.support.kafka import create_topic, produce, unique
 OURS = "consumer_membership"
 WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
 
-#: Rooms that only other programs need.
+#: Subpackages that only other programs need.
 OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "observe", "spark")
-#: Of the rooms that a consumer needs: what only another protocol, TLS, SASL, the guardian or an assignor does.
+#: Modules that only some consumers need: for a protocol, TLS, SASL, the guardian or an assignor.
 OF_SOME_CONSUMERS = (
     "health.report",
     "assignors.checked",
@@ -66,7 +67,7 @@ NO_LONGER = (
     "zipfile",
     "zoneinfo",
 )
-#: What the tests, tools and other rooms use, and what Python's own library has for rarer things. Not asyncio, logging,
+#: Libraries of tests, tools and other subpackages, and rarely used standard modules. Not asyncio, logging,
 #: ssl and subprocess: confluent-kafka imports them itself.
 FOREIGN = (
     "confluent_kafka.admin",
@@ -89,7 +90,7 @@ FOREIGN = (
     "unittest",
     "xml",
 )
-#: Of the spark room: what a process that plans or reads a batch of `kafka-group` does without.
+#: Spark modules that a process does not need to plan or read a batch of `kafka-group`.
 OTHERS_THAN_A_READ = (
     "checkpoint_folder",
     "doctor",
@@ -106,7 +107,7 @@ OTHERS_THAN_A_READ = (
 HEAVY = frozenset({*(f"{OURS}.{name}" for name in (*OTHER_ROOMS, *OF_SOME_CONSUMERS)), *NO_LONGER, *FOREIGN})
 
 _PRINT = "\nprint(*sys.modules)"
-#: Those of our classes that the standard library has made: it describes their fields at once, a light one when asked.
+#: Prints the package's classes whose fields were described eagerly by the standard dataclass decorator.
 _PRINT_DATACLASSES = f"""
 import inspect
 for module in [module for name, module in sys.modules.items() if name.startswith("{OURS}")]:
@@ -115,7 +116,7 @@ for module in [module for name, module in sys.modules.items() if name.startswith
             if isinstance(inspect.getattr_static(cls, "__dataclass_fields__", None), dict):
                 print(f"{{module.__name__}}.{{cls.__name__}}")
 """
-#: The class, without the package's door.
+#: Imports the class without the package's `__init__`.
 _CLASS_ALONE = """
 import sys, types
 package = sys.modules["{ours}"] = types.ModuleType("{ours}")
@@ -136,55 +137,55 @@ consumer.close()
 
 
 def printed(program: str) -> set[str]:
-    """The names that a fresh interpreter prints."""
+    """Return the names that a fresh interpreter prints."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 
 def loaded(statement: str) -> set[str]:
-    """The modules of an interpreter after this."""
+    """Return the modules that an interpreter has loaded after this statement."""
     return printed(f"import sys\n{statement}{_PRINT}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", WAYS)
-def test_nothing_heavy_is_imported(statement: str) -> None:
-    """A module that only some need, or a library for it, is none of those that every process imports."""
+def test_import_of_the_package_loads_no_heavy_module(statement: str) -> None:
+    """The import loads no module or library that only some processes need."""
     assert sorted(loaded(statement) & HEAVY) == []
 
 
 @pytest.mark.slow
-def test_every_dataclass_is_a_light_one() -> None:
-    """One that the standard library makes costs ten times as much at the import (`light_dataclasses`).
+def test_package_dataclasses_are_light_dataclasses() -> None:
+    """A standard dataclass takes ten times as long to import as one of `light_dataclasses`.
 
-    The table of keys is made of the fields of one, whose descriptions a light class has made by the standard library.
+    The table of keys needs the fields of `ConsumerConfig`, so its fields are described at the import.
     """
     described = f"{OURS}.config.model.ConsumerConfig"
     assert sorted(printed(f"import sys\nimport {OURS}{_PRINT_DATACLASSES}")) == [described]
 
 
 @pytest.mark.slow
-def test_packages_door_imports_little_beside_the_class() -> None:
-    """Every name that the package offers comes with what a consumer needs anyway; else it has to come lazily.
-
-    What looks confluent-kafka's names up is the door's own.
-    """
+def test_import_of_the_package_loads_little_beyond_the_consumer_class() -> None:
+    """The package's `__init__` loads only the module that looks up confluent-kafka's names in addition to the class."""
     alone = _CLASS_ALONE.format(ours=OURS, folder=str(Path(consumer_membership.__file__).parent))
     assert sorted(loaded(f"import {OURS}") - loaded(alone)) == [f"{OURS}.clients.names"]
 
 
 @pytest.mark.slow
-def test_spark_source_is_imported_without_what_only_other_processes_need() -> None:
-    """A worker that plans or reads a batch imports no member, sink, run or admin tool; a query starts several."""
+def test_import_of_the_spark_source_loads_no_member_sink_run_or_admin_modules() -> None:
+    """A worker that plans or reads a batch loads no member, sink, run or admin module.
+
+    A query starts several workers.
+    """
     found = loaded(f"import {OURS}.spark.source.data_source")
     others = ("admin", *(f"spark.{name}" for name in OTHERS_THAN_A_READ))
     assert sorted(found & {f"{OURS}.{name}" for name in others}) == []
 
 
 @pytest.mark.slow
-def test_names_of_the_spark_package_are_imported_when_they_are_used() -> None:
-    """Each name of `__all__` has a module, is found, and is shown by `dir`."""
+def test_spark_package_imports_its_names_on_first_use() -> None:
+    """Each name of `__all__` resolves on first use and is listed by `dir`; an unknown name raises AttributeError."""
     program = f"from {OURS} import spark\nfor name in spark.__all__: print(name, getattr(spark, name).__module__)"
     assert len(printed(program)) > len(spark.__all__)
     assert spark._HOMES.keys() == set(spark.__all__) <= set(dir(spark))
@@ -193,8 +194,8 @@ def test_names_of_the_spark_package_are_imported_when_they_are_used() -> None:
         _ = spark.nothing
 
 
-def test_what_is_heavy_exists() -> None:
-    """A module of ours that was renamed would come back without a word."""
+def test_heavy_module_list_names_existing_modules() -> None:
+    """Each listed module of the package exists; a renamed one would be loaded again without a failure."""
     folder = Path(consumer_membership.__file__).parent
     ours = HEAVY | {f"{OURS}.spark.{name}" for name in OTHERS_THAN_A_READ}
     paths = {name: folder.joinpath(*name.split(".")[1:]) for name in ours if name.startswith(OURS)}
@@ -203,8 +204,8 @@ def test_what_is_heavy_exists() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_nothing_is_imported_between_constructor_and_first_record(kafka: Broker) -> None:
-    """What every consumer needs is there before it is made: an import is no lighter for coming later."""
+def test_consumer_imports_nothing_between_constructor_and_first_record(kafka: Broker) -> None:
+    """Modules that every consumer needs are loaded with the package, because a later import takes as long."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 10)
     program = _FIRST_RECORD.format(ours=OURS, servers=kafka.bootstrap_servers, group=unique("group"), topic=topic)

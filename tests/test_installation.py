@@ -1,4 +1,4 @@
-"""How an extra is added to an installation: no index has the package, so no text may name it to pip."""
+"""How an extra is added to an installation: the package is in no index, so no text may pass its name alone to pip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHEEL = {"url": "https://host/consumer_membership-0.1.0-py3-none-any.whl", "arch
 
 
 def installed(folder: Path, direct_url: object = None) -> PathDistribution:
-    """An installation as pip writes it, from this place."""
+    """Return an installation from this source, as pip writes it."""
     (folder / "METADATA").write_text(METADATA)
     if direct_url is not None:
         (folder / "direct_url.json").write_text(json.dumps(direct_url))
@@ -42,7 +42,7 @@ def installed(folder: Path, direct_url: object = None) -> PathDistribution:
 @pytest.mark.parametrize(
     ("is_editable", "flag"), [(True, "-e "), (False, "")], ids=["editable checkout", "copied checkout"]
 )
-def test_install_command_names_the_checkout_that_was_installed(tmp_path: Path, *, is_editable: bool, flag: str) -> None:
+def test_install_command_names_the_installed_checkout(tmp_path: Path, *, is_editable: bool, flag: str) -> None:
     """The path is quoted for a shell, and an editable installation stays editable."""
     checkout = tmp_path / "my checkout"
     checkout.mkdir()
@@ -50,8 +50,8 @@ def test_install_command_names_the_checkout_that_was_installed(tmp_path: Path, *
     assert install_command("spark", of) == f"pip install {flag}'{checkout}[spark]'"
 
 
-def test_install_command_names_the_wheel_that_was_installed(tmp_path: Path) -> None:
-    """A file with an extra behind it is what pip takes."""
+def test_install_command_names_the_installed_wheel(tmp_path: Path) -> None:
+    """The command appends the extra to the wheel's path, as pip accepts it."""
     wheel = tmp_path / "consumer_membership-0.1.0-py3-none-any.whl"
     wheel.touch()
     of = installed(tmp_path, {"url": wheel.as_uri(), "archive_info": {}})
@@ -66,32 +66,32 @@ def test_install_command_names_the_wheel_that_was_installed(tmp_path: Path) -> N
     ],
     ids=["repository", "address of a wheel"],
 )
-def test_install_command_names_the_address_that_was_installed(tmp_path: Path, direct_url: object, source: str) -> None:
-    """A direct reference (PEP 508), with the commit of a repository."""
+def test_install_command_names_the_installed_url(tmp_path: Path, direct_url: object, source: str) -> None:
+    """The command has a direct reference (PEP 508), with the commit of a repository."""
     assert install_command("s3", installed(tmp_path, direct_url)) == f"pip install 'consumer-membership[s3] @ {source}'"
 
 
 @pytest.mark.parametrize("direct_url", [None, {"url": "file:///nowhere/it.whl", "archive_info": {}}])
-def test_install_command_names_the_libraries_where_the_source_is_unknown_or_gone(
+def test_install_command_names_the_libraries_if_the_source_is_unknown_or_gone(
     tmp_path: Path, direct_url: object
 ) -> None:
-    """Of this extra only, without markers."""
+    """The command names the libraries of this extra only, without environment markers."""
     assert install_command("spark", installed(tmp_path, direct_url)) == "pip install 'pandas>=2.2' 'pyarrow>=15'"
 
 
-def test_install_command_of_this_installation_names_a_place_that_is_there() -> None:
-    """The tests run from a checkout."""
+def test_install_command_of_this_installation_names_an_existing_checkout() -> None:
+    """The tests run from a checkout, so the command names its path."""
     *_, target = shlex.split(install_command("metrics"))
     assert (Path(target.removesuffix("[metrics]")) / "pyproject.toml").exists()
 
 
-def test_version_is_the_one_that_is_built() -> None:
-    """`pyproject.toml` has it for the wheel."""
+def test_version_matches_pyproject() -> None:
+    """`pyproject.toml` has the same version for the wheel."""
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
 
 
-def test_no_text_has_users_install_a_name_that_no_index_has() -> None:
-    """Texts of the package, examples and documents install a path, a wheel or an address, or call `install_command`.
+def test_texts_never_install_the_package_by_name_alone() -> None:
+    """Texts of the package, examples and documents install a path, a wheel or a URL, or call `install_command`.
 
     Delete this test when an index has the package.
     """
@@ -110,10 +110,10 @@ def test_no_text_has_users_install_a_name_that_no_index_has() -> None:
 @pytest.mark.parametrize(
     ("library", "taken", "refused"), [("pandas", "2.2.0", "3.0.0"), ("pyarrow", "18.0.0", "17.0.0")]
 )
-def test_extra_spark_has_libraries_that_every_pyspark_takes_without_a_warning(
+def test_spark_extra_allows_only_library_versions_that_every_pyspark_accepts(
     library: str, taken: str, refused: str
 ) -> None:
-    """Pyspark 4.3.0 needs pandas 2.2 and pyarrow 18, and warns of pandas 3; pyspark 4.0.0 takes all of these."""
+    """Pyspark 4.3.0 needs pandas 2.2 and pyarrow 18 and warns about pandas 3; pyspark 4.0.0 accepts all of these."""
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
     (found,) = (each for each in map(Requirement, extra) if each.name == library)
     assert found.specifier.contains(taken)

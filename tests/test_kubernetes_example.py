@@ -1,4 +1,4 @@
-"""The example for Kubernetes as it is written: valid, and its figures fit to each other and to the package's own."""
+"""The Kubernetes example: its manifests are valid, and their values match each other and the package's limits."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from tests.support.kubernetes_schemas import check, resources
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "kubernetes"
 MANIFESTS = sorted(EXAMPLE.glob("*.yaml"))
-#: What the manifests say that the longest record takes.
+#: The manifests' limit for the processing time of one record.
 LONGEST_RECORD_S = 30
 
 
 def workload(path: Path) -> dict[str, Any]:
-    """What runs the pods."""
+    """Return the resource that runs the pods."""
     (found,) = (one for one in resources(path) if "template" in one["spec"])
     return found
 
 
 def container(path: Path) -> dict[str, Any]:
-    """The one of the pods."""
+    """Return the pods' only container."""
     (found,) = workload(path)["spec"]["template"]["spec"]["containers"]
     return dict(found)
 
 
-def test_manifests_are_valid() -> None:
-    """By Kubernetes' schemas; selectors and names of each other fit."""
+def test_manifests_are_valid_and_refer_to_existing_names() -> None:
+    """The manifests match Kubernetes' schemas, and their selectors, names and commands match each other."""
     kinds = Counter[str]()
     for path in MANIFESTS:
         found = resources(path)
@@ -59,8 +59,8 @@ def test_manifests_are_valid() -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
-def test_pods_have_few_rights(path: Path) -> None:
-    """Not root, nothing to write to, no account of the cluster."""
+def test_pods_run_without_root_writable_files_or_a_service_account_token(path: Path) -> None:
+    """Pods do not run as root, have a read-only file system and receive no token of the cluster."""
     pod = workload(path)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["automountServiceAccountToken"] is False
@@ -72,8 +72,10 @@ def test_pods_have_few_rights(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
-def test_settings_are_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every variable is a key; static members, a guardian, probes at the port that they ask."""
+def test_manifest_variables_configure_static_members_guardian_and_probes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each variable is a key of the package, and the probes request the port that the consumer serves."""
     of_container = container(path)
     for one in of_container["env"]:
         monkeypatch.setenv(one["name"], one.get("value", "orders-0"))
@@ -93,8 +95,11 @@ def test_settings_are_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
-def test_pod_has_the_time_that_its_end_takes(path: Path) -> None:
-    """The longest record, and a close that nobody answers; what hangs is restarted before its session is over."""
+def test_pod_grace_period_covers_the_longest_record_and_a_close(path: Path) -> None:
+    """The grace period covers the longest record and a close without a response.
+
+    A stuck pod is restarted before its session ends.
+    """
     pod = workload(path)["spec"]["template"]["spec"]
     close_s = MemberSettings(group_id="orders").leave_timeout_s + ANSWER_GRACE_S
     assert pod["terminationGracePeriodSeconds"] > LONGEST_RECORD_S + close_s
@@ -104,7 +109,7 @@ def test_pod_has_the_time_that_its_end_takes(path: Path) -> None:
 
 
 def run(*command: str) -> subprocess.Popen[str]:
-    """A program, as the container runs it."""
+    """Start a command the way the container starts it."""
     words = ["sh", str(EXAMPLE / "entrypoint.sh"), *command]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -119,8 +124,8 @@ while True:
 
 
 @pytest.mark.slow
-def test_entrypoint_passes_the_signal_and_the_outcome_on() -> None:
-    """It ends after the program, with its code."""
+def test_entrypoint_forwards_the_signal_and_returns_the_exit_code() -> None:
+    """The entrypoint forwards SIGTERM, ends after the program and returns its exit code."""
     with run(sys.executable, "-c", _ENDS) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "runs\n"
@@ -130,8 +135,8 @@ def test_entrypoint_passes_the_signal_and_the_outcome_on() -> None:
 
 
 @pytest.mark.slow
-def test_entrypoint_outlives_a_program_that_is_killed() -> None:
-    """What the program left has a moment to end its work: a guardian tells the group."""
+def test_entrypoint_waits_for_the_guardian_of_a_killed_program() -> None:
+    """The entrypoint gives child processes of a killed program time to finish; a guardian leaves the group."""
     left = "import time; time.sleep(0.3); print('left the group', flush=True)"
     dies = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}]); os.kill(os.getpid(), 9)"
     with run(sys.executable, "-c", dies) as process:

@@ -1,4 +1,4 @@
-"""A light dataclass is what the standard library's is: to whoever makes, compares, copies, pickles or inspects it."""
+"""A light dataclass behaves like one of the standard library when it is created, compared, copied or inspected."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 from consumer_membership import light_dataclasses
 
-#: Makers of the same classes: ours, and the one that it is measured by.
+#: Decorators that create the same classes: the package's, and the standard one as the reference.
 LIGHT, STANDARD = light_dataclasses.dataclass, dataclasses.dataclass
 
 
 def frozen(dataclass: Callable[..., Any]) -> type[Any]:
-    """A frozen class with every kind of field."""
+    """Return a frozen class with every kind of field."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Offset:
@@ -33,14 +33,14 @@ def frozen(dataclass: Callable[..., Any]) -> type[Any]:
 
         @property
         def following(self) -> int:
-            """The next one."""
+            """The next offset."""
             return self.at + 1
 
     return Offset
 
 
 def positional(dataclass: Callable[..., Any]) -> type[Any]:
-    """A frozen class of one field, which is given by position."""
+    """Return a frozen class with one positional field."""
 
     @dataclass(frozen=True, slots=True)
     class Offset:
@@ -50,7 +50,7 @@ def positional(dataclass: Callable[..., Any]) -> type[Any]:
 
 
 def mutable(dataclass: Callable[..., Any]) -> type[Any]:
-    """A class whose objects change."""
+    """Return a class with mutable objects."""
 
     @dataclass(slots=True)
     class Offset:
@@ -61,7 +61,7 @@ def mutable(dataclass: Callable[..., Any]) -> type[Any]:
 
 
 def empty(dataclass: Callable[..., Any]) -> type[Any]:
-    """A frozen class without fields."""
+    """Return a frozen class without fields."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Offset:
@@ -81,7 +81,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 @light_dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Picklable:
-    """Pickles name a module's classes."""
+    """A class at module level, because pickles refer to classes by their module."""
 
     topic: str
     at: int = 7
@@ -95,19 +95,19 @@ def shape(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def both(shape: Callable[..., Any]) -> tuple[Any, Any]:
-    """The class of this shape, ours and the standard library's."""
+    """Return the class of this shape from both decorators, the package's first."""
     return shape(LIGHT), shape(STANDARD)
 
 
 def objects(shape: Callable[..., Any]) -> tuple[Any, Any]:
-    """An object of each of the two."""
+    """Return an object of each of the two classes."""
     positions, names = ARGUMENTS[shape]
     light, standard = (cls(*positions, **names) for cls in both(shape))
     return light, standard
 
 
 def told(call: Callable[[], object]) -> str:
-    """What it gives, or what it raises."""
+    """Return the repr of the result, or of the exception."""
     try:
         return repr(call())
     except (TypeError, AttributeError) as error:
@@ -115,17 +115,17 @@ def told(call: Callable[[], object]) -> str:
 
 
 def is_left(cls: type) -> bool:
-    """Whether the standard library made it: it describes the fields of its classes at once."""
+    """Return whether the standard library created the class: it describes the fields of its classes eagerly."""
     return isinstance(inspect.getattr_static(cls, "__dataclass_fields__"), dict)
 
 
-def test_class_is_made_light(shape: Callable[..., Any]) -> None:
-    """Every shape here is one that is not left to the standard library."""
+def test_light_dataclass_creates_each_shape_itself(shape: Callable[..., Any]) -> None:
+    """None of the shapes in this module is left to the standard library."""
     assert [is_left(cls) for cls in both(shape)] == [False, True]
 
 
-def test_objects_have_the_same_words_and_fields(shape: Callable[..., Any]) -> None:
-    """`repr`, `fields`, `asdict` and `is_dataclass` tell no difference."""
+def test_light_dataclass_has_the_repr_and_fields_of_a_standard_one(shape: Callable[..., Any]) -> None:
+    """`repr`, `fields`, `asdict` and `is_dataclass` return equal results for both classes."""
     light, standard = objects(shape)
     assert repr(light) == repr(standard).replace("STANDARD", "LIGHT")
     assert [(one.name, one.type, one.kw_only) for one in fields(light)] == [
@@ -136,8 +136,8 @@ def test_objects_have_the_same_words_and_fields(shape: Callable[..., Any]) -> No
     assert repr(type(light).__dataclass_params__) == repr(type(standard).__dataclass_params__)  # type: ignore[union-attr]  # both have them
 
 
-def test_class_looks_the_same(shape: Callable[..., Any]) -> None:
-    """Slots, signature, what `match` reads by position, and names."""
+def test_light_dataclass_has_the_slots_signature_and_names_of_a_standard_one(shape: Callable[..., Any]) -> None:
+    """Slots, signature, positional match arguments and names equal those of the standard library's class."""
     light, standard = both(shape)
     assert light.__slots__ == standard.__slots__
     assert light.__match_args__ == standard.__match_args__
@@ -152,15 +152,15 @@ def test_class_looks_the_same(shape: Callable[..., Any]) -> None:
     assert light.__init__.__annotations__ == standard.__init__.__annotations__
 
 
-def test_what_a_class_defines_stays() -> None:
-    """Properties and docstrings."""
+def test_light_dataclass_keeps_properties_and_docstring() -> None:
+    """A light dataclass keeps the properties and the docstring of its class body."""
     light, standard = objects(frozen)
     assert light.following == standard.following == 8
     assert type(light).__doc__ == "An offset."
 
 
-def test_mistaken_arguments_are_refused_in_the_same_words(shape: Callable[..., Any]) -> None:
-    """One too many by position, an unknown name, one that is missing."""
+def test_light_dataclass_rejects_wrong_arguments_with_the_standard_message(shape: Callable[..., Any]) -> None:
+    """An extra positional, an unknown and a missing argument raise the standard library's messages."""
     light, standard = both(shape)
     for mistake in (((1, 2, 3, 4, 5), {}), ((), {"unknown": 1}), ((), {})):  # type: ignore[var-annotated]  # of several shapes
         positions, names = mistake
@@ -168,8 +168,8 @@ def test_mistaken_arguments_are_refused_in_the_same_words(shape: Callable[..., A
         assert refused == expected
 
 
-def test_values_decide_equality_and_hash(shape: Callable[..., Any]) -> None:
-    """Equal values are equal, whatever else an object of another class holds; what can change has no hash."""
+def test_light_dataclass_compares_and_hashes_by_its_fields(shape: Callable[..., Any]) -> None:
+    """Objects are equal if class and field values are equal, and mutable objects have no hash."""
     light, standard = objects(shape)
     positions, names = ARGUMENTS[shape]
     assert light == type(light)(*positions, **names)
@@ -178,15 +178,15 @@ def test_values_decide_equality_and_hash(shape: Callable[..., Any]) -> None:
     assert told(lambda: hash(light)) == told(lambda: hash(standard)).replace("STANDARD", "LIGHT")
 
 
-def test_another_value_of_any_field_is_unequal(shape: Callable[..., Any]) -> None:
-    """Each field counts, one that is not shown too."""
+def test_light_dataclass_compares_every_field(shape: Callable[..., Any]) -> None:
+    """Every field counts in the comparison, also one that the repr omits."""
     light, _ = objects(shape)
     for one in fields(light):
         assert dataclasses.replace(light, **{one.name: "another"}) != light
 
 
-def test_frozen_objects_refuse_to_change() -> None:
-    """Assigning and deleting, a field and what is none, by an object's attributes and by nothing else."""
+def test_frozen_light_dataclass_rejects_assignment_and_deletion() -> None:
+    """A frozen object rejects the assignment and deletion of fields and of other attributes."""
     for shape in (frozen, positional, empty):
         light, standard = objects(shape)
         for attribute in ("at", "other"):
@@ -200,8 +200,8 @@ def test_frozen_objects_refuse_to_change() -> None:
                 assert refused == expected
 
 
-def test_mutable_objects_change() -> None:
-    """Fields are assigned, what is none is refused."""
+def test_mutable_light_dataclass_accepts_only_its_fields() -> None:
+    """A mutable object accepts assignments to its fields and rejects other attributes."""
     light, _ = objects(mutable)
     light.at = 12
     assert light.at == 12
@@ -209,8 +209,8 @@ def test_mutable_objects_change() -> None:
         light.other = 1
 
 
-def test_replace_changes_what_it_is_told(shape: Callable[..., Any]) -> None:
-    """The light one and the standard library's, of either kind of class, a name that is no field refused alike."""
+def test_replace_changes_the_given_fields_and_rejects_unknown_names(shape: Callable[..., Any]) -> None:
+    """Both `replace` functions accept objects of both kinds of classes and reject unknown fields."""
     for one in objects(shape):
         for replace in (light_dataclasses.replace, dataclasses.replace):
             assert replace(one) == one
@@ -221,25 +221,25 @@ def test_replace_changes_what_it_is_told(shape: Callable[..., Any]) -> None:
         assert copy.replace(objects(frozen)[0], at=11).at == 11
 
 
-def test_copies_and_pickles_are_equal(shape: Callable[..., Any]) -> None:
-    """Frozen ones, too, which refuse to be filled in from outside."""
+def test_light_dataclass_copies_and_pickles_are_equal(shape: Callable[..., Any]) -> None:
+    """Copies and pickles are equal, also those of frozen objects."""
     light, _ = objects(shape)
     assert copy.copy(light) == light
     assert copy.deepcopy(light) == light
     assert pickle.loads(pickle.dumps(Picklable(topic="orders"))) == Picklable(topic="orders")  # noqa: S301 - our own
 
 
-def test_factory_is_asked_for_each_object() -> None:
-    """No two objects share what a factory made."""
+def test_light_dataclass_calls_the_default_factory_for_each_object() -> None:
+    """No two objects share a value from a default factory."""
     light = frozen(LIGHT)
     assert light(topic="orders").notes is not light(topic="orders").notes
 
 
-# ---- what is left to the standard library ---------------------------------------------------------------------------
+# ---- classes that the standard library creates -----------------------------------------------------------------------
 
 
-def test_whatever_has_rules_of_its_own_is_left_to_the_standard_library() -> None:
-    """Bases, hooks, what is annotated and no field, fields with other options, classes without slots."""
+def test_dataclass_with_special_rules_is_created_by_the_standard_library() -> None:
+    """The standard library creates classes with bases, hooks, class variables, field options or no slots."""
 
     @LIGHT(frozen=True, slots=True, kw_only=True)
     class Base:

@@ -1,4 +1,4 @@
-"""The test command: which stages it runs and how, what it shows, and what it prints at its end."""
+"""The test command: the stages that it runs, its progress lines, and its final report."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Run = Callable[[Running], int]
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[IO[str]]:
-    """A stage's log."""
+    """The log of a stage."""
     with (tmp_path / "log").open("w") as log:
         yield log
 
 
 def plan(folder: Path, *, full: bool = False, broker: bool = True, hosts: bool = True) -> Plan:
-    """A plan by these flags, on a machine that has everything."""
+    """Return a plan with these flags, on a machine that has every requirement."""
     return Plan(full=full, broker=broker, docker=True, hosts=hosts, folder=folder)
 
 
 def commands(planned: Plan, name: str, output: IO[str], monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """The commands of a stage, which are only noted."""
+    """Record the commands of a stage without running them."""
     noted: list[Sequence[str]] = []
 
     def note(_: Running, words: Sequence[str], **__: object) -> int:
@@ -54,12 +54,12 @@ def commands(planned: Plan, name: str, output: IO[str], monkeypatch: pytest.Monk
 
 
 def with_outcomes(planned: Plan, stage: str, *lines: str) -> None:
-    """Leave what pytest would write for a stage."""
+    """Write the outcomes file that pytest would write for a stage."""
     (planned.folder / f"{stage}.outcomes").write_text("".join(f"{line}\n" for line in lines))
 
 
 def of_stages(monkeypatch: pytest.MonkeyPatch, runs: Mapping[str, Run]) -> None:
-    """Have these stages run something else."""
+    """Replace what these stages run."""
     for name, run in runs.items():
         monkeypatch.setitem(STAGES, name, replace(STAGES[name], run=run))
 
@@ -69,27 +69,29 @@ def of_stages(monkeypatch: pytest.MonkeyPatch, runs: Mapping[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", WITH_PYTEST)
 @pytest.mark.parametrize("full", [False, True])
-def test_stage_of_the_full_run_leaves_no_test_to_the_full_run(
+def test_only_gate_stages_deselect_the_tests_of_the_full_run(
     tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str, *, full: bool
 ) -> None:
-    """Only a stage of the gate, without --full, deselects the tests that the gate leaves out."""
+    """Only a stage of the gate, without --full, deselects the tests that are left to the full run."""
     (words,) = commands(plan(tmp_path, full=full), name, output, monkeypatch)
     assert ("--gate" in words) == (not full and name not in OF_FULL)
 
 
 @pytest.mark.parametrize("name", WITH_PYTEST)
 @pytest.mark.parametrize("full", [False, True])
-def test_full_run_alone_measures_coverage(
+def test_only_the_full_run_measures_coverage(
     tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str, *, full: bool
 ) -> None:
-    """The gate is not slowed by it."""
+    """The gate runs without coverage, which would slow it down."""
     (words,) = commands(plan(tmp_path, full=full), name, output, monkeypatch)
     assert set(coverage_report.FLAGS) & set(words) == (set(coverage_report.FLAGS) if full else set())
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_only_chooses_the_named_stage_of_either_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A stage that is named also runs without --full, and every other stage is left out with the reason."""
+def test_option_only_selects_the_named_stage_of_either_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A named stage also runs without --full, and every other stage is omitted with the reason."""
     monkeypatch.setattr("tests.__main__.docker_answers", lambda: True)
     planned = plan(tmp_path)
     assert chosen(planned, frozenset({name})) == [name]
@@ -97,15 +99,15 @@ def test_only_chooses_the_named_stage_of_either_run(tmp_path: Path, monkeypatch:
     assert planned.left_out == [f"{others}: other stages were chosen"]
 
 
-def test_gate_leaves_the_stages_of_the_full_run_out(tmp_path: Path) -> None:
-    """Without flags, the stages of the full run are left out with the reason."""
+def test_gate_omits_the_stages_of_the_full_run(tmp_path: Path) -> None:
+    """Without flags, the stages of the full run are omitted with the reason."""
     planned = plan(tmp_path)
     assert set(chosen(planned, frozenset())) == STAGES.keys() - set(OF_FULL)
     assert planned.left_out == [f"{name}, which is left to --full" for name in OF_FULL]
 
 
-def test_command_without_a_stage_to_run_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    """Flags that leave nothing to run are a mistake, and not a success."""
+def test_command_without_a_selected_stage_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """Flags that leave no stage to run are a mistake and not a success."""
     assert main(["--only", "hosts", "--no-hosts"]) == 1
     assert "left out: the tests that need network namespaces, because of --no-hosts" in capsys.readouterr().out
 
@@ -118,17 +120,15 @@ def test_command_without_a_stage_to_run_fails(capsys: pytest.CaptureFixture[str]
         (["tests/test_text.py"], "write STAGE:TEST"),
     ],
 )
-def test_command_refuses_what_names_no_stage(
-    capsys: pytest.CaptureFixture[str], words: list[str], expected: str
-) -> None:
-    """A stage that is misspelled would otherwise be left out silently."""
+def test_command_rejects_an_unknown_stage(capsys: pytest.CaptureFixture[str], words: list[str], expected: str) -> None:
+    """An unknown stage is an error; otherwise a misspelled one would be omitted silently."""
     with pytest.raises(SystemExit):
         main(words)
     assert expected in capsys.readouterr().err
 
 
-def test_opening_names_duration_needs_and_seed(tmp_path: Path) -> None:
-    """You learn at the start what a run takes and what the machine must have."""
+def test_opening_lists_duration_requirements_and_seed(tmp_path: Path) -> None:
+    """The first lines list the duration of the run, the requirements of the machine and the seed."""
     planned = plan(tmp_path)
     lines = list(opening(planned, chosen(planned, frozenset())))
     assert any(DURATION[False] in line for line in lines)
@@ -137,8 +137,8 @@ def test_opening_names_duration_needs_and_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["README.md", "consumer_membership/docs/CONTRIBUTING.md"])
-def test_documents_name_the_commands_duration(path: str) -> None:
-    """Documents and command name one duration."""
+def test_documents_have_the_duration_of_the_test_command(path: str) -> None:
+    """Documents and command have the same duration."""
     assert DURATION[False] in " ".join((ROOT / path).read_text().split())
 
 
@@ -146,10 +146,10 @@ def test_documents_name_the_commands_duration(path: str) -> None:
 
 
 @pytest.mark.parametrize("broken", CHECKS)
-def test_run_ends_at_the_first_check_that_fails(
+def test_run_stops_at_the_first_failed_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
 ) -> None:
-    """Nothing behind it runs, in neither lane, and each of those stages is named as left out."""
+    """After a failed check no stage of either lane starts, and each of them is listed as omitted."""
     ran: list[str] = []
     planned = plan(tmp_path)
     names = chosen(planned, frozenset())
@@ -166,10 +166,10 @@ def test_run_ends_at_the_first_check_that_fails(
     assert f"==== {broken}: FAILED" in capsys.readouterr().out
 
 
-def test_stage_that_fails_ends_no_other_stage(
+def test_failed_stage_stops_no_other_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only a check does: whoever waits for ten minutes learns of every failure."""
+    """Only a failed check stops the run, so that a run of ten minutes reports every failure."""
     planned = plan(tmp_path)
     names = chosen(planned, frozenset())
     of_stages(monkeypatch, {name: lambda stage: int(not STAGES[stage.name].is_check) for name in names})
@@ -180,8 +180,8 @@ def test_stage_that_fails_ends_no_other_stage(
 # ---- progress --------------------------------------------------------------------------------------------------------
 
 
-def test_progress_shows_each_running_stage(tmp_path: Path) -> None:
-    """The tests that ended, of how many, those that failed, and the time; a stage without tests shows its time."""
+def test_progress_shows_counts_and_time_of_each_running_stage(tmp_path: Path) -> None:
+    """A stage with tests shows finished, total and failed tests and its time; another stage shows its time."""
     planned = plan(tmp_path)
     with_outcomes(planned, "units", '["total", 3, ""]', '["done", "a", ""]', '["failed", "b", ""]', '["done", "b", ""]')
     progress = Progress(planned)
@@ -190,8 +190,8 @@ def test_progress_shows_each_running_stage(tmp_path: Path) -> None:
     assert re.fullmatch(r"\[0:\d\d\] units 2/3, 1 failed, 0:\d\d \| wheel 0:\d\d", progress.line())
 
 
-def test_outcomes_leave_out_a_line_that_is_being_written(tmp_path: Path) -> None:
-    """A stage may be read at any time."""
+def test_outcomes_ignore_an_incomplete_last_line(tmp_path: Path) -> None:
+    """The outcomes of a running stage can be read at any time."""
     planned = plan(tmp_path)
     (tmp_path / "units.outcomes").write_text('["total", 3, ""]\n["done", "a", ""]\n["fail')
     assert planned.outcomes("units") == Outcomes(total=3, done=1)
@@ -229,8 +229,8 @@ FAILED = ["test_a.py::test_failed[a b]", "test_a.py::test_failed[it's]", "test_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["alone", "xdist"])
-def test_outcomes_are_those_of_pytest(tmp_path: Path, processes: list[str]) -> None:
-    """A failed phase fails its test, a file that cannot be collected fails, and an expected failure is no skip."""
+def test_outcomes_match_those_of_pytest(tmp_path: Path, processes: list[str]) -> None:
+    """A failed phase fails its test, a file that cannot be collected fails, and an expected failure is not a skip."""
     (tmp_path / "conftest.py").write_text(
         "from pathlib import Path\n"
         "from tests.support.outcomes import OutcomeWriter\n"
@@ -248,11 +248,11 @@ def test_outcomes_are_those_of_pytest(tmp_path: Path, processes: list[str]) -> N
     assert list(skip_lines(found.skipped)) == ["skipped: test_a.py::test_skipped (2 cases): no such thing here"]
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- the final report ------------------------------------------------------------------------------------------------
 
 
-def test_repeating_names_failed_tests_with_their_stage_and_seed(tmp_path: Path) -> None:
-    """A stage without a failed test is repeated as a whole; the shell gives each id back as it is."""
+def test_repeating_returns_a_command_with_failed_tests_stages_and_seed(tmp_path: Path) -> None:
+    """A stage without a failed test is repeated completely, and a shell parses each test id unchanged."""
     planned = replace(plan(tmp_path, full=True), seed=7)
     with_outcomes(planned, "units", '["failed", "t.py::test_a[it\'s b]", ""]', '["failed", "t.py::test_c", ""]')
     words = shlex.split(repeating(planned, ["units", "wheel"]))
@@ -263,26 +263,26 @@ def test_repeating_names_failed_tests_with_their_stage_and_seed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", WITH_PYTEST)
-def test_stage_runs_exactly_the_tests_that_are_named(
+def test_stage_runs_exactly_the_named_tests(
     tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Its own files are left out then."""
+    """A stage with named tests omits its own list of files."""
     planned = replace(plan(tmp_path), tests={name: ["t.py::test_a", "t.py::test_b"]})
     (words,) = commands(planned, name, output, monkeypatch)
     assert [word for word in words if ".py" in word] == ["t.py::test_a", "t.py::test_b"]
 
 
 @pytest.mark.parametrize("name", WITH_PYTEST)
-def test_stage_gives_pytest_no_path_outside_the_project(
+def test_stage_passes_pytest_no_path_outside_the_project(
     tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Such a path would move the root of the run, away from the project's settings and from conftest.py."""
+    """A path outside of the project would change pytest's root directory, settings and conftest.py."""
     (_, *words), *_ = commands(plan(tmp_path), name, output, monkeypatch)
     assert [word for word in words if Path(word).is_absolute() and not Path(word).is_relative_to(ROOT)] == []
 
 
-def test_closing_lists_skips_failures_and_what_was_left_out(tmp_path: Path) -> None:
-    """Nothing that did not run is silent."""
+def test_closing_lists_skipped_failed_and_omitted_tests(tmp_path: Path) -> None:
+    """The last lines list every test and stage that did not run or failed."""
     planned = plan(tmp_path)
     planned.left_out.append("hosts, which is left to --full")
     with_outcomes(planned, "units", '["skipped", "t.py::test_a", "no IPv6"]', '["failed", "t.py::test_b", ""]')
@@ -296,9 +296,9 @@ def test_closing_lists_skips_failures_and_what_was_left_out(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_command_runs_a_selection_with_its_seed(tmp_path: Path) -> None:
-    """The real command, with one test of one stage."""
-    test = "units:tests/test_main.py::test_seed_of_the_run_is_the_one_of_its_environment"
+def test_command_runs_a_selected_test_with_the_given_seed(tmp_path: Path) -> None:
+    """The real command runs one test of one stage with the given seed."""
+    test = "units:tests/test_main.py::test_run_seed_comes_from_the_environment"
     done = subprocess.run(
         [sys.executable, "-m", "tests", "--seed", "7", test],
         cwd=ROOT,
@@ -317,8 +317,11 @@ def test_command_runs_a_selection_with_its_seed(tmp_path: Path) -> None:
 # ---- seeds -----------------------------------------------------------------------------------------------------------
 
 
-def test_seed_of_the_run_is_the_one_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name has its own seed, always the same one; without the variable, and with the fixed seed, all are fixed."""
+def test_run_seed_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name has its own constant seed.
+
+    Without the variable, and with the fixed seed, all seeds are the fixed one.
+    """
     monkeypatch.setenv(seeds.VARIABLE, "7")
     assert seeds.run_seed() == 7
     assert seeds.seed_for("a") == seeds.seed_for("a") != seeds.seed_for("b")
@@ -326,8 +329,8 @@ def test_seed_of_the_run_is_the_one_of_its_environment(monkeypatch: pytest.Monke
     assert {seeds.run_seed(), seeds.seed_for("a"), seeds.seed_for("b")} == {seeds.FIXED}
 
 
-def test_full_run_draws_fresh_seeds_that_processes_get(tmp_path: Path, output: IO[str]) -> None:
-    """Every process of a stage has the run's seed, also for the order of its sets."""
+def test_full_run_draws_fresh_seeds_and_passes_them_to_processes(tmp_path: Path, output: IO[str]) -> None:
+    """Each process of a stage receives the run's seed, also as the hash seed that orders sets."""
     assert len({seeds.fresh_seed() for _ in range(5)} - {seeds.FIXED}) == 5
     planned = replace(plan(tmp_path), seed=7)
     shown = "import os; print(os.environ['TESTS_SEED'], os.environ['PYTHONHASHSEED'])"
@@ -336,7 +339,7 @@ def test_full_run_draws_fresh_seeds_that_processes_get(tmp_path: Path, output: I
 
 
 def examples() -> list[int]:
-    """What Hypothesis draws for one test."""
+    """Return the examples that Hypothesis draws for one test."""
     drawn: list[int] = []
 
     @settings(max_examples=5)
@@ -348,8 +351,8 @@ def examples() -> list[int]:
     return drawn
 
 
-def test_hypothesis_draws_by_the_seed_of_the_run() -> None:
-    """The fixed seed and each other seed have examples of their own, the same ones each time."""
+def test_hypothesis_draws_the_same_examples_for_the_same_seed() -> None:
+    """Each seed, the fixed one included, has its own examples, and draws them again each time."""
 
     def drawn(seed: int) -> list[int]:
         with pytest.MonkeyPatch.context() as patch:
@@ -368,8 +371,8 @@ def test_hypothesis_draws_by_the_seed_of_the_run() -> None:
 # ---- coverage --------------------------------------------------------------------------------------------------------
 
 
-def test_coverage_totals_are_per_package() -> None:
-    """The share of all lines of a package, not the mean of its modules."""
+def test_coverage_totals_are_computed_per_package() -> None:
+    """A total is the share of all lines of a package, not the mean of its modules."""
     figures = {
         "/x/consumer_membership/wire/a.py": {"covered_lines": 9, "num_statements": 10},
         "/x/consumer_membership/wire/b/c.py": {"covered_lines": 0, "num_statements": 20},

@@ -1,4 +1,4 @@
-"""The scenarios' coverage, as a test."""
+"""The coverage of the protocol's scenarios by tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Floor, claimed, c
 
 
 def test_every_scenario_is_tested_or_does_not_apply() -> None:
-    """What `python -m tests.scenarios` fails for, this fails for."""
+    """`python -m tests.scenarios` fails exactly if this test fails."""
     covered = coverage()
     assert (uncovered(covered), needless(covered)) == ([], [])
 
 
-def test_required_scenarios_are_in_their_ranges() -> None:
-    """As `docs/protocol.md` has them."""
+def test_required_scenarios_have_the_ranges_of_the_protocol_document() -> None:
+    """The required ids have the numbers that `docs/protocol.md` lists."""
     assert (len(MEMBER), len(HEARTBEAT), MEMBER[0], MEMBER[-1]) == (93, 36, "M01", "M133")
     assert (len(BROKER), len(CLIENT), BROKER[-1], CLIENT[-1]) == (20, 20, "B32", "C20")
 
@@ -31,8 +31,8 @@ def test_required_scenarios_are_in_their_ranges() -> None:
         ("KAFKA-19335 and M1 are none.", set()),
     ],
 )
-def test_ids_are_read_from_a_docstring(text: str, ids: set[str]) -> None:
-    """Letter and two or three digits; a range names all of its numbers."""
+def test_ids_in_finds_single_ids_and_ranges(text: str, ids: set[str]) -> None:
+    """An id is a letter and two or three digits, and a range includes all of its numbers."""
     assert ids_in(text) == ids
 
 
@@ -46,13 +46,13 @@ def test_ids_are_read_from_a_docstring(text: str, ids: set[str]) -> None:
         ("M41 without a colon.", set()),
     ],
 )
-def test_docstring_claims_the_ids_that_it_begins_with(docstring: str, ids: set[str]) -> None:
-    """An id in the middle of a text may be there for any reason."""
+def test_claimed_returns_only_the_ids_at_the_start_of_the_docstring(docstring: str, ids: set[str]) -> None:
+    """Ids in the middle of a docstring are mentions and claim no coverage."""
     assert claimed(docstring) == ids
 
 
-def test_floor_follows_from_folder_and_mark(tmp_path: Path) -> None:
-    """The folder determines the floor of a test, unless a mark or an import does."""
+def test_coverage_derives_the_test_level_from_folder_mark_and_import(tmp_path: Path) -> None:
+    """The folder determines the test level, unless a mark or an import does."""
     for name, text in {
         "membership/test_a.py": 'def test_a():\n    """M01: x."""\n    assert x\n',
         "membership/test_properties.py": 'class TestA:\n def test_a(self):\n  """M02: x."""\n  check()\n',
@@ -82,7 +82,7 @@ def test_floor_follows_from_folder_and_mark(tmp_path: Path) -> None:
     ],
     ids=["helper", "class", "empty", "skipped", "failing"],
 )
-def test_scenario_is_not_covered_by_a_docstring_alone(tmp_path: Path, text: str) -> None:
-    """Only a test that runs and does something covers a scenario."""
+def test_coverage_ignores_docstrings_of_helpers_and_of_tests_that_do_not_run(tmp_path: Path, text: str) -> None:
+    """Only a test that runs and asserts covers a scenario."""
     (tmp_path / "test_a.py").write_text(text)
     assert coverage(tmp_path) == {}

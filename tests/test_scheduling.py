@@ -1,4 +1,4 @@
-"""A process of a test run that ends fails the test that it was at, and nothing else."""
+"""`Scheduling` fails only the running test if a worker process of a test run ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.scheduling import Scheduling
 def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 """
-#: The first one leaves a note each time it is run.
+#: `test_ends` appends a note each time it runs.
 TESTS = """
 import os
 import pathlib
@@ -39,8 +39,8 @@ def test_behind():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_last", [False, True])
-def test_test_that_ends_its_process_is_failed_once(tmp_path: Path, *, is_last: bool) -> None:
-    """Also where it is the last one: then there is nothing left for the next process."""
+def test_scheduling_fails_a_test_that_ends_its_process_once(tmp_path: Path, *, is_last: bool) -> None:
+    """The test fails once and is not repeated, also if it is the last one and leaves nothing for the next process."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_a.py").write_text(TESTS.rpartition("\n\n\n")[0] if is_last else TESTS)
     (tmp_path / "test_b.py").write_text("def test_beside():\n    pass\n")

@@ -1,4 +1,4 @@
-"""The one way in which tests wait."""
+"""`wait_until` and `async_wait_until`, through which all tests wait."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tests.support.waiting import async_wait_until, wait_until
 
 
 def test_wait_until_returns_the_first_true_result() -> None:
-    """A wait returns what its look found, so that a test can go on with it."""
+    """A wait returns the first true result, so that a test can use it."""
     numbers = count()
     assert wait_until(lambda: next(numbers) >= 3 and "found", "a number above 2") == "found"
     assert next(numbers) == 4
 
 
-def test_wait_until_fails_with_what_did_not_happen_and_what_was_seen() -> None:
-    """A failure names what was waited for, how long, and what there was instead."""
+def test_wait_until_fails_with_the_expectation_the_limit_and_the_last_sample() -> None:
+    """The failure names what was expected, the time limit and what was seen instead."""
     with pytest.raises(AssertionError, match=r"^three members: not within 0 s; seen: \['a'\]$"):
         wait_until(lambda: False, "three members", 0, seen=lambda: ["a"])
 
 
-def test_wait_until_acts_between_two_looks() -> None:
-    """A test that polls while it waits polls once between two looks, and not after the last one."""
+def test_wait_until_calls_between_only_between_two_checks() -> None:
+    """`between` runs once between two checks, and not after the last one."""
     polls: list[int] = []
     wait_until(lambda: len(polls) == 2, "two polls", between=lambda: polls.append(1))
     assert polls == [1, 1]
 
 
-def test_wait_until_looks_again_when_its_condition_is_notified() -> None:
-    """Under a condition the next look comes with the next notification, and the time limit still holds."""
+def test_wait_until_checks_again_when_its_condition_is_notified() -> None:
+    """Each notification of the condition triggers a check, and the time limit still applies."""
     changed, events = threading.Condition(), list[str]()
 
     def happen() -> None:
@@ -48,8 +48,8 @@ def test_wait_until_looks_again_when_its_condition_is_notified() -> None:
         wait_until(lambda: len(events) == 2, "a second event", 0, changed=changed)
 
 
-def test_async_wait_until_lets_tasks_run_and_names_what_did_not_happen() -> None:
-    """In a loop other tasks run between two looks; a look may be a coroutine function."""
+def test_async_wait_until_lets_tasks_run_and_fails_with_the_expectation() -> None:
+    """Other tasks of the loop run between two checks, and a check may be a coroutine function."""
 
     async def act() -> str:
         events: list[str] = []
