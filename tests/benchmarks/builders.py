@@ -1,4 +1,4 @@
-"""What tests of the harness's arithmetic work on: series, records, callbacks, and a run that reaches no broker."""
+"""Builders for tests of the benchmark harness: series, records, callbacks, and a run without a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.benchmarks.samples import Series
 
 
 def series(*values: float, failures: int = 0, is_ours: bool = True) -> Series:
-    """A series of these values and so many failures."""
+    """Return a series with these values and this number of failures."""
     made = Series(label="ours", unit="s", is_ours=is_ours)
     for value in values:
         made.add(value)
@@ -19,15 +19,15 @@ def series(*values: float, failures: int = 0, is_ours: bool = True) -> Series:
 
 
 def record(partition: int, offset: int, handled_at: float) -> Record:
-    """A record that was sent a tenth of a second before it was handled."""
+    """Return a record that was sent 0.1 s before it was handled."""
     return Record(partition=partition, offset=offset, number=offset, sent_at=handled_at - 0.1, handled_at=handled_at)
 
 
 def callback(word: str, at: float, *partitions: int) -> Said:
-    """What a member says of one of its callbacks."""
+    """Return a member's report of one callback."""
     return Said(word=word, at=at, facts={"partitions": list(partitions)})
 
 
 def bench(rounds: int | None) -> Bench:
-    """A run that reaches no broker."""
+    """Return a run that connects to no broker."""
     return Bench(bootstrap="127.0.0.1:1", subject="ours_module", is_quick=True, rounds=rounds, seed=1)

@@ -1,4 +1,4 @@
-"""The arithmetic of the classic figures. No measurement is made here, and no broker is needed."""
+"""The calculations of the classic figures, without measurements and without a broker."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from tests.benchmarks.samples import Verdict, medians_at_most, quotient_interval
         ([1.0], [], Verdict.FAIL),
     ],
 )
-def test_median_that_chance_may_put_above_the_limit_is_undecided(
+def test_medians_at_most_is_undecided_if_chance_can_explain_the_excess(
     ours: list[float], raw: list[float], verdict: Verdict
 ) -> None:
-    """Unpaired values: what resampling of them often brings below the limit is no miss."""
+    """The values are unpaired: if resampling often brings the quotient below the limit, the excess is no failure."""
     check = medians_at_most("a bound", series(*ours), series(*raw, is_ours=False), 1.1)
 
     assert check.verdict is verdict
 
 
-def test_own_failure_is_not_excused_by_chance() -> None:
-    """As for ratios."""
+def test_medians_at_most_fails_after_a_failure_of_our_side() -> None:
+    """Chance does not explain a failed measurement, as for ratios."""
     values = [0.5, 2.0] * 6
     check = medians_at_most("a bound", series(*values, 2.0, failures=1), series(*values, 0.5, is_ours=False), 1.1)
 
     assert check.verdict is Verdict.FAIL
 
 
-def test_interval_of_a_quotient_is_reproducible() -> None:
-    """The same values, the same interval; too few have none."""
+def test_quotient_interval_is_reproducible() -> None:
+    """Equal values have equal intervals, and too few values have none."""
     values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     found = quotient_interval(values, values)
 
@@ -50,15 +50,15 @@ def test_interval_of_a_quotient_is_reproducible() -> None:
     assert quotient_interval(values[:5], values) is None
 
 
-def test_longest_gaps_between_two_moments() -> None:
-    """Of each partition, whoever handled it; a silence at either end counts as far as it lies between them."""
+def test_longest_gaps_returns_the_longest_pause_of_each_partition() -> None:
+    """The pauses cover all members; pauses at either end count only within the two times."""
     handled = [record(0, 1, 9.0), record(0, 2, 10.5), record(0, 3, 11.5), record(0, 4, 13.0), record(1, 1, 20.0)]
 
     assert longest_gaps(handled, 10.0, 12.0) == {0: 1.0, 1: 2.0}
 
 
-def test_first_record_is_one_of_the_present_share() -> None:
-    """What an eager member read before it gave everything up, and got some of it again, does not count."""
+def test_first_record_at_ignores_records_from_before_the_current_assignment() -> None:
+    """Records that an eager member read before it gave up its partitions do not count."""
     share = assigned_at(
         [callback("assigned", 1.0, 0, 1, 2), callback("revoked", 2.0, 0, 1), callback("assigned", 3.0, 1)]
     )
@@ -70,8 +70,8 @@ def test_first_record_is_one_of_the_present_share() -> None:
         first_record_at(handled[:2], share)
 
 
-def test_schedules_meet_early_and_late_phases() -> None:
-    """Each part of a heartbeat's interval is met once, and every member leaves in turn."""
+def test_schedules_cover_all_heartbeat_phases_and_all_leavers() -> None:
+    """Each part of the heartbeat interval occurs once, and every member leaves in turn."""
     plan = schedules(bench(rounds=None), 6)
 
     assert sorted(int(one.out_phase * 6) for one in plan) == list(range(6))

@@ -1,4 +1,4 @@
-"""The harness's arithmetic: what it makes of measurements. No measurement is made here, and no broker is needed."""
+"""The calculations of the benchmark harness, without measurements and without a broker."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ from tests.benchmarks.samples import (
         ([1.0, 1.0, 1.0, 9.0], 90, 9.0),
     ],
 )
-def test_percentile_is_a_value_that_occurred(values: list[float], percent: float, expected: float) -> None:
-    """Nearest rank: with four rounds the worst one is the 90th percentile; nothing is interpolated away."""
+def test_percentile_is_a_measured_value(values: list[float], percent: float, expected: float) -> None:
+    """A percentile is the nearest rank and never interpolated; of four rounds the worst is the 90th percentile."""
     assert percentile(values, percent) == expected
 
 
-def test_summary_of_a_series() -> None:
-    """The median of an even number of values lies between the middle ones."""
+def test_series_summary_has_count_extremes_median_and_p90() -> None:
+    """The median of an even number of values is between the middle ones."""
     summary = series(4.0, 1.0, 2.0, 3.0).summary
 
     assert summary is not None
     assert (summary.n, summary.least, summary.median, summary.p90, summary.most) == (4, 1.0, 2.5, 4.0, 4.0)
 
 
-def test_every_sample_carries_the_load() -> None:
-    """A reader can tell a slow client from a busy machine."""
+def test_series_samples_have_the_machine_load_and_time() -> None:
+    """Each sample has the load, so that a reader can tell a slow client from a busy machine."""
     assert all(sample.load >= 0 and sample.at > 0 for sample in series(1.0, 2.0).samples)
 
 
 def test_series_without_values_has_no_summary() -> None:
-    """What was not measured is not zero."""
+    """A series without values has no median and no percentile, instead of zero."""
     empty = series(failures=2)
 
     assert (empty.summary, median_of(empty), p90_of(empty)) == (None, None, None)
@@ -80,19 +80,19 @@ def test_series_without_values_has_no_summary() -> None:
 @pytest.mark.parametrize(
     ("measured", "verdict"), [(0.39, Verdict.PASS), (0.4, Verdict.PASS), (0.41, Verdict.FAIL), (None, Verdict.FAIL)]
 )
-def test_bound_from_above(measured: float | None, verdict: Verdict) -> None:
-    """The limit itself is allowed; what was not measured fails."""
+def test_at_most_passes_up_to_the_limit_and_fails_without_a_value(measured: float | None, verdict: Verdict) -> None:
+    """The limit itself passes, and a missing measurement fails."""
     assert at_most("a bound", measured, 0.4, "s").verdict is verdict
 
 
 @pytest.mark.parametrize(("measured", "verdict"), [(1.16, Verdict.PASS), (1.15, Verdict.PASS), (1.14, Verdict.FAIL)])
-def test_bound_from_below(measured: float, verdict: Verdict) -> None:
-    """The limit itself is allowed."""
+def test_at_least_passes_from_the_limit_on(measured: float, verdict: Verdict) -> None:
+    """The limit itself passes."""
     assert at_least("a bound", measured, 1.15, "x").verdict is verdict
 
 
-def test_own_failure_fails_the_bound() -> None:
-    """A consumer that sometimes does not work at all keeps no bound, however fast the other rounds were."""
+def test_at_most_fails_after_a_failure_of_our_side() -> None:
+    """A failed round of our side fails the bound, however fast the other rounds were."""
     check = at_most("a bound", 0.1, 0.4, "s", [series(0.1, 0.1, failures=1)])
 
     assert check == Check(
@@ -104,15 +104,15 @@ def test_own_failure_fails_the_bound() -> None:
     )
 
 
-def test_failure_of_the_other_side_is_shown() -> None:
-    """The other side's failures do not fail our bound, and do not vanish either."""
+def test_at_most_reports_failures_of_the_other_side_and_passes() -> None:
+    """Failures of the other side do not fail our bound, but the result shows them."""
     check = at_most("a bound", 0.1, 0.4, "s", [series(0.1), series(0.1, failures=2, is_ours=False)])
 
     assert (check.verdict, "2 failed" in check.measured) == (Verdict.PASS, True)
 
 
-def test_interval_of_a_median() -> None:
-    """Five values cannot hold a median with 95 % confidence; eleven do, between the second and the tenth."""
+def test_median_interval_needs_six_values() -> None:
+    """Five values cannot bound a median with 95 % confidence; eleven do, with the second and the tenth."""
     values = [float(value) for value in range(1, 12)]
 
     assert median_interval(values[:5]) is None
@@ -131,20 +131,20 @@ def test_interval_of_a_median() -> None:
         ([], Verdict.FAIL),
     ],
 )
-def test_ratio_that_chance_may_explain_is_undecided(ratios: list[float], verdict: Verdict) -> None:
-    """A tie is not a miss, and not a pass either."""
+def test_ratio_at_least_is_undecided_if_chance_can_explain_the_ratio(ratios: list[float], verdict: Verdict) -> None:
+    """A tie neither passes nor fails."""
     assert ratio_at_least("a bound", ratios, 1.0, [series(1.0)]).verdict is verdict
 
 
-def test_own_failure_leaves_nothing_undecided() -> None:
+def test_ratio_at_least_fails_after_a_failure_of_our_side() -> None:
     """Chance does not explain a consumer that did not work."""
     check = ratio_at_least("a bound", [0.9] * 6 + [1.1] * 5, 1.0, [series(1.0, failures=1)])
 
     assert check.verdict is Verdict.FAIL
 
 
-def test_failed_measurement_is_counted_and_the_run_goes_on() -> None:
-    """Only what a worker does wrong is a failed measurement; an error of the harness ends the run."""
+def test_counted_in_counts_worker_errors_and_raises_harness_errors() -> None:
+    """A worker's error counts as a failed measurement; an error of the harness ends the run."""
     first, second = series(), series()
 
     with counted_in(first, second):
@@ -155,8 +155,8 @@ def test_failed_measurement_is_counted_and_the_run_goes_on() -> None:
     assert (first.failures, second.failures) == (["it ended"], ["it ended"])
 
 
-def test_comparison_of_what_was_not_measured() -> None:
-    """There is none."""
+def test_difference_with_a_missing_value_is_none() -> None:
+    """A difference with a missing measurement is None."""
     assert (difference(1.0, None), difference(None, 1.0), difference(3.0, 1.0)) == (None, None, 2.0)
 
 
@@ -164,13 +164,13 @@ def test_comparison_of_what_was_not_measured() -> None:
     ("value", "text"),
     [(0, "0 s"), (0.0123456, "0.0123 s"), (-0.5, "-0.500 s"), (5.0678, "5.07 s"), (1234567.8, "1,234,568 s")],
 )
-def test_amounts_show_three_digits(value: float, text: str) -> None:
-    """Small values are not rounded to nothing, large ones are readable."""
+def test_amount_shows_three_significant_digits(value: float, text: str) -> None:
+    """Small values are not rounded to zero, and large ones are readable."""
     assert amount(value, "s") == text
 
 
-def test_ownership_from_callbacks() -> None:
-    """Callbacks bring what changed; one that changes nothing does not move the moment."""
+def test_owned_by_follows_the_callbacks_and_the_last_change() -> None:
+    """Callbacks add and remove partitions; a callback without a change does not move the time."""
     events = [
         callback("assigned", 1.0, *range(12)),
         callback("revoked", 2.0, *range(6)),
@@ -196,13 +196,13 @@ def test_ownership_from_callbacks() -> None:
         ([range(3), range(3, 6), range(6, 8), range(8, 10), range(10, 12)], True),
     ],
 )
-def test_balance(shares: list[range], expected: bool) -> None:  # noqa: FBT001 - a table
-    """Balanced means: even, each partition once, all of them."""
+def test_is_balanced_requires_even_complete_and_disjoint_shares(shares: list[range], expected: bool) -> None:  # noqa: FBT001 - a table
+    """Balanced shares are even, cover all partitions, and have each partition once."""
     assert is_balanced([frozenset(share) for share in shares]) is expected
 
 
-def test_standstill_is_measured_for_each_partition() -> None:
-    """From the last record at the old owner to the first one at the new owner, in whatever order they are told."""
+def test_handovers_measure_the_standstill_of_each_partition() -> None:
+    """The standstill lasts from the old owner's last record to the new owner's first one, in any order of reports."""
     old = [record(1, 5, 10.0), record(0, 7, 10.5), record(0, 6, 10.0)]
     new = [record(0, 9, 11.5), record(0, 8, 11.0), record(1, 6, 10.25)]
 
@@ -211,26 +211,26 @@ def test_standstill_is_measured_for_each_partition() -> None:
     assert found == {0: 0.5, 1: 0.25}
 
 
-def test_overlap_of_owners_is_below_zero() -> None:
-    """Two owners at the same time are not hidden as no standstill."""
+def test_handovers_report_overlapping_owners_as_a_negative_standstill() -> None:
+    """Two simultaneous owners are visible and not reported as no standstill."""
     (found,) = handovers([record(0, 5, 10.0)], [record(0, 5, 9.0)], [0])
 
     assert found.standstill_s == -1.0
 
 
-def test_partition_without_records_is_a_failure() -> None:
-    """A partition that nobody reads any more would otherwise be the best one."""
+def test_handovers_fail_for_a_partition_without_new_records() -> None:
+    """A partition without a reader fails, because it would otherwise have the best result."""
     with pytest.raises(WorkerFailedError, match=r"\[1\]"):
         handovers([record(0, 5, 10.0), record(1, 5, 10.0)], [record(0, 6, 11.0)], [0, 1])
 
 
-def test_tally_counts_lost_and_repeated() -> None:
-    """A record handled three times is two duplicates; where it was handled does not matter."""
+def test_tally_counts_lost_and_duplicate_records() -> None:
+    """A record that was handled three times counts as two duplicates, whichever member handled it."""
     assert tally([[0, 1, 1], [1, 3]], total=5) == Tally(lost=2, duplicates=2)
 
 
-def test_ratios_pair_rounds() -> None:
-    """A round that one side failed is left out of the ratios (and fails the bound, if it was ours)."""
+def test_paired_ratios_omit_rounds_that_one_side_missed() -> None:
+    """A round that one side missed has no ratio; it fails the bound if the failed side is ours."""
     ours, raw = series(), series()
     for number, value in ((0, 6.0), (1, 9.0), (3, 5.0)):
         ours.add(value, round=number)
@@ -240,8 +240,8 @@ def test_ratios_pair_rounds() -> None:
     assert paired_ratios(ours, raw) == [2.0, 3.0]
 
 
-def test_proxy_replaces_the_brokers_port_only() -> None:
-    """An address is a host followed by a port; other occurrences of either stay, and so does the length."""
+def test_with_address_replaces_only_the_port_of_the_broker() -> None:
+    """An address is a host followed by a port; other occurrences of either stay, and the length does not change."""
     address = b"\x0a127.0.0.1" + struct.pack(">i", 9092)
     frame = b"head" + address + b"127.0.0.1 " + struct.pack(">i", 9092) + address + b"tail"
 
@@ -251,7 +251,7 @@ def test_proxy_replaces_the_brokers_port_only() -> None:
     assert changed == b"head" + moved + b"127.0.0.1 " + struct.pack(">i", 9092) + moved + b"tail"
 
 
-def test_turns_rotate() -> None:
+def test_in_turns_rotates_the_sides() -> None:
     """No side always follows the same other side."""
     taken: list[str] = []
     turns = [lambda name=name: taken.append(name) for name in "abc"]
@@ -261,20 +261,23 @@ def test_turns_rotate() -> None:
     assert "".join(taken) == "abcbcacababc"
 
 
-def test_lanes_share_out_all_rounds() -> None:
-    """None is left over, and each lane has chance of its own."""
+def test_lanes_divide_all_rounds_with_a_seed_for_each_lane() -> None:
+    """The lanes have all rounds in total, and each lane has its own seed."""
     lanes = bench(rounds=None).lanes(10, 4)
 
     assert ([count for count, _ in lanes], len({seed for _, seed in lanes})) == ([3, 3, 2, 2], 4)
 
 
-def test_rounds_that_were_asked_for_win() -> None:
-    """Over the full and over the quick number."""
+def test_count_prefers_the_requested_rounds() -> None:
+    """Requested rounds override the full and the quick number."""
     assert (bench(rounds=3).count(20, 4), bench(rounds=None).count(20, 4)) == (3, 4)
 
 
-def test_sides_differ_in_the_module_only() -> None:
-    """The configuration is equal, so that what differs is the consumer; ours chooses the protocol as a user's does."""
+def test_sides_differ_only_in_module_and_protocol_choice() -> None:
+    """Both sides have equal settings, so that results differ by the consumer only.
+
+    Our side selects the protocol as it does for a user.
+    """
     one = bench(rounds=None)
     ours, raw = one.ours(fetch_wait_max_ms="100"), one.raw(fetch_wait_max_ms="100")
 
@@ -286,29 +289,32 @@ def test_sides_differ_in_the_module_only() -> None:
 
 
 def test_classic_sides_have_equal_configurations() -> None:
-    """Where a figure names the protocol, both sides speak it."""
+    """If a figure names the protocol, both sides have that setting."""
     one = bench(rounds=None)
 
     assert one.ours(group_protocol="classic").config == one.raw(group_protocol="classic").config
 
 
-def test_raw_against_raw_speaks_one_protocol() -> None:
-    """Raw would choose the classic protocol: the noise of the harness is that of two members of the same kind."""
+def test_raw_against_raw_uses_one_protocol_on_both_sides() -> None:
+    """Both sides use the consumer protocol, so that the noise is that of two members of one kind.
+
+    Raw members would otherwise use the classic one.
+    """
     one = Bench(bootstrap="127.0.0.1:1", subject="confluent_kafka", is_quick=True, rounds=None, seed=1)
 
     assert one.ours().config == one.raw().config == {"group.protocol": "consumer"}
 
 
-def test_group_tells_whose_it_is() -> None:
-    """The report says which type the groups of each side were, by their names."""
+def test_types_of_reports_the_group_types_of_each_side() -> None:
+    """The report derives the side of each group from the group's name."""
     one = bench(rounds=None)
     groups = {one.group(one.ours()): "consumer", one.group(one.raw()): "classic", one.group(one.raw()): "classic"}
 
     assert types_of(groups) == "groups on the broker, by their type: ours 1 consumer, raw 2 classic"
 
 
-def test_report_shows_bounds_and_failures() -> None:
-    """In the table and, with every sample, in the JSON."""
+def test_report_has_bounds_and_failures_in_table_and_json() -> None:
+    """The table and the JSON have bounds and failures; the JSON has every sample."""
     figure = Figure(
         name="start",
         title="Start",
@@ -328,8 +334,8 @@ def test_report_shows_bounds_and_failures() -> None:
     assert report.missed([figure]) == ["a bound"]
 
 
-def test_picture_is_of_what_was_measured(tmp_path: Path) -> None:
-    """A panel for each unit, with wide and with negative values; without a sample there is no picture."""
+def test_draw_writes_a_picture_only_if_there_are_samples(tmp_path: Path) -> None:
+    """The picture has a panel for each unit, also for wide ranges and negative values."""
     wide = Series(label="wide", unit="msg/s")
     for value in (1.0, 1_000.0):
         wide.add(value)
@@ -340,8 +346,8 @@ def test_picture_is_of_what_was_measured(tmp_path: Path) -> None:
     assert draw(Figure(name="none", title="None", series=(series(),), checks=()), tmp_path) is None
 
 
-def test_table_has_every_figure_and_every_worker() -> None:
-    """Each module of a figure is in one row, and each program of a worker in a row or in the harness."""
+def test_table_lists_every_figure_module_and_worker_program() -> None:
+    """Each figure module is in one row, and each worker program is in a row or in the harness."""
     folder = Path(table.__file__).parent
     modules = sorted(row.measure.__module__.rpartition(".")[2] for row in table.ROWS)
     assert modules == sorted(path.stem for path in (folder / "figures").glob("[!_]*.py"))
@@ -349,8 +355,8 @@ def test_table_has_every_figure_and_every_worker() -> None:
     assert {name for row in table.ROWS for name in row.workers} == programs - {"bulk", "stream"}
 
 
-def test_harness_refuses_a_figure_that_is_not_the_one_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table would name a unit that the figure does not have; otherwise the figure gets its name and load."""
+def test_measured_rejects_a_figure_without_the_unit_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row must name a unit that its figure has; otherwise the figure receives the row's name and the load."""
     monkeypatch.setattr(Bench, "groups", lambda _: {})
     figure = Figure(title="Start", series=(series(1.0),), checks=())
     row = table.Row(name="start", measure=lambda _: figure, compares="ours", unit="s", bounds=())
@@ -359,13 +365,13 @@ def test_harness_refuses_a_figure_that_is_not_the_one_of_its_row(monkeypatch: py
         table.measured(replace(row, unit="MiB"), bench(rounds=None))
 
 
-def test_waits_after_a_kill_are_those_of_the_first_records_behind_it() -> None:
-    """Of the orphaned partitions only, at whichever survivor."""
+def test_waits_after_measures_the_first_record_of_each_orphaned_partition() -> None:
+    """The wait ends with the first record after the kill, at whichever surviving member."""
     handled = [record(0, 1, 9.9), record(0, 2, 10.7), record(0, 1, 10.5), record(1, 1, 12.0), record(2, 1, 10.1)]
     assert waits_after(10.0, [0, 1], handled) == {0: 0.5, 1: 2.0}
 
 
-def test_orphaned_partition_that_nobody_handled_is_a_failure() -> None:
-    """Not a short wait."""
+def test_waits_after_fails_for_an_orphaned_partition_without_records() -> None:
+    """An orphaned partition without a record is a failure and not a short wait."""
     with pytest.raises(WorkerFailedError, match=r"partitions \[1\]"):
         waits_after(10.0, [0, 1], [record(0, 1, 10.5), record(1, 1, 9.5)])

@@ -1,4 +1,4 @@
-"""What is made of ledgers and callbacks. No measurement is made here, and no broker is needed."""
+"""The evaluation of ledgers and callbacks, without measurements and without a broker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.benchmarks.workers.committer import COMMITTED, ENTRY, HANDLED
 
 
 def chapter(at: float, *numbers: int, committed: int, killed_at: float | None = None) -> Chapter:
-    """A life that handled these records, one a second."""
+    """Return a run of a member that handled these records, one per second."""
     handled = tuple((at + second, number) for second, number in enumerate(numbers))
     return Chapter(handled=handled, committed=committed, killed_at=killed_at)
 
 
-def test_ledger_s_cut_entry_was_not_made(tmp_path: Path) -> None:
-    """A kill in the middle of a write leaves a part of an entry: that record counts as not handled."""
+def test_read_ignores_an_incomplete_last_entry(tmp_path: Path) -> None:
+    """A kill during a write leaves a partial entry, and its record counts as not handled."""
     path = tmp_path / "ledger"
     entries = [(HANDLED, 3, 7, 100, 1.0), (COMMITTED, 0, 0, 0, 1.5), (HANDLED, 3, 8, 101, 2.0)]
     path.write_bytes(b"".join(ENTRY.pack(*entry) for entry in entries) + ENTRY.pack(HANDLED, 3, 9, 102, 2.0)[:-1])
@@ -30,21 +30,21 @@ def test_ledger_s_cut_entry_was_not_made(tmp_path: Path) -> None:
     assert found.in_flight == 1
 
 
-def test_life_without_a_ledger_did_nothing(tmp_path: Path) -> None:
-    """It was killed before its first record."""
+def test_read_of_a_missing_ledger_returns_an_empty_chapter(tmp_path: Path) -> None:
+    """A member that was killed before its first record has no ledger."""
     assert read(tmp_path / "none", killed_at=1.0) == Chapter(handled=(), committed=0, killed_at=1.0)
 
 
-def test_batch_in_flight_explains_its_repetition() -> None:
-    """The two records after the last commit come again at the replacement; nobody handles number 5."""
+def test_account_explains_repetitions_of_the_batch_in_flight() -> None:
+    """The replacement repeats the two records after the last commit; record 5 is lost."""
     killed = chapter(0.0, 0, 1, 2, 3, committed=2, killed_at=4.0)
     replacement = chapter(5.0, 2, 3, 4, committed=3)
 
     assert account([killed, replacement], total=6) == Account(lost=1, twice=(2, 0), unexplained=0)
 
 
-def test_replacement_that_is_killed_explains_the_next_repetition() -> None:
-    """Handled three times, by two killed members and the one that stays: each kill has its own repetition."""
+def test_account_explains_one_repetition_per_kill() -> None:
+    """Each of two kills explains its own repetition of a record that was handled three times."""
     lives = [
         chapter(0.0, 0, committed=0, killed_at=1.0),
         chapter(2.0, 0, committed=0, killed_at=3.0),
@@ -64,13 +64,13 @@ def test_replacement_that_is_killed_explains_the_next_repetition() -> None:
     ],
     ids=["committed", "before the kill", "not killed", "by itself"],
 )
-def test_other_repetitions_are_not_explained(lives: list[Chapter]) -> None:
-    """What was committed never comes again, and nobody handles what a living member has."""
+def test_account_does_not_explain_repetitions_without_a_kill_in_flight(lives: list[Chapter]) -> None:
+    """Committed records are never repeated, and a living member's records have no other reader."""
     assert account(lives, total=1).unexplained == 1
 
 
-def test_movement_is_what_an_instance_or_another_one_notices() -> None:
-    """A partition that is lost, one that is new, and one that somebody else's callback names; each once."""
+def test_moved_returns_lost_new_and_called_back_partitions_once() -> None:
+    """The movement includes lost partitions, new ones, and those in another instance's callbacks, each once."""
     calls = [
         Said(word="assigned", at=1.0, facts={"partitions": [1, 9]}),
         Said(word="revoked", at=2.0, facts={"partitions": []}),

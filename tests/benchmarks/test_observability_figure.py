@@ -1,4 +1,4 @@
-"""The arithmetic of the figure `observability`, and who asks in it. No measurement is made here."""
+"""The calculations and the scraper of the figure `observability`, without measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HTTPServer(("127.0.0.1", 0), Handler).serve_forever()
 
 @contextmanager
 def serving(status: int) -> Iterator[int]:
-    """A process that is not ready, and answers `/metrics` with this; its id."""
+    """Start a process that is not ready and responds to `/metrics` with this status; yield its id."""
     with subprocess.Popen([sys.executable, "-c", _SERVER.format(status=status)], stderr=subprocess.DEVNULL) as server:
         try:
             yield server.pid
@@ -36,8 +36,8 @@ def serving(status: int) -> Iterator[int]:
             server.kill()
 
 
-def test_differences_pair_windows() -> None:
-    """A window that one side missed is left out."""
+def test_paired_differences_omit_windows_that_one_side_missed() -> None:
+    """A window that one side missed has no difference."""
     pair = Pair.of("share", "%")
     for window, value in ((1.0, 0.5), (2.0, 0.25), (4.0, 9.0)):
         pair.on.add(value, window=window)
@@ -58,19 +58,24 @@ def test_differences_pair_windows() -> None:
         ([], Verdict.FAIL),
     ],
 )
-def test_difference_that_chance_may_explain_is_undecided(differences: list[float], verdict: Verdict) -> None:
-    """As for ratios, from the other side."""
+def test_differences_at_most_is_undecided_if_chance_can_explain_the_excess(
+    differences: list[float], verdict: Verdict
+) -> None:
+    """An excess that chance can explain neither passes nor fails, as for ratios."""
     assert differences_at_most("a bound", differences, 0.1, "%", [series(1.0)]).verdict is verdict
 
 
-def test_own_failure_leaves_no_difference_undecided() -> None:
+def test_differences_at_most_fails_after_a_failure_of_our_side() -> None:
     """Chance does not explain a member that did not work."""
     check = differences_at_most("a bound", [0.0] * 5 + [0.2] * 7, 0.1, "%", [series(1.0, failures=1)])
     assert check.verdict is Verdict.FAIL
 
 
-def test_sides_have_everything_and_nothing() -> None:
-    """Of what can be switched; no two consumers have a file of their health in common, and they fetch alike."""
+def test_sides_enable_all_observability_features_or_none() -> None:
+    """One side enables every feature that can be switched, the other none.
+
+    Each consumer has a health file of its own, and both sides fetch alike.
+    """
     run = bench(rounds=None)
     sides = Sides.of(run, "/folder")
     first, second, off = (ConsumerConfig.from_mapping(run.config(side)) for side in (sides.on(), sides.on(), sides.off))
@@ -86,8 +91,8 @@ def test_sides_have_everything_and_nothing() -> None:
     }
 
 
-def test_scraper_asks_whoever_listens() -> None:
-    """A process that is not ready yet has metrics; that these were refused is a failed measurement."""
+def test_scraper_scrapes_a_process_that_is_not_ready_and_fails_on_errors() -> None:
+    """A process that is not ready serves metrics; an error status is a failed measurement."""
     with serving(200) as pid, Scraper(pid) as scraper:
         scraper.await_answer()
         assert scraper.answered == 1
@@ -95,8 +100,8 @@ def test_scraper_asks_whoever_listens() -> None:
         scraper.await_answer()
 
 
-def test_process_that_ended_is_not_asked() -> None:
-    """Nor is one that listens nowhere; neither fails."""
+def test_scraper_skips_a_process_that_ended() -> None:
+    """A process that ended or listens on no port is not scraped, and causes no failure."""
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         assert gone.wait() == 0
         assert listening_port(gone.pid) is None

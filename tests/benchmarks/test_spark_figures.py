@@ -1,4 +1,4 @@
-"""The arithmetic of the Spark figures. No measurement is made here, and neither a broker nor Spark is needed."""
+"""The calculations of the Spark figures, without measurements, a broker or Spark."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.benchmarks.workers.spark_turns import Turn
 
 
 def mark(instance: int, attempt: int, pid: int = 10) -> Mark:
-    """An attempt that got its first record half a second after its start."""
+    """Return an attempt that received its first record half a second after its start."""
     return Mark(instance=instance, attempt=attempt, pid=pid, executor=5, began_at=attempt, first_at=attempt + 0.5)
 
 
 def contestants(ours: list[float], theirs: list[float]) -> tuple[Contestant, Contestant]:
-    """Both sides of the first contest, with these seconds: a warm-up first, which counts for nothing."""
+    """Return both sides of the first contest with these times, after a warm-up that does not count."""
     run = bench(rounds=None)
     both = (Contestant.of(run.ours(), CONTESTS[0]), Contestant.of(run.raw("spark-sql-kafka"), CONTESTS[0]))
     for one, seconds in zip(both, (ours, theirs), strict=True):
@@ -49,21 +49,23 @@ def contestants(ours: list[float], theirs: list[float]) -> tuple[Contestant, Con
         ([1.0], [], Verdict.FAIL),
     ],
 )
-def test_ratio_of_a_round_is_theirs_by_ours(ours: list[float], theirs: list[float], verdict: Verdict) -> None:
-    """Seconds: five times as fast is a fifth of them; the median over rounds counts, the warm-up does not."""
+def test_check_compares_the_median_ratio_of_times_without_the_warm_up(
+    ours: list[float], theirs: list[float], verdict: Verdict
+) -> None:
+    """The ratio divides their time by ours: five times as fast means a fifth of the seconds."""
     assert spark.check(*contestants(ours, theirs)).verdict is verdict
 
 
-def test_failed_turn_of_ours_fails_the_bound() -> None:
-    """However fast the others were."""
+def test_check_fails_after_a_failed_turn_of_our_side() -> None:
+    """A failed turn of our side fails the bound, however fast the other turns were."""
     ours, theirs = contestants([1.0], [9.0])
     assert spark.check(ours, theirs).verdict is Verdict.PASS
     ours.wall.fail("because")
     assert spark.check(ours, theirs).verdict is Verdict.FAIL
 
 
-def test_order_is_one_word() -> None:
-    """A worker takes what stands between two blanks for an order."""
+def test_turn_order_is_one_word_and_round_trips() -> None:
+    """An order contains no blank, because workers split their input at blanks."""
     turn = Turn(way="our-messages", topic="t", group="g-1", instances=2)
     assert len(turn.order().split()) == 1
     assert Turn(**json.loads(turn.order())) == turn
@@ -79,28 +81,28 @@ def test_order_is_one_word() -> None:
         ([], Audit(lost=4, twice=0, strangers=0)),
     ],
 )
-def test_audit_tells_what_is_missing_and_what_is_there_twice(numbers: list[int], found: Audit) -> None:
-    """One does not make up for the other, as a comparison of totals would let it."""
+def test_audit_counts_lost_duplicate_and_unknown_records_separately(numbers: list[int], found: Audit) -> None:
+    """A duplicate does not compensate for a lost record, as it would in a comparison of totals."""
     assert audit(numbers, 4) == found
 
 
 def test_replacement_is_the_next_attempt_of_the_same_member() -> None:
-    """Not another member's, and not one that came before."""
+    """The replacement is neither another member's attempt nor an earlier one."""
     marks = [mark(0, 3), mark(1, 4), mark(0, 9), mark(0, 7)]
     assert replacement(marks, mark(0, 3)) == mark(0, 7)
     assert replacement(marks, mark(1, 4)) is None
     assert latest(marks) == {0: mark(0, 9), 1: mark(1, 4)}
 
 
-def test_victim_of_a_scenario() -> None:
-    """The Python worker, or the executor above it."""
+def test_scenario_pid_is_the_worker_or_its_executor() -> None:
+    """The victim is the Python worker or the executor that started it."""
     assert [scenario.pid(mark(0, 1)) for scenario in CELLS.values()] == [
         10 if scenario.victim == WORKER else 5 for scenario in CELLS.values()
     ]
 
 
-def test_cells_are_every_victim_with_every_sink() -> None:
-    """All of them, or those that are asked for, in the order of the table."""
+def test_chosen_returns_all_cells_or_the_requested_ones_in_table_order() -> None:
+    """The cells combine every victim with every sink."""
     assert list(CELLS) == [
         f"{victim}-{sink}" for victim in ("worker", "executor") for sink in ("parquet", "postgresql", "kafka")
     ]
@@ -109,7 +111,7 @@ def test_cells_are_every_victim_with_every_sink() -> None:
 
 
 def counted(recovery: list[float], lost: int | None = 0, twice: int | None = 0) -> Counted:
-    """What a cell measured."""
+    """Return the measurements of one cell."""
     made = Counted.of(CELLS["executor-kafka"])
     for number, seconds in enumerate(recovery):
         made.recovery.add(seconds, round=number)
@@ -130,13 +132,13 @@ def counted(recovery: list[float], lost: int | None = 0, twice: int | None = 0) 
         (counted([], lost=None, twice=None), "0 kills, ? lost, ? twice, no recovery: FAIL"),
     ],
 )
-def test_cell_in_one_line(cell: Counted, words: str) -> None:
-    """The worst recovery counts, and what was not measured holds no bound."""
+def test_counted_cell_is_printed_in_one_line_with_its_verdict(cell: Counted, words: str) -> None:
+    """The worst recovery decides, and a missing measurement passes no bound."""
     assert str(cell).startswith(f"executor killed, Kafka: {words}")
 
 
-def test_failed_cell_fails_its_bounds() -> None:
-    """Whatever it had measured before."""
+def test_checks_fail_after_a_failure_in_their_cell() -> None:
+    """A failure fails the bounds, whatever the cell measured before."""
     cell = counted([0.5])
     assert {check.verdict for check in checks(cell, 1)} == {Verdict.PASS}
     for series in cell.series:
@@ -145,14 +147,14 @@ def test_failed_cell_fails_its_bounds() -> None:
     assert str(cell).endswith("FAIL")
 
 
-def test_cell_is_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """One that is not there is refused with the names of those that are."""
+def test_option_cell_rejects_an_unknown_name_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown cell is an error that lists the known names."""
     with pytest.raises(SystemExit):
         runner.main(["spark-recovery", "--cell", "driver-kafka"])
     assert "executor-kafka" in capsys.readouterr().err
 
 
-def test_growth_goes_to_sixteen_times() -> None:
-    """In quick runs, too, of fewer records."""
+def test_growth_sizes_end_at_sixteen_times_the_first() -> None:
+    """Quick runs use fewer records and the same factor."""
     assert spark_growth.sizes(is_quick=False) == [1_000_000, 4_000_000, 16_000_000]
     assert spark_growth.sizes(is_quick=True)[-1] == 16 * spark_growth.sizes(is_quick=True)[0]

@@ -1,4 +1,4 @@
-"""What the Spark figures find in a topic that a transactional sink has written."""
+"""The records that the Spark figures read from a topic that a transactional sink has written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PARTITIONS = 2
 
 
-def test_only_committed_records_are_found_and_each_of_them(kafka: Broker) -> None:
-    """One that is there twice comes twice; what was aborted does not come, nor what an open transaction holds."""
+def test_kafka_store_returns_each_committed_record_and_no_other(kafka: Broker) -> None:
+    """Committed duplicates are returned twice; aborted records and records of an open transaction are not returned."""
     with store_of(KAFKA, kafka.bootstrap_servers, PARTITIONS) as store:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("t")})
         producer.init_transactions(PATIENCE_S)
