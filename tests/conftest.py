@@ -1,7 +1,7 @@
 """Fixtures and options that all tests share: real brokers, the flags that leave tests out, and what a run cost.
 
-Tests on a real broker are never skipped by themselves. Where no broker can be had they fail and say why; `--no-broker`,
-`--no-docker` and `--no-hosts` leave them out, `--gate` what only `python -m tests --full` runs; the summary says how
+Tests on a real broker are never skipped automatically. Without a broker they fail with the reason; `--no-broker`,
+`--no-docker` and `--no-hosts` deselect them, `--gate` the tests of `python -m tests --full`; the summary reports how
 many.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.support.secured import Materials
 
     class BrokerFactory(Protocol):
-        """What the fixture `kafka_broker` gives."""
+        """The type of the fixture `kafka_broker`."""
 
         def __call__(
             self,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         ) -> Broker: ...
 
 
-#: Brokers and Spark live for minutes here: Java's second compiler takes more of the cores than it gives back.
+#: Brokers and Spark run for minutes only, in which Java's second compiler costs more CPU time than it saves.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for of_process in ("KAFKA_JVM_PERFORMANCE_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(of_process, QUICK_JAVA)
@@ -61,18 +61,18 @@ _FLAGS = {
     "--connect": ("classic", "a SparkContext: a session of Spark Connect, which the others have then, has none"),
     "--gate": ("full", "the time of `python -m tests --full`"),
 }
-_BROKER_TEST_TIMEOUT_S = 300  # whoever asks first for a version waits for 43 MB of jars, or for an image
-#: Files that say of themselves that they are of it.
+_BROKER_TEST_TIMEOUT_S = 300  # the first start of a version downloads 43 MB of jars or an image
+#: Files that contain the mark `integration` themselves.
 _OF_FLOOR_5: set[Path] = set()
 _costs = pytest.StashKey[Costs]()
 _keeper = pytest.StashKey["BrokerKeeper"]()
 _brokers = pytest.StashKey["RunBrokers"]()
-#: Under which names a worker is told, and tells at its end.
+#: Keys of a worker's input and output.
 _FOLDER, _COSTS = "broker_folder", "costs"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the flags."""
+    """Add the options."""
     for flag, (marker, needs) in _FLAGS.items():
         parser.addoption(flag, action="store_true", help=f"leave out tests marked '{marker}', which need {needs}")
     parser.addoption("--costs", type=Path, metavar="FILE", help="write what tests and brokers' starts took there")
@@ -80,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to count."""
+    """Start the cost accounting."""
     config.stash[_costs] = Costs()
     config.pluginmanager.register(Accountant(config), "costs")
     if (path := config.getoption("--outcomes")) is not None and not hasattr(config, "workerinput"):
@@ -90,23 +90,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_with(owner: int) -> None:
-    """End this process when `python -m tests` is gone, however it ended; workers and brokers end with this one."""
+    """End this process when `python -m tests` ends in any way; workers and brokers end with this process."""
     with suppress(ProcessLookupError):
         select.select([os.pidfd_open(owner)], [], [])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def pytest_pycollect_makemodule(module_path: Path) -> None:
-    """Set Hypothesis up before a module makes settings of its own.
+    """Set up Hypothesis before a module creates its own settings.
 
-    Its import is half the start of a run of one file, so other modules do without.
+    The import of Hypothesis takes half the start time of a single file, so other modules omit it.
     """
     if "hypothesis" in module_path.read_text():
         seeds.seed_hypothesis()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Hold a test of floor 5 to its mark: `python -m tests` looks for that floor where the word is."""
+    """Require the mark `integration` in the test's own file, where `python -m tests` searches for it."""
     if item.get_closest_marker("integration") and item.path not in _OF_FLOOR_5:
         if "integration" not in item.path.read_text():
             raise pytest.UsageError(f"{item.nodeid} is marked integration by another file; say so in its own")
@@ -115,7 +115,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what the flags leave out, count it, and give the rest time for a broker's first start."""
+    """Deselect and count the tests that the options exclude, and give broker tests time for a broker's first start."""
     if config.getoption("--gate") or "full" in config.option.markexpr:
         from tests.support.full import reason  # noqa: PLC0415 - not for a single test
 
@@ -141,7 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Files to processes, those of one Spark session to one."""
+    """Distribute tests by file, and the files of one Spark session to one process."""
     if config.getoption("dist") != "loadfile":
         return None
     from tests.support.scheduling import Scheduling  # noqa: PLC0415 - not for a run without it
@@ -149,11 +149,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return Scheduling(config, log)
 
 
-# ---- what it cost ----------------------------------------------------------------------------------------------------
+# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
 class Accountant:
-    """Counts in the process that pytest was started in; a worker tells it what it alone knows, at its end."""
+    """Counts the costs in pytest's main process; a worker reports its own at its end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -165,7 +165,7 @@ class Accountant:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: WorkerController) -> None:
-        """Take over what a worker has told; one that was killed has told nothing."""
+        """Add the costs that a worker reported; a killed worker reported none."""
         told = getattr(node, "workeroutput", {}).get(_COSTS)
         if told is not None:
             self.costs.add_starts(told["starts"])
@@ -175,7 +175,7 @@ class Accountant:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Add the brokers' starts, and tell the process that started this one."""
+        """Add the broker starts, and report them to the main process."""
         of_this_process = self.config.stash.get(_brokers, None)
         starts = list(of_this_process.starts) if of_this_process is not None else []
         keeper = self.config.stash.get(_keeper, None)
@@ -195,14 +195,14 @@ class Accountant:
             self.costs.write(path)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print it, and what the flags left out."""
+        """Print the costs and the numbers of deselected tests."""
         if len(self.costs.tests) > 1:
             terminalreporter.write_sep("-", "costs")
             for line in self.costs.lines():
                 terminalreporter.write_line(line)
         for flag, count in self.costs.left_out.items():
             marker, needs = _FLAGS[flag]
-            if marker == "full":  # told above, with reasons
+            if marker == "full":  # printed above, with reasons
                 continue
             terminalreporter.write_sep("-", "left out")
             terminalreporter.write_line(f"{flag}: {count} tests marked '{marker}' were not run; they need {needs}")
@@ -212,7 +212,7 @@ class Accountant:
 
 
 def _kept(config: pytest.Config) -> BrokerKeeper:
-    """The keeper of this run's brokers, in the process that pytest was started in."""
+    """Return the keeper of this run's brokers, which exists in pytest's main process."""
     if _keeper not in config.stash:
         from tests.support.brokers import BrokerKeeper  # noqa: PLC0415 - not for a run without brokers
 
@@ -223,13 +223,13 @@ def _kept(config: pytest.Config) -> BrokerKeeper:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker where to ask for brokers."""
+    """Pass a worker the folder of this run's brokers."""
     node.workerinput[_FOLDER] = str(_kept(node.config).folder)
 
 
 @pytest.fixture(autouse=True)
 def package_log() -> Iterator[None]:
-    """The command line configures the package's log, as a process of its own may; the next test finds it untouched."""
+    """Restore the package's logger after each test, because the command line configures it."""
     package = logging.getLogger("consumer_membership")
     level, handlers = package.level, list(package.handlers)
     yield
@@ -239,7 +239,7 @@ def package_log() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker_pool(request: pytest.FixtureRequest) -> RunBrokers:
-    """The brokers of this test run, of all its processes: started on demand and stopped at its end."""
+    """The brokers of this test run, shared by all its processes: started on demand and stopped at its end."""
     from tests.support.brokers import RunBrokers  # noqa: PLC0415 - not for a run without brokers
 
     config = request.config
@@ -250,7 +250,7 @@ def broker_pool(request: pytest.FixtureRequest) -> RunBrokers:
 
 @pytest.fixture(scope="module", autouse=True)
 def brokers_are_let_go(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Behind the last test of a module its brokers may be stopped, to make room for others."""
+    """Release the module's brokers after its last test, so that they may be stopped for others."""
     yield
     brokers = request.config.stash.get(_brokers, None)
     if brokers is not None:
@@ -259,13 +259,13 @@ def brokers_are_let_go(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kafka(broker_pool: RunBrokers) -> Broker:
-    """The broker that most tests share: the newest version, one node, Kafka's own group settings."""
+    """The broker that most tests share: newest version, one node, Kafka's default group settings."""
     return broker_pool.shared()
 
 
 @pytest.fixture(scope="session")
 def secured_materials(broker_pool: RunBrokers) -> Materials:
-    """Certificates and users of this test run: made once, so that brokers which are given them can be shared."""
+    """Certificates and users of this test run, created once, so that secured brokers can be shared."""
     from tests.support.secured import materials_of_run  # noqa: PLC0415 - slow to import, and most runs need it never
 
     return materials_of_run(broker_pool.folder)
@@ -273,10 +273,10 @@ def secured_materials(broker_pool: RunBrokers) -> Materials:
 
 @pytest.fixture
 def kafka_broker(broker_pool: RunBrokers) -> Iterator[BrokerFactory]:
-    """A factory of brokers of other kinds.
+    """A factory of other brokers.
 
-    Shared ones are kept for the tests to come. With `is_shared=False` the broker is the test's own, whose
-    nodes it may stop, and it is gone at its end.
+    Shared brokers are kept for later tests. A broker with `is_shared=False` belongs to the test, which may stop its
+    nodes, and it is deleted at the test's end.
     """
     with ExitStack() as own:
 

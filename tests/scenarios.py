@@ -1,12 +1,12 @@
-"""Which scenario is tested on which floor.
+"""The test levels ("floors") at which each scenario is tested.
 
     python -m tests.scenarios
 
-Section 5 of `consumer_membership/docs/protocol.md` has the scenarios: what a member must come through (M: its
-membership, H: its heartbeats), and what groups, brokers and clients do (S, B, C). A test claims the scenarios with
-whose ids its docstring begins, up to the first colon ("M41, H20: ..."). An id that is only mentioned is not a claim. A
-test that is skipped or does nothing claims nothing. This command reads the docstrings, without importing anything,
-prints the floors of each id, and fails if one of M, H, B or C is on no floor and not in `NOT_APPLICABLE`.
+Section 5 of `consumer_membership/docs/protocol.md` lists the scenarios: events that a member must survive (M: its
+membership, H: its heartbeats), and the behavior of groups, brokers and clients (S, B, C). A test claims the scenarios
+with whose ids its docstring begins, up to the first colon ("M41, H20: ..."). An id that is only mentioned is not a
+claim. A test that is skipped or does nothing claims nothing. This command reads the docstrings without an import,
+prints the floors of each id, and fails if an M, H, B or C scenario is on no floor and not in `NOT_APPLICABLE`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _ids(letter: str, *ranges: tuple[int, int]) -> tuple[str, ...]:
     return tuple(f"{letter}{number:02d}" for first, last in ranges for number in range(first, last + 1))
 
 
-#: The members' scenarios, by their ranges.
+#: The members' scenarios, as ranges.
 MEMBER = _ids(
     "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 111), (120, 127), (130, 133)
 )
 HEARTBEAT = _ids("H", (1, 36))
 #: Brokers as clients meet them: KIP-848's requests, groups that change their type, leaves, commits and fetches.
 BROKER = _ids("B", (1, 12), (20, 24), (30, 32))
-#: Consumers of both protocols at work.
+#: Consumers of both protocols.
 CLIENT = _ids("C", (1, 20))
 REQUIRED = MEMBER + HEARTBEAT + BROKER + CLIENT
 
@@ -65,14 +65,14 @@ NOT_APPLICABLE: Mapping[str, str] = {
 #: An id, or a range of ids such as M120-M123.
 _NAMED = re.compile(r"\b([MHSBC])(\d{2,3})(?:\s*(?:-|to)\s*\1?(\d{2,3}))?\b")
 _MARKS = frozenset({"integration", "docker"})
-#: A test with one of these shows nothing.
+#: A test with one of these marks covers nothing.
 _UNDONE = frozenset({"skip", "xfail"})
-#: Who imports one of these talks over real sockets: to librdkafka's mock cluster, or to a broker that follows a script.
+#: Modules that import one of these use real sockets, to librdkafka's mock cluster or to a scripted broker.
 _PEERS = frozenset({"tests.support.mock_cluster", "tests.support.scripted_broker"})
 
 
 def ids_in(text: str) -> frozenset[str]:
-    """The ids that a docstring names; a range names all of its numbers."""
+    """Return the ids that a docstring names; a range includes all of its numbers."""
     found: set[str] = set()
     for letter, first, last in _NAMED.findall(text):
         found.update(f"{letter}{number:02d}" for number in range(int(first), int(last or first) + 1))
@@ -80,13 +80,13 @@ def ids_in(text: str) -> frozenset[str]:
 
 
 def claimed(docstring: str) -> frozenset[str]:
-    """The ids with which a docstring begins, up to its first colon."""
+    """Return the ids at the start of a docstring, up to its first colon."""
     head, colon, _ = docstring.partition(":")
     return ids_in(head) if colon and _NAMED.match(head) else frozenset()
 
 
 def coverage(root: Path = ROOT) -> dict[str, frozenset[Floor]]:
-    """Each id that a test claims, with the floors of those tests."""
+    """Return each id that a test claims, with the floors of those tests."""
     found: defaultdict[str, set[Floor]] = defaultdict(set)
     for path in sorted(root.rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
@@ -99,19 +99,19 @@ def coverage(root: Path = ROOT) -> dict[str, frozenset[Floor]]:
 
 
 def uncovered(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
-    """The required ids that are on no floor and not in the table."""
+    """Return the required ids that no test claims and that are not in the table."""
     return [scenario for scenario in REQUIRED if scenario not in covered and scenario not in NOT_APPLICABLE]
 
 
 def needless(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
-    """The ids in the table that are tested all the same, or that are not required."""
+    """Return the ids in the table that a test claims nevertheless, or that are not required."""
     return [scenario for scenario in NOT_APPLICABLE if scenario in covered or scenario not in REQUIRED]
 
 
 def _tests(
     body: Iterable[ast.stmt], marks: frozenset[str]
 ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, frozenset[str]]]:
-    """The tests that run, methods too, each with the marks that it has."""
+    """Yield the tests that run, including methods, each with its marks."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test_"):
@@ -135,7 +135,7 @@ def _marks_of_module(tree: ast.Module) -> frozenset[str]:
 
 
 def _marks_in(expressions: Iterable[ast.expr]) -> frozenset[str]:
-    """The names after `pytest.mark.` in these expressions."""
+    """Return the names after `pytest.mark.` in these expressions."""
     return frozenset(
         part.attr
         for expression in expressions
@@ -182,7 +182,7 @@ def _print(covered: Mapping[str, frozenset[Floor]]) -> None:
 
 
 def main() -> int:
-    """Print the coverage; 1 if a required scenario is uncovered, or one of the table is not uncovered."""
+    """Print the coverage; return 1 if a required scenario is uncovered, or an entry of the table is unnecessary."""
     covered = coverage()
     _print(covered)
     missing, excused = uncovered(covered), needless(covered)
