@@ -1,4 +1,4 @@
-"""What the package costs and what it gains, measured side by side with raw confluent-kafka on one real broker.
+"""The costs and gains of the package, measured side by side with raw confluent-kafka on one real broker.
 
 `python -m tests.benchmarks [names...] [--quick]` runs all figures or some of `table.py` and writes a table, JSON and
 plots. Nothing here is a timed test: a slow machine must not turn a test run red. The tests here are of the arithmetic;

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [names...]`: run figures on one broker, write table, JSON and plots."""
+"""`python -m tests.benchmarks [names...]`: run figures on one broker and write a table, JSON and plots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 1 if a bound does not hold, else 0."""
+    """Run the figures; return 1 if a bound does not hold, else 0."""
     asked = _parser().parse_args(arguments)
     # As pip does when it installs a package: a source tree may have no bytecode, or an environment that writes none.
     compileall.compile_dir(Path(consumer_membership.__file__).parent, quiet=1)
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write(folder: Path, run: report.Circumstances, figures: list[Figure]) -> None:
-    """After each figure, so that a run that is broken off has left what it measured."""
+    """Write the results after each figure, so that an interrupted run keeps its measurements."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(report.markdown(run, figures))
     (folder / "results.json").write_text(report.as_json(run, figures))
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _name(word: str) -> str:
-    """A figure's name; `choices` would refuse to be given none."""
+    """Return a valid figure name; argparse's `choices` would reject an empty list of names."""
     if word not in FIGURES:
         raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(FIGURES)}")
     return word

@@ -1,4 +1,4 @@
-"""What all figures share: the broker, the two sides, how many rounds, topics, and the order of turns."""
+"""What all figures share: the broker, the two sides, the number of rounds, topics, and the order of turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GROUP_PREFIXES = {True: "bench-ours", False: "bench-raw"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Side:
-    """One of the things that are compared; two sides are never equal.
+    """One side of a comparison; two sides are never equal.
 
     Attributes:
         label: Its name in tables.
@@ -47,13 +47,13 @@ class Side:
     is_ours: bool = False
 
     def series(self, what: str, unit: str) -> Series:
-        """Return an empty series of what is measured on this side."""
+        """Return an empty series for this side."""
         return Series(label=f"{what}, {self.label}", unit=unit, is_ours=self.is_ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured figure: what was measured, the bounds, and what a reader must know of both.
+    """One measured figure: its series, its bounds, and notes for the reader.
 
     The harness (`table.measured`) adds the name and the machine's load at the beginning.
     """
@@ -68,7 +68,7 @@ class Figure:
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """One run: every figure gets it.
+    """One run, which each figure receives.
 
     Attributes:
         bootstrap: The broker.
@@ -91,7 +91,7 @@ class Bench:
         self.chance = random.Random(self.seed)  # noqa: S311 - phases, not secrets
 
     def ours(self, label: str = "ours", **config: str) -> Side:
-        """Our side, of the protocol that it chooses by itself; underscores in the names of properties stand for dots.
+        """Return our side, with its default protocol; underscores in the names of properties stand for dots.
 
         The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one. Its
         callbacks are told what raw's are told under that protocol, so that what stays goes on.
@@ -102,16 +102,16 @@ class Bench:
         return Side(label=label, module=self.subject, config={**own, **_dotted(config)}, is_ours=True)
 
     def raw(self, label: str = "raw", **config: str) -> Side:
-        """confluent_kafka itself; underscores in the names of properties stand for dots."""
+        """Return confluent_kafka's side; underscores in the names of properties stand for dots."""
         return Side(label=label, module=_RAW_MODULE, config={"group.protocol": "consumer", **_dotted(config)})
 
     def count(self, full: int, quick: int) -> int:
-        """How many rounds to take."""
+        """Return the number of rounds."""
         return self.rounds or (quick if self.is_quick else full)
 
     @property
     def settle_s(self) -> float:
-        """How long a group is left alone before something happens to it.
+        """The time without changes before a group is changed.
 
         A member may heartbeat quickly for a while after a change; what is measured is a group in which nothing has
         happened for long.
@@ -119,22 +119,22 @@ class Bench:
         return _QUICK_SETTLE_S if self.is_quick else _SETTLE_S
 
     def lanes(self, rounds: int, lanes: int) -> list[tuple[int, float]]:
-        """Rounds shared out among lanes that run at the same time, each with a seed that all sides of a lane share.
+        """Divide the rounds among lanes that run at the same time; all sides of a lane share its seed.
 
         Both sides then meet the same phases.
         """
         return [(rounds // lanes + (lane < rounds % lanes), self.chance.random()) for lane in range(lanes)]
 
     def chance_of_own(self, seed: float) -> random.Random:
-        """A source of chance for one thread or one side: none depends on how far another one is."""
+        """Return a random generator for one thread or side, independent of the progress of the others."""
         return random.Random(seed)  # noqa: S311 - phases, not secrets
 
     def group(self, side: Side) -> str:
-        """A new group's name, which tells whose group it is."""
+        """Return a new group name, which identifies the group's side."""
         return unique(_GROUP_PREFIXES[side.is_ours])
 
     def groups(self) -> dict[str, str]:
-        """The groups of this and of earlier figures that the broker knows, each with its type."""
+        """Return the groups of this and of earlier figures on the broker, each with its type."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held, or it is gone before it has answered
         found = admin.list_consumer_groups().result()
         for error in found.errors:
@@ -143,7 +143,7 @@ class Bench:
         return {one.group_id: one.type.name.lower() for one in found.valid if one.group_id.startswith(prefixes)}
 
     def config(self, side: Side, group: str | None = None) -> dict[str, str]:
-        """A side's complete configuration, for a new group if none is named."""
+        """Return a side's complete configuration, for a new group if none is named."""
         return {
             "bootstrap.servers": self.bootstrap,
             "group.id": group or self.group(side),
@@ -152,11 +152,11 @@ class Bench:
         }
 
     def topic(self, name: str, partitions: int = PARTITIONS) -> str:
-        """A new topic."""
+        """Create a topic."""
         return create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
 
     def filled_topic(self, name: str, records: int, value_bytes: int = 100, partitions: int = PARTITIONS) -> str:
-        """A new topic that holds so many records, evenly spread.
+        """Create a topic with this number of records, evenly distributed.
 
         Raises:
             WorkerFailedError: Not all were acknowledged.
@@ -176,7 +176,7 @@ class Bench:
     def streaming(
         self, topic: str, beats_per_s: float, total: int = 0, partitions: int = PARTITIONS
     ) -> Iterator[Worker]:
-        """A steady stream into a topic; it ends with its context, which fails where a record was not acknowledged.
+        """Produce a steady stream into a topic until the context ends.
 
         Raises:
             WorkerFailedError: A record was not acknowledged.
@@ -193,7 +193,7 @@ class Bench:
                 raise WorkerFailedError(f"the stream was not written: {streamed}")
 
     def in_turns(self, rounds: int, *turns: Callable[[], None]) -> None:
-        """Take the turns round by round; each round begins with another one, so that none always follows the same."""
+        """Run the turns round by round; each round starts with a different turn."""
         for number in range(rounds):
             for turn in (*turns[number % len(turns) :], *turns[: number % len(turns)]):
                 turn()
@@ -201,7 +201,7 @@ class Bench:
 
 @contextmanager
 def counted_in(*series: Series) -> Iterator[None]:
-    """A measurement that fails is counted as failed in its series, and the run goes on."""
+    """Count a measurement that fails as failed in its series, and continue the run."""
     try:
         yield
     except WorkerFailedError as error:
@@ -211,14 +211,14 @@ def counted_in(*series: Series) -> Iterator[None]:
 
 
 def types_of(groups: Mapping[str, str]) -> str:
-    """In words how many groups of which type each side made."""
+    """Return as text how many groups of which type each side created."""
     counts = Counter((group.split("-")[1], kind) for group, kind in groups.items())
     words = [f"{whose} {count} {kind}" for (whose, kind), count in sorted(counts.items())]
     return f"groups on the broker, by their type: {', '.join(words)}"
 
 
 def tell(line: str) -> None:
-    """Tell whoever watches the run how it goes."""
+    """Print the progress of the run."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")  # one write: lanes tell at the same time
 
 

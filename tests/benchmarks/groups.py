@@ -1,4 +1,4 @@
-"""Members of a group, each in its own process, and what their reports say about who owned what when."""
+"""Members of a group, each in its own process, and the ownership that follows from their reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GLANCE_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record as a member handled it; the moments are CLOCK_MONOTONIC."""
+    """One record as a member handled it; times are CLOCK_MONOTONIC."""
 
     partition: int
     offset: int
@@ -35,7 +35,7 @@ class Record:
 
 
 class GroupMember:
-    """One member's process."""
+    """The process of one member."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -47,35 +47,35 @@ class GroupMember:
         self.errors: list[str] = []
 
     def prepare(self) -> None:
-        """Wait until the process is up and has imported what it needs."""
+        """Wait until the process runs and has imported its modules."""
         self.worker.expect("ready", _READY_S)
 
     def subscribe(self) -> None:
-        """Make the consumer and subscribe it."""
+        """Create the consumer and subscribe it."""
         self.worker.order("subscribe")
         self.await_subscribed()
 
     def await_subscribed(self) -> None:
-        """Wait until its consumer, which was ordered, is made and subscribed."""
+        """Wait until the consumer is created and subscribed."""
         subscribed = self.worker.expect("subscribed", _READY_S)
         self.subscribed_at = subscribed.at
         self.constructing_at = subscribed.at - subscribed.facts["constructor_s"]
 
     def owned(self) -> tuple[frozenset[int], float]:
-        """What its callbacks say that it owns, and since when."""
+        """Return the partitions that the member's callbacks report as owned, and since when."""
         return owned_by(self.callbacks())
 
     def callbacks(self) -> list[Said]:
-        """Its rebalance callbacks so far."""
+        """Return its rebalance callbacks so far."""
         return self.worker.said("assigned", "revoked", "lost")
 
     @property
     def moves(self) -> int:
-        """How many partitions its callbacks were given so far."""
+        """Return how many partitions its callbacks have received so far."""
         return sum(len(said.facts["partitions"]) for said in self.worker.said("assigned"))
 
     def reported(self) -> list[int]:
-        """What the consumer itself calls its assignment."""
+        """Return the assignment that the consumer itself reports."""
         before = len(self.worker.said("owns"))
         self.worker.order("report")
         self.worker.until(lambda: len(self.worker.said("owns")) > before, _READY_S, "'owns'")
@@ -83,12 +83,12 @@ class GroupMember:
         return partitions
 
     def progress(self) -> int:
-        """How many records it has handled, half a second ago or less."""
+        """Return how many records it has handled, at most half a second ago."""
         said = self.worker.said("progress")
         return int(said[-1].facts["count"]) if said else 0
 
     def leave(self) -> None:
-        """Close the consumer, take what the member remembers, and wait for the process to end."""
+        """Close the consumer, receive the member's records, and wait for the process to end."""
         self.worker.order("end")
         left = self.worker.expect("left", _LEAVE_S)
         self.left_at, self.leaving_at = left.at, left.facts["leaving_at"]
@@ -99,7 +99,7 @@ class GroupMember:
 
 
 def subscribe_together(members: Sequence[GroupMember]) -> None:
-    """Make the consumers and subscribe them, all at the same time."""
+    """Create the consumers and subscribe them, all at the same time."""
     for one in members:
         one.worker.order("subscribe")
     for one in members:
@@ -107,7 +107,7 @@ def subscribe_together(members: Sequence[GroupMember]) -> None:
 
 
 class Group:
-    """A group with no members yet; all its processes are gone when its context is left."""
+    """A group, at first without members; all its processes end with its context."""
 
     def __init__(self, bench: Bench, side: Side, topic: str, **job: Any) -> None:
         config = bench.config(side)
@@ -123,11 +123,11 @@ class Group:
         self._processes.close()
 
     def spare(self) -> GroupMember:
-        """A new member's process that is just starting: `prepare` waits until it is up."""
+        """Start the process of a new member; `prepare` waits until it runs."""
         return GroupMember(self._processes.enter_context(Worker("member", self._job)))
 
     def member(self) -> GroupMember:
-        """A new member's process, up and ready, not subscribed."""
+        """Return a new member's process, which runs and is not subscribed."""
         new = self.spare()
         new.prepare()
         return new
@@ -154,13 +154,13 @@ def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
 
 
 def is_balanced(shares: Sequence[frozenset[int]], partitions: int = PARTITIONS) -> bool:
-    """Whether the shares are even, apart, and everything."""
+    """Return whether the shares are even, disjoint and complete."""
     even = all(len(share) in {partitions // len(shares), -(-partitions // len(shares))} for share in shares)
     return even and sum(map(len, shares)) == len(frozenset().union(*shares)) == partitions
 
 
 def owned_by(events: Iterable[Said]) -> tuple[frozenset[int], float]:
-    """What a member owns after these callbacks, and the moment of the last one that changed it."""
+    """Return the partitions that a member owns after these callbacks, and the time of the last change."""
     owned: frozenset[int] = frozenset()
     since = 0.0
     for event in events:
@@ -172,7 +172,7 @@ def owned_by(events: Iterable[Said]) -> tuple[frozenset[int], float]:
 
 
 def assigned_at(events: Iterable[Said]) -> dict[int, float]:
-    """What a member owns after these callbacks, each partition with the moment of the callback that brought it."""
+    """Return the partitions that a member owns after these callbacks, each with the time of its callback."""
     owned: dict[int, float] = {}
     for event in events:
         for partition in event.facts["partitions"]:
@@ -196,7 +196,7 @@ def first_record_at(records: Iterable[Record], share: Mapping[int, float]) -> fl
 
 
 def records_of(rows: Iterable[Sequence[float]]) -> list[Record]:
-    """Records from the rows in which a worker tells them."""
+    """Return records from the rows that a worker reports."""
     return [
         Record(partition=int(row[0]), offset=int(row[1]), number=int(row[2]), sent_at=row[3], handled_at=row[4])
         for row in rows
@@ -205,7 +205,7 @@ def records_of(rows: Iterable[Sequence[float]]) -> list[Record]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """How one partition changed hands.
+    """The change of one partition's owner.
 
     Attributes:
         partition: Which.
@@ -265,7 +265,7 @@ class Tally:
 
 
 def tally(numbers: Iterable[Iterable[int]], total: int) -> Tally:
-    """What members together lost and did twice of the records 0 to total - 1."""
+    """Return the lost and the duplicate records of all members, of the records 0 to total - 1."""
     handled = list(itertools.chain.from_iterable(numbers))
     distinct = set(handled)
     return Tally(lost=total - len(distinct), duplicates=len(handled) - len(distinct))

@@ -1,4 +1,4 @@
-"""Static members, each an instance id and the processes that have it one after another; and whose partitions moved."""
+"""Static members, each an instance id and its successive processes, and the partitions that moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALLBACKS = ("assigned", "revoked", "lost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """When a life took its first steps, each in seconds since its process was started.
+    """The times of a process's first steps, in seconds since its start.
 
     `cpu_s` is what its process had computed by its first record, which another one's load does not stretch.
     """
@@ -113,7 +113,7 @@ class Lifetime:
 
 
 class Instance:
-    """One instance id; `life` is the process that has it now."""
+    """One instance id; `life` is its current process."""
 
     def __init__(self, kind: str, job: Job) -> None:
         self._kind = kind
@@ -140,7 +140,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """What a crash or a bounce of one instance changed in the group.
+    """The changes in the group after a crash or a bounce of one instance.
 
     Attributes:
         partitions: Those that the instance had and has no more, or the other way round, and those that the others'
@@ -154,7 +154,7 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """The group before something happens to one of its instances."""
+    """The state of the group before a change to one of its instances."""
 
     instance: Instance
     owned: frozenset[int]
@@ -162,7 +162,7 @@ class Picture:
 
 
 class StaticGroup:
-    """A group of static members; all its processes are gone when its context is left.
+    """A group of static members; all its processes end with its context.
 
     A `committer` writes its ledgers into the folder `ledgers`.
     """
@@ -249,7 +249,7 @@ class StaticGroup:
 
 
 def moved(had: frozenset[int], has: frozenset[int], calls: Iterable[Said]) -> Movement:
-    """What moved, by what one instance had and has and by the others' callbacks."""
+    """Return the moved partitions from an instance's shares before and after, and from the others' callbacks."""
     heard = list(calls)
     named = frozenset(partition for call in heard for partition in call.facts["partitions"])
     return Movement(partitions=(had ^ has) | named, callbacks=len(heard))

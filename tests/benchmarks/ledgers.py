@@ -1,4 +1,4 @@
-"""What members wrote down before they were killed, and what it says about loss and repetition. Arithmetic only."""
+"""The ledgers of members that were killed, and the loss and repetition that follow from them. Calculations only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """What one life did.
+    """The ledger of one process.
 
     Attributes:
         handled: The moment and the number of each record, in the order of handling.
@@ -35,7 +35,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What all lives together did with the records 0 to total - 1.
+    """The records 0 to total - 1 in all ledgers together.
 
     Attributes:
         lost: How many records nobody handled.
@@ -49,7 +49,7 @@ class Account:
 
 
 def read(path: Path, killed_at: float | None) -> Chapter:
-    """One life's ledger; an entry that a kill cut off was not made, and a life without a ledger did nothing."""
+    """Return a process's ledger without an incomplete last entry; a process without a ledger handled nothing."""
     content = path.read_bytes() if path.exists() else b""
     handled: list[tuple[float, int]] = []
     committed = 0
@@ -64,7 +64,7 @@ def read(path: Path, killed_at: float | None) -> Chapter:
 
 
 def account(chapters: Sequence[Chapter], total: int) -> Account:
-    """What became of each record.
+    """Return the outcome of each record.
 
     A repetition is explained by the life that handled the record last before, if that one was killed by then and had
     not committed the record.

@@ -26,7 +26,7 @@ _WIDE = 30
 
 
 def draw(figure: Figure, folder: Path) -> Path | None:
-    """Draw a figure into a folder; None where nothing was measured."""
+    """Draw a figure into a folder; return None if it has no samples."""
     panels: dict[str, list[Series]] = {}
     for series in figure.series:
         if series.samples:
@@ -59,7 +59,7 @@ def draw(figure: Figure, folder: Path) -> Path | None:
 
 
 def _points(axes: Axes, rows: Sequence[Series]) -> None:
-    """Draw the samples of each series as points, its median as a bar, and its figures at the end of the row."""
+    """Draw the samples of each series as points, its median as a bar, and its values at the end of the row."""
     for place, series in enumerate(rows):
         spread = [place + 0.12 * (number % 5 - 2) / 2 for number in range(len(series.samples))]
         colour = _OURS if series.is_ours else _OTHER

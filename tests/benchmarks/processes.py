@@ -1,4 +1,4 @@
-"""A worker process as the driver sees it: ordered about by lines, heard by what it said and when.
+"""A worker process as the driver controls it: it receives orders as lines and reports events with their times.
 
 A worker that ends in any way but its own is a failure with the end of its stderr, at the one who waits for it.
 """
@@ -27,12 +27,12 @@ _TAIL_BYTES = 1500
 
 
 class WorkerFailedError(Exception):
-    """A worker ended without saying what was waited for, or did not say it in time."""
+    """A worker ended without the expected report, or did not send it in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One thing that a worker said."""
+    """One report of a worker."""
 
     word: str
     at: float
@@ -40,7 +40,7 @@ class Said:
 
 
 class Worker:
-    """A process of `tests.benchmarks.workers`, killed at the latest when its context is left."""
+    """A process of `tests.benchmarks.workers`, killed at the latest at the end of its context."""
 
     def __init__(self, name: str, job: Any) -> None:
         self.name = name
@@ -79,12 +79,12 @@ class Worker:
         return self._process.pid
 
     def said(self, *words: str) -> list[Said]:
-        """What it has said so far, all of it or some words only."""
+        """Return its reports so far, optionally only those with these words."""
         with self._news:
             return [said for said in self._said if not words or said.word in words]
 
     def order(self, word: str) -> float:
-        """Send an order; the moment at which it was sent."""
+        """Send an order; return the time at which it was sent."""
         try:
             self._process.stdin.write(word.encode() + b"\n")
             self._process.stdin.flush()
@@ -93,12 +93,12 @@ class Worker:
         return time.monotonic()
 
     def expect(self, word: str, timeout_s: float) -> Said:
-        """The latest thing said by this word, as soon as there is one."""
+        """Return the latest report with this word, as soon as there is one."""
         self.until(lambda: any(said.word == word for said in self._said), timeout_s, f"'{word}'")
         return self.said(word)[-1]
 
     def until(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Return as soon as something holds; it is looked at whenever the worker says something.
+        """Return as soon as the condition holds; it is checked after each report of the worker.
 
         Raises:
             WorkerFailedError: The time ran out, or the worker ended before.
@@ -111,7 +111,7 @@ class Worker:
         raise WorkerFailedError(f"{self.name} never said {what} ({reason}): {self.stderr_tail()}")
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
-        """Order the end and wait for it.
+        """Order the worker to end and wait for it.
 
         Raises:
             WorkerFailedError: It ended by an error or not at all.
@@ -121,7 +121,7 @@ class Worker:
         self.wait(timeout_s)
 
     def wait(self, timeout_s: float = _END_TIMEOUT_S) -> None:
-        """Wait for the end.
+        """Wait for the end of the worker.
 
         Raises:
             WorkerFailedError: It ended by an error or not at all.
@@ -135,7 +135,7 @@ class Worker:
             raise WorkerFailedError(f"{self.name} ended with code {code}: {self.stderr_tail()}")
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to stderr so far."""
+        """Return the end of its stderr so far."""
         size = os.fstat(self._stderr.fileno()).st_size
         tail = os.pread(self._stderr.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         return tail.decode(errors="replace").strip() or "(nothing on stderr)"
@@ -153,7 +153,7 @@ class Worker:
 
 
 def run_worker(name: str, job: Any, timeout_s: float) -> Said:
-    """Run a worker that measures one thing, and give what it measured.
+    """Run a worker that measures one thing, and return its measurement.
 
     Raises:
         WorkerFailedError: It did not.

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and the broker that counts requests by kind: the heartbeats that were really sent.
+"""A TCP proxy between a client and the broker that counts requests by kind, for example the heartbeats.
 
 The broker tells clients its own address in Metadata and FindCoordinator. The proxy puts its own port in the place of
 the broker's, so that every connection of the client comes through it. In all versions of both answers the port follows
@@ -26,7 +26,7 @@ _SIZE = struct.Struct(">i")
 
 
 def with_address(frame: bytes, host: str, port: int, own_port: int) -> bytes:
-    """A frame in which each address host:port has another port."""
+    """Return a frame in which each address host:port has another port."""
     host_bytes = host.encode()
     return frame.replace(host_bytes + _SIZE.pack(port), host_bytes + _SIZE.pack(own_port))
 
@@ -63,11 +63,11 @@ class CountingProxy:
 
     @property
     def address(self) -> str:
-        """What a client connects to."""
+        """The address to which a client connects."""
         return f"{self._host}:{self._own_port}"
 
     def requests(self, kinds: frozenset[int], since: float, until: float) -> list[float]:
-        """When requests of these api keys were passed on, by CLOCK_MONOTONIC."""
+        """Return when requests of these API keys were forwarded, as CLOCK_MONOTONIC."""
         return [at for at, kind in list(self._seen) if kind in kinds and since <= at < until]
 
     async def _serve(self) -> None:

@@ -39,7 +39,7 @@ class Circumstances:
 
 
 def circumstances(*, broker: str, subject: str, is_quick: bool, seed: int) -> Circumstances:
-    """What a reader must know before comparing this run with another one."""
+    """Return the facts that a reader needs to compare this run with another one."""
     return Circumstances(
         began=time.strftime("%Y-%m-%d %H:%M:%S %z"),
         broker=broker,
@@ -54,7 +54,7 @@ def circumstances(*, broker: str, subject: str, is_quick: bool, seed: int) -> Ci
 
 
 def markdown(run: Circumstances, figures: Sequence[Figure]) -> str:
-    """The whole run as a Markdown document."""
+    """Return the whole run as a Markdown document."""
     versions = ", ".join(f"{name} {number}" for name, number in run.versions.items())
     head = [
         "# Benchmarks",
@@ -71,7 +71,7 @@ def markdown(run: Circumstances, figures: Sequence[Figure]) -> str:
 
 
 def figure_markdown(figure: Figure) -> str:
-    """One figure: its bounds with what was measured, then all series."""
+    """Return one figure as Markdown: its bounds with the measured values, then all series."""
     lines = ["", f"## {figure.title}", "", "| bound | measured | verdict |", "|---|---|---|"]
     lines += [f"| {check.bound} | {check.measured} | **{check.verdict.value}** |" for check in figure.checks]
     lines += ["", "| | unit | n | min | median | p90 | max | failed |", "|---|---|---:|---:|---:|---:|---:|---:|"]
@@ -81,12 +81,12 @@ def figure_markdown(figure: Figure) -> str:
 
 
 def as_json(run: Circumstances, figures: Sequence[Figure]) -> str:
-    """Everything that was measured, each sample with its time and the machine's load at that time."""
+    """Return all measurements as JSON, each sample with its time and the machine's load at that time."""
     return json.dumps({"run": asdict(run), "figures": [_plain(asdict(figure)) for figure in figures]}, indent=1)
 
 
 def missed(figures: Sequence[Figure]) -> list[str]:
-    """The bounds that do not hold; those that could not be decided are not among them."""
+    """Return the bounds that do not hold, without the undecided ones."""
     return [check.bound for figure in figures for check in figure.checks if check.verdict is Verdict.FAIL]
 
 
@@ -121,7 +121,7 @@ def _version(name: str) -> str:
 
 
 def _processor() -> str:
-    """The processor's name, where Linux tells it."""
+    """Return the processor's name, if Linux reports it."""
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Samples, what is said of them, and whether a bound holds. Arithmetic only: tested by test_harness."""
+"""Samples, their statistics, and whether a bound holds. Calculations only: tested by test_harness."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a table shows of a series."""
+    """The statistics of a series in a table."""
 
     n: int
     least: float
@@ -44,7 +44,7 @@ class Summary:
 
 @dataclass(slots=True, kw_only=True)
 class Series:
-    """All measurements of one thing on one side, the failed ones too.
+    """All measurements of one quantity on one side, including the failed ones.
 
     Attributes:
         label: What was measured, and whose it is.
@@ -59,11 +59,11 @@ class Series:
     failures: list[str] = field(default_factory=list)
 
     def add(self, value: float, **detail: Any) -> None:
-        """Take one measured value."""
+        """Add one measured value."""
         self.samples.append(Sample(value=value, load=os.getloadavg()[0], at=time.monotonic(), detail=detail))
 
     def fail(self, reason: str) -> None:
-        """Take one measurement that failed."""
+        """Add one failed measurement."""
         self.failures.append(reason)
 
     @property
@@ -73,7 +73,7 @@ class Series:
 
     @property
     def summary(self) -> Summary | None:
-        """None where nothing could be measured."""
+        """The statistics; None without a value."""
         values = self.values
         if not values:
             return None
@@ -87,7 +87,7 @@ class Series:
 
 
 class Verdict(Enum):
-    """What is said of a bound."""
+    """The verdict on a bound."""
 
     PASS = "PASS"  # noqa: S105 - a word in a table
     FAIL = "FAIL"
@@ -97,7 +97,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A bound and what was measured against it; the limit is one of values in this unit."""
+    """A bound with its measured value; the limit is a value in this unit."""
 
     bound: str
     measured: str
@@ -107,18 +107,18 @@ class Check:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of the values that `percent` of them do not exceed (nearest rank: a value that occurred)."""
+    """Return the smallest value that at least `percent` of the values do not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def at_most(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
-    """Whether a value is not above its limit."""
+    """Check that a value does not exceed its limit."""
     return _check(bound, measured, limit, unit, rests_on, lambda value: value <= limit)
 
 
 def at_least(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
-    """Whether a value is not below its limit."""
+    """Check that a value is not below its limit."""
     return _check(bound, measured, limit, unit, rests_on, lambda value: value >= limit)
 
 
@@ -141,7 +141,7 @@ def _check(
 def ratio_at_least(
     bound: str, ratios: Sequence[float], limit: float, rests_on: Sequence[Series], unit: str = "x raw"
 ) -> Check:
-    """Whether the median of paired ratios is not below its limit, or nobody can tell."""
+    """Check that the median of paired ratios is not below its limit; it may be undecided."""
     strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, unit, rests_on)
     return _judged_by(median_interval(ratios), strict, rests_on, lambda _, most: most >= limit)
 
@@ -149,18 +149,18 @@ def ratio_at_least(
 def differences_at_most(
     bound: str, differences: Sequence[float], limit: float, unit: str, rests_on: Sequence[Series]
 ) -> Check:
-    """Whether the median of paired differences is not above its limit, or nobody can tell."""
+    """Check that the median of paired differences does not exceed its limit; it may be undecided."""
     strict = at_most(bound, statistics.median(differences) if differences else None, limit, unit, rests_on)
     return _judged_by(median_interval(differences), strict, rests_on, lambda least, _: least <= limit)
 
 
 def median_above_at_most(bound: str, ours: Series, raw: Series, limit: float, unit: str) -> Check:
-    """Whether our median is not above raw's by more than the limit."""
+    """Check that our median does not exceed raw's by more than the limit."""
     return at_most(bound, difference(median_of(ours), median_of(raw)), limit, unit, [ours, raw])
 
 
 def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:
-    """Whether our median is not above so many times raw's, or nobody can tell.
+    """Check that our median does not exceed a multiple of raw's; it may be undecided.
 
     The values are not paired: what each is made of is chance on each side by itself, as the phase of a heartbeat is.
     """
@@ -186,7 +186,7 @@ def _judged_by(
 
 
 def quotient(left: float | None, right: float | None) -> float | None:
-    """Left / right, where both are known and right is not zero."""
+    """Return left / right, or None if one is unknown or right is zero."""
     return None if left is None or not right else left / right
 
 
@@ -221,22 +221,22 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def median_of(series: Series) -> float | None:
-    """The median of a series, if there is one."""
+    """Return the median of a series, if it has one."""
     return series.summary.median if series.summary else None
 
 
 def p90_of(series: Series) -> float | None:
-    """The 90th percentile of a series, if there is one."""
+    """Return the 90th percentile of a series, if it has one."""
     return series.summary.p90 if series.summary else None
 
 
 def difference(left: float | None, right: float | None) -> float | None:
-    """Left - right, where both are known."""
+    """Return left - right, or None if one is unknown."""
     return None if left is None or right is None else left - right
 
 
 def amount(value: float, unit: str) -> str:
-    """A value as a table shows it: three significant digits, thousands apart."""
+    """Return a value as a table shows it: three significant digits, with thousands separators."""
     magnitude = abs(value)
     digits = 0 if magnitude >= 100 or value == int(value) else max(0, 2 - math.floor(math.log10(magnitude)))
     return f"{value:,.{digits}f} {unit}".strip()

@@ -1,4 +1,4 @@
-"""A kubelet and a Prometheus for a worker: they ask a process for its readiness and its metrics, again and again.
+"""A simulated kubelet and Prometheus that repeatedly request a worker's readiness and metrics.
 
 They run in the driver, so that what is measured is what a process pays for answering.
 """
@@ -27,7 +27,7 @@ _TIMEOUT_S = 10.0
 
 
 class Scraper:
-    """Asks the process that listens, after `first_s` and every five seconds from then on, until its context is left.
+    """Scrapes a process after `first_s` and then every five seconds until the end of its context.
 
     A process that is gone is not asked; one that does not listen yet is asked once it does. Where the metrics were
     refused, the end of its context fails.
@@ -55,7 +55,7 @@ class Scraper:
             raise WorkerFailedError(f"process {self._pid} did not give its metrics: {self._refused}")
 
     def await_answer(self) -> None:
-        """Wait until everything was answered once.
+        """Wait until each request received one response.
 
         Raises:
             WorkerFailedError: it was not, in time.
@@ -83,7 +83,7 @@ class Scraper:
 
 
 def listening_port(pid: int) -> int | None:
-    """The one TCP port that a process listens at; None: it does not, or is gone."""
+    """Return the only TCP port on which a process listens; None if it listens on none or has ended."""
     try:
         opened = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""The jars of spark-sql-kafka, which pyspark does not bring: resolved by Maven once, kept for all runs of a user."""
+"""The jars of spark-sql-kafka, which pyspark does not contain: resolved by Maven once and kept for all runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RESOLVE_TIMEOUT_S = 600
 
 
 def connector_jars() -> list[str]:
-    """The paths of the jars, as `spark.jars` takes them; fetched first if they are not there yet.
+    """Return the paths of the jars, as `spark.jars` expects them; missing jars are downloaded first.
 
     Raises:
         WorkerFailedError: Maven is not there, or failed; its own words are in the text.

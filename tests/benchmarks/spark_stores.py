@@ -1,4 +1,4 @@
-"""Where the fenced sinks of a Spark figure write, and what is found there afterwards."""
+"""The destinations of the fenced sinks in the Spark figures, and the records that they contain afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """Where a sink writes, and how to read its records' numbers back."""
+    """The destination of a sink, and how to read its records' numbers back."""
 
     place: str
     conninfo: str
@@ -30,7 +30,7 @@ class Store:
 
 @contextmanager
 def store_of(sink: str, bootstrap: str, partitions: int) -> Iterator[Store]:
-    """A new one: a folder, a table, or a topic with so many partitions.
+    """Create a store: a folder, a table, or a topic with this number of partitions.
 
     Raises:
         WorkerFailedError: It cannot be had.
@@ -61,7 +61,7 @@ def _numbers_in_folder(folder: str) -> list[int]:
 
 
 def _numbers_in_topic(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Of the committed records, read by confluent-kafka; whatever an open transaction keeps back is not there."""
+    """Return the numbers of committed records, read by confluent-kafka without those of open transactions."""
     reader = Reader(
         {
             "bootstrap.servers": bootstrap,
@@ -93,7 +93,7 @@ def _numbers_in_topic(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 
 def _table(conninfo: str) -> Store:
-    """A new table without a key, which would hide what is there twice."""
+    """Create a table without a key, because a key would hide duplicates."""
     import psycopg  # noqa: PLC0415 - an extra
 
     name = unique("numbers").replace("-", "_")

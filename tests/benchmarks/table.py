@@ -1,4 +1,4 @@
-"""The table of figures: what each one compares, with which workers, in which unit, and the bounds that it judges.
+"""The table of figures: what each one compares, with which workers, in which unit, and under which bounds.
 
 One harness (`measured`) runs a row. A figure's own module only measures: it gets the run and returns series, checks and
 notes.
@@ -289,7 +289,7 @@ def by_default() -> list[str]:
 
 
 def in_words() -> str:
-    """Return the table for people."""
+    """Return the table as text."""
     lines = []
     for row in ROWS:
         workers = f"; workers: {', '.join(row.workers)}" if row.workers else ""
@@ -299,7 +299,7 @@ def in_words() -> str:
 
 
 def measured(row: Row, bench: Bench) -> Figure:
-    """Measure a figure, with the machine's load before it and the groups that it made.
+    """Measure a figure, and add the machine's load before it and the groups that it created.
 
     Raises:
         ValueError: The figure has no series in its row's unit.
