@@ -1,4 +1,4 @@
-"""Configurations, accepted and refused."""
+"""Builders of accepted and rejected configurations."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "ord
 
 
 def refusal_of(config: dict[str, object]) -> ConfigurationError:
-    """The refusal of the least configuration with these keys on top."""
+    """Return the error that the minimal configuration raises with these keys added."""
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping({**LEAST, **config})
     return caught.value
 
 
 def refused(**keys: object) -> ConfigurationError:
-    """The same, with underscores for dots."""
+    """Return the error that these keys raise; underscores stand for dots."""
     return refusal_of({key.replace("_", "."): value for key, value in keys.items()})
 
 
 def accepted(**keys: object) -> ConsumerConfig:
-    """The least configuration with these keys on top."""
+    """Return the minimal configuration with these keys added; underscores stand for dots."""
     return ConsumerConfig.from_mapping({**LEAST, **{key.replace("_", "."): value for key, value in keys.items()}})

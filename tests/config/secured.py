@@ -1,4 +1,4 @@
-"""Configurations of TLS and SASL, and an application's oauth_cb."""
+"""TLS and SASL configurations, and an application's oauth_cb."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIENT_CERTIFICATE: Keys = {"ssl.certificate.location": "/cert.pem", "ssl.key.lo
 
 
 def config(*keys: Keys) -> ConsumerConfig:
-    """The least configuration with these keys on top."""
+    """Return the minimal configuration with these keys added."""
     together: dict[str, object] = dict(LEAST)
     for more in keys:
         together.update(more)
@@ -30,14 +30,14 @@ def config(*keys: Keys) -> ConsumerConfig:
 
 
 def refusal(*keys: Keys) -> ConfigurationError:
-    """What is raised for them."""
+    """Return the error that these keys raise."""
     with pytest.raises(ConfigurationError) as caught:
         config(*keys)
     return caught.value
 
 
 class Callback:
-    """An application's oauth_cb: returns what it was given for each call in turn, the last one for ever."""
+    """An oauth_cb that returns the given values in turn and then repeats the last one."""
 
     def __init__(self, secret: str = "", *returned: object) -> None:
         self._returned = list(returned) or [(secret, 4e9)]
@@ -55,7 +55,7 @@ class Callback:
 
 
 def source(made: ConsumerConfig) -> SharedTokens:
-    """The wrapper that librdkafka gets."""
+    """Return the wrapper that librdkafka receives."""
     wrapper = made.fetcher_config()["oauth_cb"]
     assert isinstance(wrapper, SharedTokens)
     return wrapper

@@ -1,4 +1,4 @@
-"""Keys and values that Kafka or librdkafka could not take are refused by name."""
+"""Keys and values that Kafka or librdkafka cannot accept raise an error that names the key."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from tests.support.texts import ANY_TEXT, is_taken_by_c
         "no.such.key",
     ],
 )
-def test_value_that_c_cannot_take_is_refused_by_its_key(key: str, text: str) -> None:
-    """The value is shown with escapes."""
+def test_value_with_invalid_text_raises_error_that_names_its_key(key: str, text: str) -> None:
+    """A value that is not UTF-8 or has a NUL raises an error that names the key and escapes the value."""
     error = refusal_of({key: text})
     assert error.key == key
     assert ascii(text)[1:-1] in str(error)
@@ -46,8 +46,8 @@ def test_value_that_c_cannot_take_is_refused_by_its_key(key: str, text: str) -> 
 
 @pytest.mark.parametrize("key", ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"])
 @pytest.mark.parametrize("text", ["pass\ud800word", "pass\0word"])
-def test_secret_is_not_shown(key: str, text: str) -> None:
-    """Neither in the words, nor in what the error holds, nor in what led to it."""
+def test_error_of_invalid_secret_hides_its_value(key: str, text: str) -> None:
+    """The secret appears neither in the message, nor in the error's attributes, nor in its context."""
     error: BaseException | None = refusal_of({key: text})
     assert error is not None
     assert f"{key}='***': it " in str(error)
@@ -58,8 +58,8 @@ def test_secret_is_not_shown(key: str, text: str) -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(["group.id", "client.id", "group.instance.id", "client.rack"]), ANY_TEXT.filter(bool))
-def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
-    """Nothing good is refused, nothing bad let through."""
+def test_config_accepts_exactly_the_text_that_confluent_kafka_accepts(key: str, text: str) -> None:
+    """The configuration accepts a text if and only if confluent-kafka's C code accepts it."""
     if is_taken_by_c(text):
         assert ConsumerConfig.from_mapping({**LEAST, key: text}).given[key] == text
     else:
@@ -77,8 +77,8 @@ def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
         ("group.instance.id", 32_730),
     ],
 )
-def test_text_of_a_request_has_its_bound(key: str, longest: int) -> None:
-    """In bytes of UTF-8; the refusal names key, length and bound, and not all of the text."""
+def test_request_text_longer_than_its_limit_is_rejected(key: str, longest: int) -> None:
+    """The limit counts UTF-8 bytes; the error names key, length and limit, and shortens the value."""
     assert ConsumerConfig.from_mapping({**LEAST, key: "x" * longest}).given[key] == "x" * longest
     error = refusal_of({key: "é" * 20_000})
     assert error.key == key
@@ -87,16 +87,16 @@ def test_text_of_a_request_has_its_bound(key: str, longest: int) -> None:
 
 
 @pytest.mark.parametrize("pool", [["orders-1", "a" * 32_731], f"orders-1,{'a' * 32_731}", ["a\ud800"], ["a\0"]])
-def test_pool_has_ids_that_can_be(pool: object) -> None:
-    """Each id of a pool is an instance id."""
+def test_instance_pool_with_invalid_id_is_rejected(pool: object) -> None:
+    """Each id of a pool must be a valid instance id."""
     error = refusal_of({"group.instance.id.pool": pool})
     assert "cannot be: it " in str(error)
     assert len(error.remedy) < 300
 
 
 @pytest.mark.parametrize("name", ["mine\ud800", "mi\0ne", "m" * 32_768])
-def test_name_of_an_own_assignor_can_be_told(name: str) -> None:
-    """It goes into JoinGroup."""
+def test_custom_assignor_with_invalid_name_is_rejected(name: str) -> None:
+    """JoinGroup sends the assignor's name, so the name must be valid text."""
 
     class Mine(RangeAssignor):
         pass
@@ -106,8 +106,8 @@ def test_name_of_an_own_assignor_can_be_told(name: str) -> None:
     assert "the assignor Mine cannot have the name" in str(error)
 
 
-def test_assignor_that_cannot_be_made_is_refused() -> None:
-    """A user's own class, property and module may raise anything."""
+def test_assignor_that_cannot_be_created_is_rejected() -> None:
+    """An exception in a user's class, property or module raises ConfigurationError with its cause."""
 
     class Needy(RangeAssignor):
         def __init__(self, weights: object) -> None:
@@ -142,24 +142,24 @@ def test_assignor_that_cannot_be_made_is_refused() -> None:
         ("SASL.Password", "SASL.Password='***'"),
     ],
 )
-def test_key_that_cannot_be_is_refused(key: object, words: str) -> None:
-    """confluent-kafka crashes on some, and cuts others."""
+def test_invalid_key_is_rejected(key: object, words: str) -> None:
+    """An invalid key raises an error; confluent-kafka crashes on some keys and truncates others."""
     config: dict[Any, object] = {**LEAST, key: "x"}
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping(config)
     assert words in str(caught.value)
 
 
-def test_secret_under_a_key_of_the_wrong_type_is_not_shown() -> None:
-    """`b"sasl.password"` is such a mistake, too."""
+def test_error_of_bytes_key_hides_secret_value() -> None:
+    """The error hides the value of `b"sasl.password"`, whose key has the wrong type."""
     config: dict[Any, object] = {**LEAST, b"sasl.password": "geheim"}
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping(config)
     assert "geheim" not in str(caught.value)
 
 
-def test_value_without_a_text_is_a_type_error() -> None:
-    """As in confluent-kafka, with its words."""
+def test_value_whose_str_raises_is_type_error() -> None:
+    """A value without a text form raises TypeError with confluent-kafka's message."""
 
     class Mute:
         def __str__(self) -> str:
@@ -170,8 +170,8 @@ def test_value_without_a_text_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize("config", [None, 5, "bootstrap.servers", [("group.id", "g")]])
-def test_configuration_is_a_mapping(config: object) -> None:
-    """`GroupAdmin(None)` among others."""
+def test_config_that_is_not_mapping_is_rejected(config: object) -> None:
+    """A configuration that is not a dict raises an error, for example in `GroupAdmin(None)`."""
     with pytest.raises(ArgumentTypeError, match="the configuration is a dict"):
         ConsumerConfig.from_mapping(config)  # type: ignore[arg-type]  # the mistake in question
 
@@ -190,8 +190,8 @@ WORDS = st.sampled_from(
         max_size=4,
     )
 )
-def test_any_configuration_is_taken_or_refused_by_a_key(config: dict[str, object]) -> None:
-    """Never another error out of our own insides."""
+def test_any_config_is_accepted_or_raises_configuration_error(config: dict[str, object]) -> None:
+    """No configuration raises anything other than ConfigurationError."""
     with suppress(ConfigurationError):
         made = ConsumerConfig.from_mapping({**LEAST, **config})
         made.member_settings()
@@ -199,7 +199,7 @@ def test_any_configuration_is_taken_or_refused_by_a_key(config: dict[str, object
         made.start_settings()
 
 
-def test_long_value_is_not_shown_whole() -> None:
-    """A certificate given under the wrong key, for instance."""
+def test_error_of_long_value_is_short() -> None:
+    """The message shortens a long value, such as a certificate under the wrong key."""
     error = refusal_of({"partition.assignment.strategy": ["x" * 100_000]})
     assert len(str(error)) - len(error.remedy) < 300

@@ -1,4 +1,4 @@
-"""A consumer's configuration as an application's typed settings: where values come from, and what is refused."""
+"""ConsumerSettings: the sources of its values and the values that it rejects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN = {"group.id": "g", "bootstrap.servers": SERVERS}
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of whoever runs the tests."""
+    """Remove this package's environment variables of the test run."""
     import os  # noqa: PLC0415
 
     for name in [name for name in os.environ if name.upper().startswith(PREFIX)]:
@@ -34,7 +34,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(**given: object) -> ConsumerSettings:
-    """Settings with a group."""
+    """Return settings that have a group."""
     values: dict[str, Any] = {"group_id": "g", "bootstrap_servers": SERVERS, **given}
     return ConsumerSettings(**values)
 
@@ -62,8 +62,8 @@ class Application(BaseSettings):
 
 
 @pytest.mark.slow
-def test_program_with_settings_passes_a_strict_type_checker(tmp_path: Path) -> None:
-    """The documented form, a subclass and a field of an application's settings, without pydantic's plugin for mypy."""
+def test_settings_pass_strict_mypy_without_pydantic_plugin(tmp_path: Path) -> None:
+    """The documented form, a subclass and an application's settings field pass mypy --strict."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + "wrong: str = settings.session_timeout_ms\n")
     options = ["--strict", "--config-file", "", "--cache-dir", str(tmp_path)]
@@ -73,20 +73,20 @@ def test_program_with_settings_passes_a_strict_type_checker(tmp_path: Path) -> N
     assert 'expression has type "int | None", variable has type "str"' in found, done.stdout + done.stderr
 
 
-def test_type_checkers_see_the_fields_that_are_made() -> None:
-    """The stub is the generated one: `python -m tests.support.settings_stub`."""
+def test_settings_stub_equals_generated_stub() -> None:
+    """The stub equals the output of `python -m tests.support.settings_stub`."""
     assert settings_stub.STUB.read_text() == settings_stub.stub()
 
 
-def test_consumer_is_made_from_them() -> None:
-    """As from the dict that they stand for."""
+def test_consumer_accepts_settings() -> None:
+    """A consumer accepts settings in place of a dict."""
     consumer = Consumer(settings(client_id="c"))
     assert consumer.membership().group_id == "g"
     consumer.close()
 
 
-def test_values_have_types() -> None:
-    """Texts of an environment become numbers, and yes or no; what librdkafka reads stays as it was given."""
+def test_settings_convert_text_to_typed_values() -> None:
+    """Text becomes numbers and booleans; values of librdkafka's own keys stay as they were given."""
     made = settings(session_timeout_ms="6000", enable_auto_commit="false", queued_min_messages=5)
     assert (made.session_timeout_ms, made.enable_auto_commit, made.queued_min_messages) == (6000, False, 5)
     assert made.as_config() == {
@@ -97,8 +97,8 @@ def test_values_have_types() -> None:
     }
 
 
-def test_probes_are_configured_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a deployment's manifest has it; a wrong address names its variable."""
+def test_environment_configures_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment variables set the probes; an error in an address names the variable."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS", "0.0.0.0:8080")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_FILE", "/run/health.json")
     made = settings()
@@ -112,13 +112,15 @@ def test_probes_are_configured_by_the_environment(monkeypatch: pytest.MonkeyPatc
         settings()
 
 
-def test_every_key_of_the_table_is_a_field() -> None:
-    """One table feeds both."""
+def test_settings_have_field_for_each_key() -> None:
+    """Each key that this package reads is a settings field."""
     assert {name for name, _ in READERS.values()} <= ConsumerSettings.model_fields.keys()
 
 
-def test_program_wins_then_environment_then_file_then_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of pydantic-settings, of which Kubernetes' mounted secrets are the last."""
+def test_settings_prefer_program_then_environment_then_file_then_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values take pydantic-settings' precedence, in which mounted secrets come last."""
     (tmp_path / ".env").write_text(f"{PREFIX}GROUP_ID=file\n{PREFIX}CLIENT_ID=file\n{PREFIX}CLIENT_RACK=file\n")
     secrets = tmp_path / "secrets"
     secrets.mkdir()
@@ -134,8 +136,8 @@ def test_program_wins_then_environment_then_file_then_secrets(tmp_path: Path, mo
     assert config.given["sasl.password"] == "mounted"
 
 
-def test_secrets_are_not_shown() -> None:
-    """Neither by repr nor by str; the consumer gets them."""
+def test_settings_repr_hides_secrets() -> None:
+    """repr() and str() hide secrets; the consumer receives them."""
     made = settings(sasl_password="hunter2", sasl_username="bob")  # noqa: S106
     assert "hunter2" not in repr(made) + str(made)
     assert made.as_config()["sasl.password"] == "hunter2"
@@ -152,8 +154,8 @@ def test_secrets_are_not_shown() -> None:
     ],
     ids=str,
 )
-def test_refusals_are_those_of_a_dict(given: dict[str, object]) -> None:
-    """The same class, key, value and remedy."""
+def test_settings_raise_same_error_as_dict(given: dict[str, object]) -> None:
+    """Settings and a dict raise the same error for the same values."""
     with pytest.raises(ConfigurationError) as of_settings:
         settings(**given)
     with pytest.raises(ConfigurationError) as of_dict:
@@ -161,8 +163,8 @@ def test_refusals_are_those_of_a_dict(given: dict[str, object]) -> None:
     assert str(of_settings.value) == str(of_dict.value)
 
 
-def test_application_has_them_among_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a field, and with a prefix of its own."""
+def test_settings_nest_in_application_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application uses the settings as a field or with its own prefix."""
 
     class Own(ConsumerSettings):
         model_config = SettingsConfigDict(env_prefix="APP_KAFKA_")
@@ -178,14 +180,14 @@ def test_application_has_them_among_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert Own().as_config() == {"group.id": "own"}
 
 
-def test_they_are_pickled() -> None:
-    """To Spark's executors, for one."""
+def test_settings_survive_pickling() -> None:
+    """Settings survive pickling, for example on the way to Spark executors."""
     made = settings(client_id="c")
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
 
 
-def test_name_is_there_without_pydantic() -> None:
-    """`dir` knows it, and nothing is imported for that (PEP 562)."""
+def test_dir_lists_consumer_settings_without_importing_pydantic() -> None:
+    """`dir()` of the package lists ConsumerSettings and does not import pydantic (PEP 562)."""
     assert "ConsumerSettings" in dir(consumer_membership)
     program = (
         "import sys, consumer_membership as c; dir(c); print([n for n in sys.modules if n.startswith('pydantic')])"

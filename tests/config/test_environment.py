@@ -1,4 +1,4 @@
-"""The configuration from environment variables: a refusal names the variable."""
+"""Errors in environment variables name the variable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.config.builders import refusal_of
 
 
 def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes) -> ConfigurationError:
-    """The refusal of the least configuration where this variable is set."""
+    """Return the error of the minimal configuration when this variable is set."""
     # As Python finds it where the system has such bytes.
     monkeypatch.setenv(os.fsdecode(variable), os.fsdecode(value))
     return refusal_of({})
@@ -34,10 +34,10 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
         (b"ON_COMMIT", b"x", "on.commit", "on_commit cannot come from an environment variable"),
     ],
 )
-def test_refusal_names_the_variable(
+def test_error_of_environment_value_names_its_variable(
     monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, words: str
 ) -> None:
-    """And the remedy that only the environment has."""
+    """The error names the variable and the fix that applies to the environment."""
     error = from_environment(monkeypatch, PREFIX.encode() + variable, value)
     shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
     assert error.key == key
@@ -45,14 +45,14 @@ def test_refusal_names_the_variable(
     assert f"it comes from the environment variable {shown}; change it, or unset it" in str(error)
 
 
-def test_secret_of_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its variable."""
+def test_error_of_environment_secret_shows_only_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable of a secret and hides its value."""
     error = from_environment(monkeypatch, b"CONSUMER_MEMBERSHIP_SASL_PASSWORD", b"geheim\xff")
     assert "geheim" not in str(error)
     assert "CONSUMER_MEMBERSHIP_SASL_PASSWORD" in str(error)
 
 
-def test_value_of_the_program_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the program gives wins."""
+def test_error_of_program_value_does_not_mention_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's value wins, so its error does not mention the environment."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "fine")
     assert "environment" not in str(refusal_of({"group.instance.id": "a\0"}))

@@ -1,4 +1,4 @@
-"""Which group protocols a configuration fits, the assignors that it names, and what of it is in vain."""
+"""Which group protocols a configuration allows, its assignors, and the keys that a protocol ignores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
 
 class FirstTakesAll:
-    """A user's own assignor; members are not asked what they want."""
+    """A custom assignor that assigns every partition to the first member."""
 
     name = "first-takes-all"
     protocols = frozenset({EAGER})
@@ -60,18 +60,18 @@ WAIT = {"group.instance.id": "a", "group.instance.id.conflict.policy": "wait"}
 
 
 def config(**keys: object) -> ConsumerConfig:
-    """A configuration with these keys, underscores for dots."""
+    """Return a configuration with these keys; underscores stand for dots."""
     given = {key.replace("_", "."): value for key, value in keys.items()}
     return ConsumerConfig.from_mapping({"bootstrap.servers": "broker:9092", "group.id": "orders", **given})
 
 
 def protocols(**keys: object) -> ProtocolSettings:
-    """What the member gets to know of its protocols."""
+    """Return the protocol settings that the member receives."""
     return config(**keys).protocol_settings()
 
 
 def refusal(keys: Mapping[str, object]) -> ConfigurationError:
-    """The error that this configuration ends in."""
+    """Return the error that this configuration raises."""
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping({"bootstrap.servers": "broker:9092", "group.id": "orders", **keys})
     return caught.value
@@ -119,20 +119,20 @@ def refusal(keys: Mapping[str, object]) -> ConfigurationError:
         pytest.param({}, "", id="both are tried"),
     ],
 )
-def test_what_would_allow_the_other_protocol_is_said(keys: Mapping[str, object], expected: str) -> None:
-    """The refusal of the only protocol that fits names the key, its value and the remedy."""
+def test_protocol_settings_name_change_that_allows_other_protocol(keys: Mapping[str, object], expected: str) -> None:
+    """The settings name the key, its value and the change that would allow the other protocol."""
     given = {"bootstrap.servers": "broker:9092", "group.id": "orders", **keys}
     assert ConsumerConfig.from_mapping(given).protocol_settings().alternative == expected
 
 
-def test_long_pool_is_told_by_its_ends() -> None:
-    """A hundred ids are no sentence."""
+def test_message_abbreviates_long_instance_pool() -> None:
+    """A message shows only the first and the last id of a long pool."""
     pool = [f"i{number}" for number in range(100)]
     assert "group.instance.id.pool=i0,...,i99 out" in protocols(group_instance_id_pool=pool).alternative
 
 
-def test_auto_is_the_default_and_prefers_the_consumer_protocol() -> None:
-    """Nothing is said: the consumer protocol where the coordinator takes it, else the classic one."""
+def test_group_protocol_defaults_to_auto_and_prefers_consumer_protocol() -> None:
+    """By default, members use the consumer protocol if the coordinator supports it, else the classic one."""
     settings = protocols()
     assert settings.protocols == (CONSUMER, CLASSIC)
     assert settings.reason == "group.protocol=auto"
@@ -140,15 +140,15 @@ def test_auto_is_the_default_and_prefers_the_consumer_protocol() -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("Classic", (CLASSIC,)), ("consumer", (CONSUMER,))])
-def test_named_protocol_is_the_only_one(word: str, meant: tuple[GroupProtocol, ...]) -> None:
-    """Who names a protocol gets that one or an error, in whatever case it is written."""
+def test_named_group_protocol_is_the_only_one_allowed(word: str, meant: tuple[GroupProtocol, ...]) -> None:
+    """A named protocol, in upper or lower case, excludes the other protocol."""
     settings = protocols(group_protocol=word)
     assert settings.protocols == meant
     assert settings.reason == f"group.protocol={word.lower()}"
 
 
-def test_blacklist_makes_auto_classic() -> None:
-    """No broker can be told of it, and a broker assigns what matches a pattern; the reason says so."""
+def test_topic_blacklist_makes_auto_choose_classic_protocol() -> None:
+    """Brokers resolve patterns but do not support topic.blacklist; the reason states this."""
     settings = protocols(topic_blacklist="^internal-,secret")
     assert settings.protocols == (CLASSIC,)
     assert settings.reason.endswith("brokers, which assign what matches a pattern, cannot be told of topic.blacklist")
@@ -158,30 +158,30 @@ def test_blacklist_makes_auto_classic() -> None:
 
 
 @pytest.mark.parametrize(("value", "reason"), [("a,,b", "an empty pattern"), (",a", "an empty pattern"), ("^(", "a (")])
-def test_blacklist_that_is_none_is_refused(value: str, reason: str) -> None:
-    """An empty pattern is one to librdkafka: it keeps out every topic."""
+def test_topic_blacklist_with_invalid_pattern_is_rejected(value: str, reason: str) -> None:
+    """Invalid patterns raise an error; librdkafka reads an empty pattern as one that excludes every topic."""
     error = refusal({"topic.blacklist": value})
     assert (error.key, error.value) == ("topic.blacklist", value)
     assert reason in str(error)
 
 
-def test_classic_defaults_are_librdkafkas_but_for_the_heartbeat() -> None:
-    """Range before roundrobin, a session of 45 s, topics looked up every 5 minutes; heartbeats twice as often."""
+def test_classic_defaults_equal_librdkafka_except_heartbeat_interval() -> None:
+    """Assignors, session and metadata refresh have librdkafka's defaults; heartbeats are twice as frequent."""
     classic = protocols(group_protocol="classic").classic
     assert [assignor.name for assignor in classic.assignors] == ["range", "roundrobin"]
     assert (classic.session_timeout_s, classic.heartbeat_interval_s, classic.refresh_interval_s) == (45.0, 1.5, 300.0)
 
 
-def test_classic_times_are_the_given_ones() -> None:
-    """Milliseconds become seconds; -1 means that topics are not looked up by time."""
+def test_classic_timeouts_convert_milliseconds_to_seconds() -> None:
+    """Milliseconds become seconds; -1 disables the periodic metadata refresh."""
     classic = protocols(
         session_timeout_ms="6000", heartbeat_interval_ms=500, topic_metadata_refresh_interval_ms=-1
     ).classic
     assert (classic.session_timeout_s, classic.heartbeat_interval_s, classic.refresh_interval_s) == (6.0, 0.5, 86400.0)
 
 
-def test_short_session_shortens_the_default_heartbeat() -> None:
-    """A session shorter than three default heartbeats would end by one lost heartbeat."""
+def test_short_session_timeout_shortens_default_heartbeat_interval() -> None:
+    """The default heartbeat interval is at most a third of the session timeout."""
     assert protocols(session_timeout_ms=3000).classic.heartbeat_interval_s == 1.0
 
 
@@ -196,8 +196,8 @@ def test_short_session_shortens_the_default_heartbeat() -> None:
         ([FirstTakesAll(), "range"], ["first-takes-all", "range"]),
     ],
 )
-def test_assignors_are_names_paths_classes_and_objects(given: object, names: list[str]) -> None:
-    """They are kept in the order of preference."""
+def test_assignors_accept_names_paths_classes_and_objects(given: object, names: list[str]) -> None:
+    """Each form of an assignor is accepted, and the order of preference is kept."""
     classic = protocols(group_protocol="classic", partition_assignment_strategy=given).classic
     assert [assignor.name for assignor in classic.assignors] == names
 
@@ -214,23 +214,23 @@ def test_assignors_are_names_paths_classes_and_objects(given: object, names: lis
         ([Deaf()], "on_assignment of the assignor Deaf cannot be called; make it a method"),
     ],
 )
-def test_what_is_no_assignor_is_refused(given: object, words: str) -> None:
-    """The refusal says what is wrong with it, and what an assignor has."""
+def test_invalid_assignor_is_rejected(given: object, words: str) -> None:
+    """The error states what is wrong with the assignor and what an assignor requires."""
     error = refusal({"partition.assignment.strategy": given})
     assert error.key == "partition.assignment.strategy"
     assert words in str(error)
 
 
-def test_own_assignor_makes_auto_classic() -> None:
-    """Brokers do not take assignors from clients (KIP-848): a user's own runs in classic groups only."""
+def test_custom_assignor_makes_auto_choose_classic_protocol() -> None:
+    """Brokers accept no client-side assignors (KIP-848), so a custom one requires a classic group."""
     settings = protocols(partition_assignment_strategy=[FirstTakesAll, "range"])
     assert settings.protocols == (CLASSIC,)
     assert "'first-takes-all'" in settings.reason
 
 
 @pytest.mark.parametrize(("keys", "key"), [(POOL, "group.instance.id.pool"), (WAIT, [*WAIT][1])])
-def test_what_only_the_consumer_protocol_can_do_rules_classic_out(keys: dict[str, object], key: str) -> None:
-    """In a classic group the newest holder of an instance id wins: nobody can wait for it, or look for a free one."""
+def test_instance_pool_and_wait_policy_exclude_classic_protocol(keys: dict[str, object], key: str) -> None:
+    """In a classic group the newest member with an instance id wins, so no member can wait for a free id."""
     settings = config(**keys).protocol_settings()
     assert settings.protocols == (CONSUMER,)
     assert key in settings.reason
@@ -242,15 +242,15 @@ def test_what_only_the_consumer_protocol_can_do_rules_classic_out(keys: dict[str
     assert "leave the assignor 'first-takes-all' out" in str(error)
 
 
-def test_takeover_is_what_classic_groups_do() -> None:
-    """The newest wins under both protocols."""
+def test_takeover_policy_allows_both_protocols() -> None:
+    """Under both protocols, takeover lets the newest member with an instance id win."""
     keys = {"group_instance_id": "a", "group_instance_id_conflict_policy": "takeover"}
     assert protocols(**keys).protocols == (CONSUMER, CLASSIC)
     assert protocols(group_protocol="classic", **keys).protocols == (CLASSIC,)
 
 
-def test_keys_of_the_other_protocol_are_noted() -> None:
-    """They do not decide; the note names the setting to change."""
+def test_keys_of_other_protocol_produce_notes() -> None:
+    """Keys of the other protocol do not choose a protocol; a note names the setting to change."""
     notes = protocols(
         session_timeout_ms=6000, partition_assignment_strategy="cooperative-sticky", group_remote_assignor="uniform"
     ).notes
@@ -263,8 +263,8 @@ def test_keys_of_the_other_protocol_are_noted() -> None:
     assert remote.startswith("group.remote.assignor=uniform is not used under the classic protocol")
 
 
-def test_range_asks_the_broker_for_range() -> None:
-    """Who prefers range wants what it keeps together, and the broker has it; the others are the broker's default."""
+def test_range_assignor_selects_broker_range_assignor() -> None:
+    """A member that prefers range requests the broker's range assignor; others use the broker's default."""
     assert config(partition_assignment_strategy="range,roundrobin").member_settings().assignor == "range"
     assert config(partition_assignment_strategy="roundrobin,range").member_settings().assignor is None
     chosen = config(partition_assignment_strategy="range", group_remote_assignor="uniform")
@@ -273,8 +273,8 @@ def test_range_asks_the_broker_for_range() -> None:
 
 
 @pytest.mark.parametrize("key", ["session.timeout.ms", "partition.assignment.strategy", "group.protocol.type"])
-def test_named_consumer_protocol_refuses_the_classic_keys(key: str) -> None:
-    """As confluent-kafka does, in its words."""
+def test_consumer_protocol_rejects_classic_keys(key: str) -> None:
+    """Classic keys under group.protocol=consumer raise confluent-kafka's error."""
     value = {"session.timeout.ms": 6000, "partition.assignment.strategy": "range", "group.protocol.type": "consumer"}
     error = refusal({"group.protocol": "consumer", key: value[key]})
     assert error.key == key
@@ -297,21 +297,21 @@ def test_named_consumer_protocol_refuses_the_classic_keys(key: str) -> None:
         ),
     ],
 )
-def test_times_that_exclude_each_other_are_refused(keys: dict[str, object], key: str, words: str) -> None:
-    """A session that cannot last until the next heartbeat is worth an error before the first one is lost."""
+def test_conflicting_timeouts_are_rejected(keys: dict[str, object], key: str, words: str) -> None:
+    """A session timeout that cannot last until the next heartbeat raises an error on construction."""
     error = refusal(keys)
     assert error.key == key
     assert words in str(error)
 
 
-def test_long_classic_heartbeat_is_fine_with_a_longer_session() -> None:
-    """The bound of the consumer protocol's brokers does not hold for a classic member."""
+def test_classic_protocol_accepts_long_heartbeat_interval_with_longer_session() -> None:
+    """The consumer protocol's limit on heartbeats does not apply to a classic member."""
     keys = {"group_protocol": "classic", "session_timeout_ms": 120000, "heartbeat_interval_ms": 60000}
     assert protocols(**keys).classic.heartbeat_interval_s == 60.0
 
 
-def test_fetcher_sees_none_of_it() -> None:
-    """The inner handle is no member: what makes one is kept from it."""
+def test_fetcher_config_has_no_membership_keys() -> None:
+    """The inner librdkafka handle is not a member, so it receives no membership keys."""
     fetcher = config(
         group_protocol="classic", session_timeout_ms=6000, partition_assignment_strategy=FirstTakesAll
     ).fetcher_config()

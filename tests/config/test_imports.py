@@ -1,4 +1,4 @@
-"""What checking a plain dict loads: not pydantic, which takes longer to load than a consumer to join."""
+"""Checking a plain dict must not load pydantic, which takes longer to load than a consumer takes to join."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ print([name for name in sys.modules if name.startswith("pydantic")])
 @pytest.mark.parametrize(
     ("variables", "client"), [({}, "rdkafka"), ({f"{PREFIX}CLIENT_ID": "from-environment"}, "from-environment")]
 )
-def test_consumer_of_a_dict_loads_no_pydantic(variables: Mapping[str, str], client: str) -> None:
-    """Neither without variables of the environment nor with one, which is honoured."""
+def test_consumer_from_dict_does_not_import_pydantic(variables: Mapping[str, str], client: str) -> None:
+    """A consumer created from a dict honors environment variables and does not import pydantic."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     program = subprocess.run(
         [sys.executable, "-c", _PROGRAM], env={**inherited, **variables}, capture_output=True, text=True, check=True

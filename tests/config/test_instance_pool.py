@@ -17,8 +17,8 @@ from tests.config.builders import accepted, refused
         (["one", "two-{0..1}"], ("one", "two-0", "two-1")),
     ],
 )
-def test_pool_of_instance_ids_is_expanded(given: object, ids: tuple[str, ...]) -> None:
-    """A range as in a shell, names with commas between them, or a list."""
+def test_instance_pool_expands_ranges(given: object, ids: tuple[str, ...]) -> None:
+    """A pool is a shell-like range, a comma-separated text or a list."""
     assert accepted(group_instance_id_pool=given).member_settings().instance_pool == ids
 
 
@@ -36,8 +36,8 @@ def test_pool_of_instance_ids_is_expanded(given: object, ids: tuple[str, ...]) -
         ("a,b,a", "names 'a' twice"),
     ],
 )
-def test_pool_that_cannot_work_is_refused(given: object, words: str) -> None:
-    """Key, value, remedy."""
+def test_invalid_instance_pool_is_rejected(given: object, words: str) -> None:
+    """An invalid pool raises an error that names key, value and fix."""
     refusal = refused(group_instance_id_pool=given)
     assert (refusal.key, refusal.value) == ("group.instance.id.pool", given)
     assert words in str(refusal)

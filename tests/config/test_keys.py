@@ -1,4 +1,4 @@
-"""The list of keys, and the guess which one was meant."""
+"""The list of known keys, and the suggestion for an unknown key."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from consumer_membership.config.model import READERS
         ("group.instance.pool", "did you mean group.instance.id.pool?"),
     ],
 )
-def test_unknown_key_is_guessed(key: str, said: str) -> None:
-    """Where one is near enough."""
+def test_guess_suggests_nearest_known_key(key: str, said: str) -> None:
+    """An unknown key suggests the nearest known key, if one is near enough."""
     assert guess(key) == said
 
 
-def test_every_key_of_the_configuration_can_be_guessed() -> None:
-    """The table lacks none that this package reads."""
+def test_known_keys_include_all_keys_of_this_package() -> None:
+    """The list of known keys contains every key that this package reads."""
     assert READERS.keys() <= set(KEYS)

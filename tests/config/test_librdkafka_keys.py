@@ -1,4 +1,4 @@
-"""Each key of the installed librdkafka: somebody honours it, it is refused, or the documentation says what it is."""
+"""Each key of the installed librdkafka is honored, rejected, or documented as having no effect."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _VALUES = {
 _OF_CONFLUENT_KAFKA = {"logger", "oauth_cb", "on_commit"}
 
 
-def test_the_library_tells_its_keys() -> None:
-    """Else every other test here would be true of nothing."""
+def test_librdkafka_reports_its_keys() -> None:
+    """Librdkafka reports its keys and their scopes; the other tests here depend on this list."""
     assert len(keys()) > 100
     assert keys()["fetch.min.bytes"] == "C"
     assert keys()["linger.ms"] == "P"
     assert keys()["bootstrap.servers"] == "*"
 
 
-def test_every_key_has_a_verdict() -> None:
-    """A new librdkafka's keys are judged before they are taken."""
+def test_every_librdkafka_key_has_verdict() -> None:
+    """Each key of a new librdkafka needs a verdict before that release is supported."""
     assert [key for key in keys() if verdict(key) is None] == []
 
 
-def test_keys_that_are_guessed_are_the_librarys() -> None:
-    """What stands in the package's own list is there."""
+def test_known_librdkafka_keys_exist_in_librdkafka() -> None:
+    """Each key in this package's list of librdkafka keys exists in librdkafka."""
     assert set(OF_LIBRDKAFKA) - keys().keys() == _OF_CONFLUENT_KAFKA
 
 
 @pytest.mark.parametrize(
     "key", [key for key in keys() if (found := verdict(key)) is not None and found.who is Who.REFUSED]
 )
-def test_what_is_said_to_be_refused_is_refused(key: str) -> None:
-    """By its name, where it would matter."""
+def test_key_documented_as_rejected_raises_configuration_error(key: str) -> None:
+    """A key with the verdict "refused" raises an error that names it, in a configuration that would use it."""
     needs: dict[str, object] = {"group.id": "g"}
     if key.startswith("ssl."):
         needs |= _TLS

@@ -1,4 +1,4 @@
-"""The configuration: librdkafka's keys and environment variables, refused or cut into what each room needs."""
+"""ConsumerConfig: librdkafka's keys and environment variables, checked and split into each package's settings."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from consumer_membership.types import ConflictPolicy
 from tests.config.builders import LEAST, accepted, refused
 
 
-def test_least_configuration_has_the_documented_defaults() -> None:
-    """M01-M03: without an assignor, an instance id and a rack none is stated; the rest is librdkafka's defaults."""
+def test_minimal_config_has_documented_defaults() -> None:
+    """M01-M03: Assignor, instance id and rack are unset by default; other keys have librdkafka's defaults."""
     config = ConsumerConfig.from_mapping(LEAST)
     assert config.member_settings() == MemberSettings(group_id="orders", topic_refresh_s=300.0)
     assert config.connection_settings() == ConnectionSettings(bootstrap_servers=(("broker", 9092),))
     assert config.start_settings() == StartSettings(reset=OffsetReset.LATEST, read_committed=True)
 
 
-def test_member_gets_its_keys_in_seconds() -> None:
-    """M01, M03: milliseconds become seconds; assignor, instance id and rack go to the member."""
+def test_member_settings_convert_milliseconds_to_seconds() -> None:
+    """M01, M03: Milliseconds become seconds; the member receives assignor, instance id and rack."""
     config = accepted(
         group_instance_id="a",
         group_remote_assignor="range",
@@ -56,8 +56,8 @@ def test_member_gets_its_keys_in_seconds() -> None:
     )
 
 
-def test_connection_gets_its_keys_and_the_fetcher_sees_them_too() -> None:
-    """The membership's own connections are made as the fetcher's are."""
+def test_connection_and_fetcher_receive_same_connection_keys() -> None:
+    """The membership's connections and the fetcher's connections use the same keys."""
     keys: dict[str, object] = {
         "client_id": "me",
         "socket_timeout_ms": 1000,
@@ -92,8 +92,8 @@ def test_connection_gets_its_keys_and_the_fetcher_sees_them_too() -> None:
     assert {key: value for key, value in config.fetcher_config().items() if key in given} == given
 
 
-def test_fetcher_is_tuned_never_commits_and_is_no_member() -> None:
-    """The membership's keys are kept from librdkafka, unknown ones go to it, and fetching is tuned."""
+def test_fetcher_config_is_tuned_and_disables_commits_and_membership() -> None:
+    """Librdkafka receives tuned fetch settings and unknown keys, but no membership keys."""
     config = accepted(
         group_instance_id="a",
         group_protocol="consumer",
@@ -120,8 +120,8 @@ def test_fetcher_is_tuned_never_commits_and_is_no_member() -> None:
     }
 
 
-def test_fetch_settings_of_the_user_win() -> None:
-    """The tuned defaults are defaults."""
+def test_fetch_settings_of_user_override_tuned_defaults() -> None:
+    """The user's fetch settings override the tuned defaults."""
     config = accepted(fetch_queue_backoff_ms=1000, fetch_wait_max_ms=500).fetcher_config()
     assert (config["fetch.queue.backoff.ms"], config["fetch.wait.max.ms"]) == (1000, 500)
 
@@ -129,14 +129,14 @@ def test_fetch_settings_of_the_user_win() -> None:
 @pytest.mark.parametrize(
     ("text", "number"), [("0x2710", 10_000), ("0X2710", 10_000), ("023420", 10_000), (" +10000.5 ", 10_000)]
 )
-def test_number_is_read_as_librdkafka_reads_it(text: str, number: int) -> None:
-    """By `strtol` with base 0: both kinds of connections go by one number."""
+def test_numbers_are_parsed_as_in_librdkafka(text: str, number: int) -> None:
+    """Numbers are parsed like `strtol` with base 0, so both kinds of connections use the same number."""
     assert accepted(session_timeout_ms=text).session_timeout_ms == number
 
 
 @pytest.mark.parametrize("pool", [None, "orders-{0..1}"])
-def test_empty_instance_id_and_assignor_are_not_given(pool: str | None) -> None:
-    """A template without a value makes a dynamic member with the broker's assignor, as in librdkafka."""
+def test_empty_instance_id_and_assignor_count_as_unset(pool: str | None) -> None:
+    """An empty value means a dynamic member with the broker's default assignor, as in librdkafka."""
     config = accepted(group_instance_id="", group_remote_assignor="", group_instance_id_pool=pool)
     settings = config.member_settings()
     assert (settings.instance_id, config.group_remote_assignor) == (None, None)
@@ -185,8 +185,8 @@ def test_empty_instance_id_and_assignor_are_not_given(pool: str | None) -> None:
         ({"test_mock_num_brokers": 1}, "Producer"),
     ],
 )
-def test_what_cannot_work_is_refused_with_key_value_and_remedy(keys: dict[str, object], words: str) -> None:
-    """A refusal names the key, the value and what to do."""
+def test_invalid_value_raises_error_with_key_value_and_fix(keys: dict[str, object], words: str) -> None:
+    """The error for an invalid value names the key, the value and the fix."""
     refusal = refused(**keys)
     ((key, value),) = keys.items()
     assert refusal.key == key.replace("_", ".")
@@ -195,8 +195,8 @@ def test_what_cannot_work_is_refused_with_key_value_and_remedy(keys: dict[str, o
 
 
 @pytest.mark.parametrize("servers", [None, "", " , "])
-def test_no_broker_is_refused_to_those_who_ask_now(servers: str | None) -> None:
-    """A consumer may be made without one, as in confluent-kafka, and waits; an operator's call would only fail."""
+def test_with_servers_rejects_missing_bootstrap_servers(servers: str | None) -> None:
+    """A consumer without servers may be created and waits, as in confluent-kafka; an admin call raises."""
     config = accepted(bootstrap_servers=servers)
     assert config.connection_settings().bootstrap_servers == ()
     with pytest.raises(ConfigurationError, match="CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS") as caught:
@@ -215,8 +215,8 @@ def test_no_broker_is_refused_to_those_who_ask_now(servers: str | None) -> None:
         ("oauth_cb", "plaintext"),
     ],
 )
-def test_secrets_are_in_no_text(key: str, protocol: str) -> None:
-    """A secret's value is never printed, not even when it is refused."""
+def test_error_of_rejected_secret_hides_its_value(key: str, protocol: str) -> None:
+    """An error never contains a secret's value, even if that value is rejected."""
     given = {**LEAST, "security.protocol": protocol, "sasl.mechanism": "OAUTHBEARER", key: "hunter2"}
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping(given)
@@ -224,15 +224,15 @@ def test_secrets_are_in_no_text(key: str, protocol: str) -> None:
     assert key in str(caught.value)
 
 
-def test_representation_hides_secrets_of_keys_that_go_to_librdkafka() -> None:
-    """Whatever looks like a secret is masked, the rest is shown as it was given."""
+def test_config_repr_hides_secrets_of_unknown_keys() -> None:
+    """repr() masks each value whose key looks like a secret and shows the other values."""
     text = repr(ConsumerConfig.from_mapping({**LEAST, "plugin.password": "hunter2", "client.rack": "r"}))
     assert "hunter2" not in text
     assert "client.rack='r'" in text
 
 
-def test_environment_fills_in_what_the_program_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable is the prefix and the key in capitals, for keys of librdkafka too; the program's value wins."""
+def test_environment_provides_keys_that_program_omits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable's name is the prefix and the key in capitals; the program's value wins."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_ID", "from-environment")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS", "elsewhere:1")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_FETCH_MIN_BYTES", "7")
@@ -244,54 +244,54 @@ def test_environment_fills_in_what_the_program_leaves_out(monkeypatch: pytest.Mo
     assert config.fetcher_config()["log_level"] == "3"
 
 
-def test_none_unsets_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None means the default, as in confluent-kafka, whatever the environment says."""
+def test_none_overrides_environment_with_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None means the default, as in confluent-kafka, even if the environment sets the key."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "a")
     assert accepted(group_instance_id=None).member_settings().instance_id is None
 
 
-def test_refusal_of_a_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who set nothing in the program must learn where the value comes from."""
+def test_error_of_environment_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the value comes from the environment, the error names the variable."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS", "0")
     refusal = refused()
     assert (refusal.key, refusal.value) == ("max.poll.interval.ms", "0")
     assert "CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS" in str(refusal)
 
 
-def test_auto_commit_interval_of_zero_means_not_by_time() -> None:
-    """Zero switches the timer off; commits before revocations and at close remain."""
+def test_auto_commit_interval_of_zero_disables_timer() -> None:
+    """Zero disables the timer; commits before revocations and at close remain."""
     settings = accepted(auto_commit_interval_ms=0).member_settings()
     assert (settings.auto_commit, settings.auto_commit_interval_s) == (True, 86400.0)
 
 
-def test_empty_rack_is_no_rack() -> None:
-    """M03: librdkafka's default of client.rack is the empty string."""
+def test_empty_client_rack_counts_as_unset() -> None:
+    """M03: librdkafka's default of client.rack is the empty string, which means no rack."""
     assert accepted(client_rack="").member_settings().rack_id is None
 
 
-def test_both_names_of_the_bootstrap_list_are_read() -> None:
-    """bootstrap.servers and metadata.broker.list are one list."""
+def test_both_bootstrap_keys_are_merged() -> None:
+    """bootstrap.servers and metadata.broker.list form one list."""
     config = ConsumerConfig.from_mapping({"metadata.broker.list": "b", "bootstrap.servers": "a:1,a:1", "group.id": "g"})
     assert config.connection_settings().bootstrap_servers == (("a", 1), ("b", 9092))
 
 
-def test_conflict_policy_depends_on_where_the_id_comes_from() -> None:
-    """Takeover for an id of one's own; a pool's member waits, because it cannot know which holder is dead."""
+def test_conflict_policy_defaults_to_takeover_or_wait_with_pool() -> None:
+    """A fixed id defaults to takeover; a pool member waits, because it cannot identify the dead holder."""
     assert accepted(group_instance_id="i").member_settings().conflict_policy is ConflictPolicy.TAKEOVER
     assert accepted(group_instance_id_pool="a,b").member_settings().conflict_policy is ConflictPolicy.WAIT
     chosen = accepted(group_instance_id_pool="a,b", group_instance_id_conflict_policy="Fail")
     assert chosen.member_settings().conflict_policy is ConflictPolicy.FAIL
 
 
-def test_contradicting_instance_ids_are_refused() -> None:
-    """An id beside a pool, a pool that takes over, and a policy that does not exist."""
+def test_conflicting_instance_id_keys_are_rejected() -> None:
+    """An id together with a pool, takeover with a pool, and an unknown policy raise an error."""
     assert "beside group.instance.id" in str(refused(group_instance_id_pool="a,b", group_instance_id="i"))
     robs = refused(group_instance_id_pool="a,b", group_instance_id_conflict_policy="takeover")
     assert (robs.key, "might rob" in str(robs)) == ("group.instance.id.conflict.policy", True)
     assert "takeover, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
 
 
-def test_fetcher_sees_nothing_of_instance_ids() -> None:
-    """Librdkafka's handle is no member."""
+def test_fetcher_config_has_no_instance_id_keys() -> None:
+    """Librdkafka's handle is not a member, so it receives no instance id."""
     config = accepted(group_instance_id_pool="a,b", group_instance_id_conflict_policy="wait").fetcher_config()
     assert not [key for key in config if key.startswith("group.instance")]

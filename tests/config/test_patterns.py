@@ -1,4 +1,4 @@
-"""Patterns as librdkafka reads them: its own matching, Python's `re` and RE2/J say the same of each name."""
+"""Patterns: librdkafka's matching, Python's `re` and RE2/J agree on each topic name."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ patterns = st.tuples(st.sampled_from(["^", ""]), tame | wild | places).map("".jo
 
 
 def matched(pattern: TopicPattern) -> list[bool]:
-    """What a classic member makes of it."""
+    """Return, for each name, whether a classic member's pattern matches it."""
     (one,) = compiled([pattern]).values()
     return [one.fullmatch(name) is not None for name in NAMES]
 
 
 def by_us(text: str) -> list[bool] | None:
-    """The same, from the application's words; None: refused."""
+    """Translate and match the application's pattern; return None if it is rejected."""
     try:
         return matched(translate(text))
     except NotPosixError:
@@ -78,8 +78,8 @@ def by_us(text: str) -> list[bool] | None:
 @example(r"^(a)(b)\2\1")
 @example("^a)")
 @given(patterns)
-def test_translation_matches_what_librdkafka_matches(text: str) -> None:
-    """The C library's own matching is the judge, of which patterns there are too."""
+def test_translated_pattern_matches_same_names_as_librdkafka(text: str) -> None:
+    """Librdkafka's C matching is the oracle for the matches and for which patterns are valid."""
     assert by_us(text) == matches(text, NAMES)
 
 
@@ -97,8 +97,8 @@ def test_translation_matches_what_librdkafka_matches(text: str) -> None:
         ("^[/]", "^/.*"),
     ],
 )
-def test_brokers_are_told_as_little_else_as_possible(text: str, told: str) -> None:
-    """Operators read it in `describe`: what people write stays as it is, but for the part of the name behind it."""
+def test_translate_keeps_common_patterns_readable(text: str, told: str) -> None:
+    """Common patterns change only in their suffix, because operators read them in `describe`."""
     pattern = translate(text)
     assert (pattern.broker, pattern.member, pattern.note) == (told, told, "")
 
@@ -118,22 +118,22 @@ def test_brokers_are_told_as_little_else_as_possible(text: str, told: str) -> No
         ("^[[:word:]]", "[:word:] is no class of characters", True),
     ],
 )
-def test_refusal_says_why(text: str, reason: str, is_re2: bool) -> None:  # noqa: FBT001 - a parameter
-    """And whether RE2/J may read it all the same."""
+def test_translate_error_states_reason_and_whether_re2_accepts_pattern(text: str, reason: str, is_re2: bool) -> None:  # noqa: FBT001 - a parameter
+    """The error states the reason and whether RE2/J may accept the pattern."""
     with pytest.raises(NotPosixError) as refused:
         translate(text)
     assert (str(refused.value), refused.value.is_re2) == (reason, is_re2)
 
 
 @pytest.mark.parametrize("text", [r"^(a)\1", r"^\<a", r"^a\>"])
-def test_what_re2j_lacks_is_left_to_members(text: str) -> None:
-    """Back references and the ends of words: no word for brokers, and the reason."""
+def test_pattern_that_re2j_lacks_is_matched_by_members_only(text: str) -> None:
+    """RE2/J supports neither back references nor word ends, so these patterns have no broker form."""
     pattern = translate(text)
     assert (pattern.broker, pattern.of_members_only.startswith("RE2/J has no")) == (None, True)
 
 
-def test_letter_that_others_read_as_a_class_is_pointed_out() -> None:
-    r"""`\d` is the letter d in librdkafka, and a digit in RE2/J and in Python."""
+def test_backslash_letter_produces_note() -> None:
+    r"""`\d` is the letter d in librdkafka, but a digit in RE2/J and Python; a note explains this."""
     pattern = translate(r"^orders-\d+")
     assert pattern.broker == "^orders-d+.*"
     assert "`\\d` is the letter d" in pattern.note
@@ -142,15 +142,15 @@ def test_letter_that_others_read_as_a_class_is_pointed_out() -> None:
 @pytest.mark.parametrize(
     ("text", "member"), [("^a(?:b|c)", "^a(?:b|c)"), ("^abc(?i).*", None), (r"^\pL+", None), ("^[[:alpha:]]", None)]
 )
-def test_pattern_of_brokers_is_told_as_it_is_written(text: str, member: str | None) -> None:
-    """A member matches by it where Python means the same."""
+def test_broker_pattern_is_sent_unchanged(text: str, member: str | None) -> None:
+    """An RE2/J pattern is sent unchanged; the member matches with it if Python reads it the same way."""
     assert as_written(text) == TopicPattern(text=text, broker=text, member=member)
 
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_brokers_match_what_librdkafka_matches() -> None:
-    """RE2/J of the broker's own jars reads each translation as librdkafka reads the pattern."""
+def test_re2j_matches_same_names_as_librdkafka() -> None:
+    """The broker's RE2/J matches each translated pattern as librdkafka matches the original."""
     texts: dict[str, str] = {}
 
     @settings(max_examples=1500)
@@ -179,7 +179,7 @@ def test_brokers_match_what_librdkafka_matches() -> None:
     assert {text: (texts[text], said) for text, said in answers.items() if said != expected[text]} == {}
 
 
-def test_alternatives_are_kept_apart_for_brokers() -> None:
-    """Several patterns are one to a broker; a flag of one does not reach another."""
+def test_subscription_joins_patterns_without_sharing_flags() -> None:
+    """A broker receives several patterns as one; a flag in one pattern does not affect another."""
     both = Subscription(patterns=frozenset({as_written("^b(?i)c"), translate("^a|b$")}))
     assert both.pattern == "(?:^a.*|.*b$)|(?:^b(?i)c)"

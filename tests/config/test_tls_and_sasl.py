@@ -1,4 +1,4 @@
-"""TLS and SASL in the configuration: what librdkafka does with a key, the membership does, or the key is refused."""
+"""TLS and SASL keys: the membership treats a key as librdkafka does, or rejects it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ HUNTER = "hunter2"
 
 
 def tls(*keys: Keys) -> TlsSettings | None:
-    """What the connections get of these keys under security.protocol=ssl."""
+    """Return the connections' TLS settings for these keys under security.protocol=ssl."""
     return config(SSL, *keys).connection_settings().tls
 
 
 def sasl(*keys: Keys) -> SaslSettings | None:
-    """What the connections get of these keys."""
+    """Return the connections' SASL settings for these keys."""
     return config(*keys).connection_settings().sasl
 
 
@@ -49,23 +49,23 @@ def sasl(*keys: Keys) -> SaslSettings | None:
 
 
 @pytest.mark.parametrize("given", ["plaintext", "PLAINTEXT", "ssl", "Ssl", "sasl_plaintext", "SASL_SSL"])
-def test_protocol_says_which_settings_there_are(given: str) -> None:
-    """In any case of letters: TLS settings for ssl and sasl_ssl, SASL settings for the other two as well."""
+def test_security_protocol_selects_tls_and_sasl_settings(given: str) -> None:
+    """TLS protocols have TLS settings and SASL protocols have SASL settings, in upper or lower case."""
     settings = config(PLAIN, {"security.protocol": given}).connection_settings()
     assert (settings.tls is not None) == given.lower().endswith("ssl")
     assert (settings.sasl is not None) == given.lower().startswith("sasl")
 
 
-def test_unknown_protocol_is_refused_in_librdkafkas_words() -> None:
-    """And with what there is."""
+def test_unknown_security_protocol_raises_librdkafkas_error() -> None:
+    """The error has librdkafka's message and lists the valid protocols."""
     refused = refusal({"security.protocol": "tls"})
     assert (refused.key, refused.value) == ("security.protocol", "tls")
     assert 'Invalid value "tls" for configuration property "security.protocol"' in str(refused)
     assert "plaintext, ssl, sasl_plaintext, sasl_ssl" in str(refused)
 
 
-def test_prefix_of_a_server_agrees_with_the_protocol() -> None:
-    """Where it does not, librdkafka leaves out this broker and those after it, and only logs that."""
+def test_server_prefix_that_contradicts_security_protocol_is_rejected() -> None:
+    """A conflicting prefix raises an error; librdkafka drops the broker and those after it, and only logs."""
     assert parse_endpoints("SASL_SSL://a:1,sasl_ssl://b:2,c:3", SecurityProtocol.SASL_SSL) == (
         ("a", 1),
         ("b", 2),
@@ -80,8 +80,8 @@ def test_prefix_of_a_server_agrees_with_the_protocol() -> None:
     assert "asks for TLS" in str(refusal(SSL, {"bootstrap.servers": "TLS://a"}))
 
 
-def test_guardian_needs_no_tokens() -> None:
-    """It speaks TLS and has passwords; a token's end may come before the member's, and its source ends with it."""
+def test_crash_guardian_rejects_oauthbearer() -> None:
+    """The guardian supports TLS and passwords; it cannot renew a token, whose source ends with the member."""
     wanted = {"crash.guardian.enable": "true"}
     for keys in (SSL, PLAIN, {**PLAIN, "sasl.mechanism": "SCRAM-SHA-512", "security.protocol": "sasl_ssl"}):
         assert config(keys, wanted).connection_settings().crash_guardian
@@ -97,8 +97,8 @@ def test_guardian_needs_no_tokens() -> None:
 # ---- TLS ------------------------------------------------------------------------------------------------------------
 
 
-def test_tls_without_keys_trusts_what_the_system_does() -> None:
-    """Verification and the check of the host are on, as in librdkafka."""
+def test_tls_without_keys_uses_system_trust_store() -> None:
+    """Certificate verification and the host name check are enabled by default, as in librdkafka."""
     assert tls() == TlsSettings()
 
 
@@ -128,13 +128,13 @@ def test_tls_without_keys_trusts_what_the_system_does() -> None:
         ({"ssl.endpoint.identification.algorithm": "HTTPS"}, TlsSettings()),
     ],
 )
-def test_keys_of_tls_end_in_their_fields(keys: Keys, expected: TlsSettings) -> None:
-    """A certificate that nobody verifies is not compared with the host either."""
+def test_tls_keys_set_their_fields(keys: Keys, expected: TlsSettings) -> None:
+    """Each TLS key sets its field; without verification, the host name is not checked either."""
     assert tls(keys) == expected
 
 
-def test_text_is_read_as_librdkafka_reads_it() -> None:
-    """Blanks on the left are not part of a value, and empty text is no value."""
+def test_tls_and_sasl_text_is_parsed_as_in_librdkafka() -> None:
+    """Leading blanks are stripped, and an empty text is not a value."""
     assert tls({"ssl.ca.location": " \t/ca ", "ssl.crl.location": "", "ssl.keystore.location": ""}) == TlsSettings(
         ca_location="/ca "
     )
@@ -166,16 +166,16 @@ def test_text_is_read_as_librdkafka_reads_it() -> None:
         ("ssl.endpoint.identification.algorithm", "", "cannot be set to empty value"),
     ],
 )
-def test_what_tls_cannot_have_is_refused(key: str, value: str, words: str) -> None:
-    """Key, value, remedy."""
+def test_invalid_tls_keys_are_rejected(key: str, value: str, words: str) -> None:
+    """An invalid TLS key raises an error that names key, value and fix."""
     refused = refusal(SSL, {key: value})
     assert (refused.key, refused.value) == (key, "***" if value == "hunter2" else value)
     assert words in refused.remedy
 
 
 @pytest.mark.parametrize("kind", ["certificate", "key"])
-def test_certificate_or_key_given_twice_is_refused(kind: str) -> None:
-    """OpenSSL would go on with a mixture of them."""
+def test_certificate_or_key_given_as_file_and_pem_is_rejected(kind: str) -> None:
+    """OpenSSL would continue with a mixture of both, so the configuration raises an error."""
     refused = refusal(SSL, CLIENT_CERTIFICATE, {f"ssl.{kind}.pem": "PEM"})
     assert refused.key == f"ssl.{kind}.pem"
     assert f"ssl.{kind}.location is given, too" in str(refused)
@@ -186,15 +186,15 @@ def test_certificate_or_key_given_twice_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_account_ends_in_its_fields(key: str, mechanism: str) -> None:
-    """Both names of the key are the same key."""
+def test_sasl_username_and_password_set_their_fields(key: str, mechanism: str) -> None:
+    """sasl.mechanism and sasl.mechanisms are two names of the same key."""
     assert sasl(SASL, ACCOUNT, {key: mechanism}) == SaslSettings(
         mechanism=SaslMechanism(mechanism), username="me", password=HUNTER
     )
 
 
-def test_later_one_of_both_names_wins() -> None:
-    """As in librdkafka, which is told one key after the other."""
+def test_later_sasl_mechanism_key_wins() -> None:
+    """The later of the two keys wins, as in librdkafka, which receives the keys in order."""
     settings = sasl(SASL, ACCOUNT, {"sasl.mechanisms": "GSSAPI", "sasl.mechanism": "PLAIN"})
     assert settings is not None
     assert settings.mechanism is SaslMechanism.PLAIN
@@ -235,8 +235,8 @@ def test_later_one_of_both_names_wins() -> None:
         ({"security.protocol": "ssl", "oauth_cb": print}, "oauth_cb", "security.protocol is ssl"),
     ],
 )
-def test_what_sasl_cannot_have_is_refused(keys: Keys, key: str, words: str) -> None:
-    """Key, value, remedy; the mechanisms that can be had are named."""
+def test_invalid_sasl_keys_are_rejected(keys: Keys, key: str, words: str) -> None:
+    """The error names key, value, fix and the supported mechanisms."""
     refused = refusal(SASL, keys)
     assert refused.key == key
     assert words.lower() in refused.remedy.lower()
@@ -244,16 +244,16 @@ def test_what_sasl_cannot_have_is_refused(keys: Keys, key: str, words: str) -> N
     assert refused.value in {keys.get(key), "***"}
 
 
-def test_oauth_cb_does_not_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever tries must hear of it."""
+def test_oauth_cb_in_environment_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An oauth_cb in the environment raises an error that asks for it in the program."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_OAUTH_CB", "package.module:hunter2")
     refused = refusal(BEARER)
     assert "give oauth_cb in the program" in str(refused)
     assert "hunter2" not in str(refused)
 
 
-def test_environment_gives_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passwords come from there most of the time."""
+def test_environment_provides_tls_and_sasl_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS and SASL keys, such as passwords, may come from the environment."""
     for key, value in {**PLAIN, "security.protocol": "SASL_SSL", "ssl.ca.location": "/ca"}.items():
         monkeypatch.setenv("CONSUMER_MEMBERSHIP_" + key.replace(".", "_").upper(), str(value))
     settings = config().connection_settings()
@@ -261,8 +261,8 @@ def test_environment_gives_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.sasl == SaslSettings(mechanism=SaslMechanism.PLAIN, username="me", password=HUNTER)
 
 
-def test_program_wins_over_the_environment_under_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mechanism has two names."""
+def test_program_sasl_mechanism_overrides_environment_under_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's value wins under both names of the SASL mechanism key."""
     for name, other in (("sasl.mechanism", "sasl.mechanisms"), ("sasl.mechanisms", "sasl.mechanism")):
         monkeypatch.setenv("CONSUMER_MEMBERSHIP_" + name.replace(".", "_").upper(), "SCRAM-SHA-256")
         made = config(SASL, ACCOUNT, {other: "PLAIN"})
@@ -276,8 +276,8 @@ def test_program_wins_over_the_environment_under_either_name(monkeypatch: pytest
 # ---- as librdkafka --------------------------------------------------------------------------------------------------
 
 
-def test_other_clients_of_the_cluster_get_what_reaches_it() -> None:
-    """An admin client that is made beside the consumer, and nothing that it would refuse."""
+def test_cluster_config_has_only_connection_keys() -> None:
+    """Another client of the cluster, such as an admin client, receives only keys that it accepts."""
     keys = {
         "bootstrap.servers": "a:1",
         "client.id": "me",
@@ -293,8 +293,8 @@ def test_other_clients_of_the_cluster_get_what_reaches_it() -> None:
     assert made.cluster_config() == keys
 
 
-def test_fetcher_gets_all_of_it_as_it_was_given() -> None:
-    """The same keys for both kinds of connections."""
+def test_fetcher_config_keeps_tls_and_sasl_keys_unchanged() -> None:
+    """The fetcher receives the TLS and SASL keys unchanged, so both kinds of connections use the same keys."""
     keys = {**PLAIN, **CLIENT_CERTIFICATE, "security.protocol": "Sasl_SSL", "ssl.key.password": " x"}
     given = config(keys).fetcher_config()
     assert {key: given[key] for key in keys} == keys
@@ -365,8 +365,8 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow if "oauth_cb" in keys else ())
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_what_confluent_kafka_constructs_is_taken(name: str) -> None:
-    """One configuration serves several listeners: what a protocol does not use is not judged."""
+def test_config_that_confluent_kafka_accepts_is_accepted(name: str) -> None:
+    """Keys that the chosen protocol does not use are not checked, because one dict may serve many listeners."""
     keys = {**LEAST, "log_level": 0, **CONSTRUCTED[name]}
     confluent_kafka.Consumer(keys).close()
     ours = ConsumerConfig.from_mapping(keys)
@@ -375,8 +375,8 @@ def test_what_confluent_kafka_constructs_is_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_confluent_kafka_refuses_is_refused_in_its_words(name: str) -> None:
-    """Ours may say more."""
+def test_config_that_confluent_kafka_rejects_raises_its_message(name: str) -> None:
+    """This package's error contains confluent-kafka's message and may add to it."""
     keys = {**LEAST, "log_level": 0, **REFUSED[name]}
     with pytest.raises(KafkaException) as theirs:
         confluent_kafka.Consumer(keys)
@@ -392,8 +392,8 @@ def test_what_confluent_kafka_refuses_is_refused_in_its_words(name: str) -> None
     "key",
     ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.config", "sasl.oauthbearer.client.secret"],
 )
-def test_secrets_are_in_no_representation(key: str) -> None:
-    """Neither of the configuration nor of what is cut out of it."""
+def test_config_and_settings_repr_hide_secrets(key: str) -> None:
+    """Neither the repr of the configuration nor that of its settings contains a secret."""
     whole = {**ACCOUNT, "sasl.mechanism": "SCRAM-SHA-256", "security.protocol": "sasl_ssl"}
     for keys in ({}, {**whole, **CLIENT_CERTIFICATE}, {**whole, "ssl.certificate.location": "/c", "ssl.key.pem": "k"}):
         if key == "ssl.key.pem" and "ssl.key.location" in keys:
@@ -403,8 +403,8 @@ def test_secrets_are_in_no_representation(key: str) -> None:
         assert "hunter2" not in f"{made!r} {made} {settings!r} {settings.tls!r} {settings.sasl!r}"
 
 
-def test_callback_and_token_are_in_no_representation() -> None:
-    """A callback may hold secrets, too."""
+def test_config_and_settings_repr_hide_callback_and_token() -> None:
+    """A callback may hold secrets, so its repr is hidden as well."""
     made = config(BEARER, {"oauth_cb": Callback("hunter2"), "sasl.oauthbearer.config": "hunter2"})
     token = source(made).token()
     assert token.value == "hunter2"
@@ -412,6 +412,6 @@ def test_callback_and_token_are_in_no_representation() -> None:
     assert "hunter2" not in f"{made!r} {settings!r} {settings.sasl!r} {token!r} {source(made)!r}"
 
 
-def test_missing_password_is_shown_as_missing() -> None:
-    """Stars would say that there is one."""
+def test_error_shows_missing_password_as_none() -> None:
+    """The error shows None for a missing password, because stars would suggest that it is set."""
     assert refusal(SASL, {"sasl.mechanism": "PLAIN", "sasl.username": "me"}).value is None

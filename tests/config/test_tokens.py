@@ -1,4 +1,4 @@
-"""Bearer tokens: one oauth_cb for librdkafka and the membership."""
+"""Bearer tokens: librdkafka and the membership share one oauth_cb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = 1_000_000.0
 
 
 class Clock:
-    """Seconds since 1970, as the test says."""
+    """A clock that the test sets, in seconds since 1970."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -40,13 +40,13 @@ class Clock:
 
 
 def shared(*returned: object, text: str | None = None) -> tuple[SharedTokens, Callback, Clock]:
-    """The wrapper of a callback that returns this, one after the other."""
+    """Return the wrapper of a callback that returns these values in turn."""
     callback, clock = Callback("", *returned), Clock()
     return SharedTokens(callback, text, clock), callback, clock
 
 
-def test_both_sides_share_one_wrapper() -> None:
-    """The callback of librdkafka and the connections' source of tokens are one object."""
+def test_config_gives_librdkafka_and_connections_same_token_wrapper() -> None:
+    """Librdkafka's callback and the connections' token source are one object."""
     made = config(BEARER, {"oauth_cb": Callback("t")})
     settings = made.connection_settings().sasl
     assert settings is not None
@@ -57,8 +57,8 @@ def test_both_sides_share_one_wrapper() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("given", "expected"), [({}, None), ({"sasl.oauthbearer.config": ""}, None)])
-def test_callback_gets_the_configuration_as_from_confluent_kafka(given: Keys, expected: object) -> None:
-    """None where sasl.oauthbearer.config is not set: the real one says so."""
+def test_oauth_cb_receives_none_without_oauthbearer_config(given: Keys, expected: object) -> None:
+    """Without sasl.oauthbearer.config, the callback receives None, as with confluent-kafka."""
     theirs, ours = Callback("t"), Callback("t")
     confluent_kafka.Consumer({**LEAST, **BEARER, "log_level": 0, **given, "oauth_cb": theirs}).close()
     source(config(BEARER, given, {"oauth_cb": ours})).token()
@@ -66,8 +66,8 @@ def test_callback_gets_the_configuration_as_from_confluent_kafka(given: Keys, ex
 
 
 @pytest.mark.slow
-def test_librdkafka_and_the_membership_ask_the_callback_once() -> None:
-    """A real handle gets its token from the wrapper, and the connections get the same."""
+def test_oauth_cb_is_called_once_for_librdkafka_and_membership() -> None:
+    """A real handle receives its token from the wrapper, and the connections receive the same token."""
     callback = Callback("t")
     made = config(BEARER, {"oauth_cb": callback, "log_level": 0})
     confluent_kafka.Consumer(made.fetcher_config()).close()
@@ -75,8 +75,8 @@ def test_librdkafka_and_the_membership_ask_the_callback_once() -> None:
     assert len(callback.calls) == 1
 
 
-def test_callback_gets_the_text_of_the_configuration() -> None:
-    """From either side."""
+def test_oauth_cb_receives_oauthbearer_config_from_either_side() -> None:
+    """The callback receives sasl.oauthbearer.config from librdkafka and from the membership."""
     callback = Callback("", ("one", NOW), ("two", NOW))
     made = config(BEARER, {"oauth_cb": callback, "sasl.oauthbearer.config": " a=b"})
     with pytest.raises(AuthenticationError):
@@ -85,8 +85,8 @@ def test_callback_gets_the_text_of_the_configuration() -> None:
     assert callback.calls == ["a=b", "a=b"]
 
 
-def test_token_is_fetched_once_for_both_sides() -> None:
-    """Whoever asks first."""
+def test_token_is_fetched_once_and_shared() -> None:
+    """The first side that needs a token fetches it for both sides."""
     tokens, callback, _ = shared(("one", NOW + 100, "me", {"a": "b"}))
     assert tokens("x") == ("one", NOW + 100, "me", {"a": "b"})
     assert tokens.token() == Token(value="one", expires_at=NOW + 100, extensions={"a": "b"})
@@ -94,8 +94,8 @@ def test_token_is_fetched_once_for_both_sides() -> None:
     assert callback.calls == ["x"]
 
 
-def test_token_is_used_for_three_quarters_of_its_life() -> None:
-    """At 80 % of it librdkafka asks for the next one, and must get another one then."""
+def test_token_is_renewed_after_three_quarters_of_its_lifetime() -> None:
+    """Librdkafka requests the next token at 80 % of the lifetime and must then receive a new one."""
     tokens, callback, clock = shared(("one", NOW + 100), ("two", NOW + 200))
     assert tokens.token().value == "one"
     clock.now = NOW + 74
@@ -106,8 +106,8 @@ def test_token_is_used_for_three_quarters_of_its_life() -> None:
     assert len(callback.calls) == 2
 
 
-def test_token_that_cannot_be_renewed_is_used_as_long_as_it_lives() -> None:
-    """So does librdkafka; why there is no new one can be told meanwhile."""
+def test_token_whose_renewal_fails_is_used_until_it_expires() -> None:
+    """A failed renewal keeps the old token, as in librdkafka, and reports the failure."""
     failure = OSError("the server is away")
     tokens, _, clock = shared(("one", NOW + 100), failure, failure, ("two", NOW + 300))
     assert (tokens.token().value, tokens.last_failure) == ("one", "")
@@ -120,8 +120,8 @@ def test_token_that_cannot_be_renewed_is_used_as_long_as_it_lives() -> None:
     assert (tokens.token().value, tokens.last_failure) == ("two", "")
 
 
-def test_callback_is_in_one_thread_at_a_time() -> None:
-    """The threads of librdkafka and of the membership may ask together: one waits, and gets the same token."""
+def test_oauth_cb_runs_in_one_thread_at_a_time() -> None:
+    """If several threads need a token, one calls the callback and the others wait for its result."""
     inside, most = 0, 0
     everybody = threading.Barrier(4)
     calls: list[object] = []
@@ -146,8 +146,8 @@ def test_callback_is_in_one_thread_at_a_time() -> None:
     assert (most, len(calls)) == (1, 1)
 
 
-def test_what_the_callback_raises_goes_to_both_sides() -> None:
-    """As it is to librdkafka's border, as AuthenticationError to the membership; the next one asks again."""
+def test_oauth_cb_exception_reaches_librdkafka_and_membership() -> None:
+    """Librdkafka receives the exception, the membership AuthenticationError; the next request calls again."""
     failure = OSError("no way to the token's server")
     tokens, _, _ = shared(failure, failure, ("one", NOW + 100))
     with pytest.raises(OSError, match="no way") as raw:
@@ -186,8 +186,8 @@ def test_what_the_callback_raises_goes_to_both_sides() -> None:
         (("hunter2", NOW + 100, "me", {"a": "hunter2\x01"}), "extension 'a'"),
     ],
 )
-def test_what_is_no_token_is_refused_without_naming_it(returned: object, words: str) -> None:
-    """The rules are librdkafka's; it gets what was returned, and says itself what is wrong."""
+def test_invalid_token_raises_error_that_hides_it(returned: object, words: str) -> None:
+    """The rules are librdkafka's; librdkafka receives the invalid value and reports it itself."""
     tokens, callback, _ = shared(returned)
     with pytest.raises(AuthenticationError) as caught:
         tokens.token()
@@ -209,8 +209,8 @@ def test_what_is_no_token_is_refused_without_naming_it(returned: object, words: 
         (("hunter2", NOW + 100, "me", {"a": "hunter2\0"}), "extension 'a' needs a value"),
     ],
 )
-def test_text_that_c_cannot_take_does_not_get_there(returned: object, words: str) -> None:
-    """The name of such an extension is a segmentation fault in confluent-kafka."""
+def test_token_with_invalid_text_is_not_passed_to_librdkafka(returned: object, words: str) -> None:
+    """Such an extension name causes a segmentation fault in confluent-kafka."""
     tokens, _, _ = shared(returned)
     with pytest.raises(AuthenticationError) as caught:
         tokens.token()
@@ -220,8 +220,8 @@ def test_text_that_c_cannot_take_does_not_get_there(returned: object, words: str
     assert words in tokens.last_failure
 
 
-def test_token_does_not_change_with_what_was_returned() -> None:
-    """An application may use its dict again."""
+def test_token_is_independent_of_returned_dict() -> None:
+    """The application may reuse the dict that its callback returned."""
     extensions = {"a": "b"}
     tokens, _, _ = shared(("one", int(NOW) + 100, "", extensions))
     expected = tokens.token()

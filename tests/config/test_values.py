@@ -1,4 +1,4 @@
-"""How the text of a value is read."""
+"""How the text of a value is parsed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.config.builders import accepted, refused
 
 
 @pytest.mark.parametrize(("given", "meant"), [(True, True), ("TRUE", True), (1, True), ("t", True), ("0", False)])
-def test_booleans_are_read_as_librdkafka_reads_them(given: object, meant: object) -> None:
-    """Values go through str(), so True, "TRUE" and 1 are the same."""
+def test_booleans_are_parsed_as_in_librdkafka(given: object, meant: object) -> None:
+    """Values are converted by str(), so True, "TRUE" and 1 mean the same."""
     assert accepted(enable_auto_commit=given).enable_auto_commit is meant
 
 
@@ -28,8 +28,8 @@ def test_booleans_are_read_as_librdkafka_reads_them(given: object, meant: object
         ("error", OffsetReset.ERROR),
     ],
 )
-def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetReset) -> None:
-    """Old and new words mean the same three things."""
+def test_offset_reset_accepts_all_names_of_librdkafka(given: str, meant: OffsetReset) -> None:
+    """The old and the new names map to the same three policies."""
     assert accepted(auto_offset_reset=given).start_settings().reset is meant
 
 
@@ -49,8 +49,8 @@ def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetRes
         ("P999999999999D", 999_999_999_999 * 86_400_000),
     ],
 )
-def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> None:
-    """Days have 24 hours, signs and cases of letters do not matter; the examples of `Duration.parse` among them."""
+def test_durations_are_parsed_as_in_java(text: str, milliseconds: int) -> None:
+    """Days have 24 hours, and signs and letter case are free; the cases include `Duration.parse` examples."""
     config = accepted(auto_offset_reset=f"by_duration:{text}")
     assert config.start_settings().reset == ByDuration(milliseconds=milliseconds)
     assert config.fetcher_config()["auto.offset.reset"] == "error"
@@ -59,16 +59,16 @@ def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> 
 @pytest.mark.parametrize(
     "text", ["", ":", ":1D", ":P", ":PT", ":P1DT", ":P1M", ":P1W", ":P1Y", ":P0.5D", ":-PT1S", ":P-1D"]
 )
-def test_wrong_duration_names_key_value_and_remedy(text: str) -> None:
-    """What Java refuses: weeks, months and years, fractions of days, and what is in the future."""
+def test_invalid_duration_raises_error_with_key_value_and_fix(text: str) -> None:
+    """Java rejects weeks, months, years, fractions of days and negative durations; so does this package."""
     said = str(refused(auto_offset_reset=f"by_duration{text}"))
     assert f"auto.offset.reset='by_duration{text}'" in said
     assert "such as by_duration:P1D" in said
 
 
 @pytest.mark.parametrize(("milliseconds", "moment_ms"), [(0, 5_000), (1_500, 3_500), (6_000, 0)])
-def test_moment_is_now_minus_the_duration(milliseconds: int, moment_ms: int) -> None:
-    """And never before 1970: -1 and -2 are the ends of a log to a broker."""
+def test_by_duration_timestamp_is_now_minus_duration(milliseconds: int, moment_ms: int) -> None:
+    """The timestamp is never negative, because -1 and -2 mean the ends of a log to a broker."""
     assert ByDuration(milliseconds=milliseconds).moment_ms(5.0004) == moment_ms
 
 
@@ -82,8 +82,8 @@ def test_moment_is_now_minus_the_duration(milliseconds: int, moment_ms: int) -> 
         ("", ()),
     ],
 )
-def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
-    """Protocol and port may be left out, an IPv6 address stands in brackets, a path says nothing."""
+def test_endpoints_are_parsed_as_in_librdkafka(text: str, endpoints: object) -> None:
+    """Protocol and port are optional, an IPv6 address is in brackets, and a path is ignored."""
     assert parse_endpoints(text, SecurityProtocol.PLAINTEXT) == endpoints
 
 
@@ -97,8 +97,8 @@ def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: objec
         (" localhost:8080 ", "localhost", 8080),
     ],
 )
-def test_address_of_probes_is_host_and_port(text: str, host: str, port: int) -> None:
-    """In brackets where it has colons of its own; it is written again as it was."""
+def test_probe_address_parses_host_and_port(text: str, host: str, port: int) -> None:
+    """An IPv6 host is in brackets; str() returns the address as it was given."""
     found = accepted(health_http_address=text).probe_settings()
     assert (found.address, found.file, found.are_wanted) == (ListenAddress(host=host, port=port), None, True)
     assert str(found.address) == text.strip()
@@ -119,23 +119,23 @@ def test_address_of_probes_is_host_and_port(text: str, host: str, port: int) -> 
         ("0.0.0.0:65536", "port 65536, outside 0..65535"),
     ],
 )
-def test_address_that_is_none_is_refused(text: object, words: str) -> None:
-    """With examples of what to give."""
+def test_invalid_probe_address_is_rejected(text: object, words: str) -> None:
+    """The error gives examples of valid addresses."""
     refusal = refused(health_http_address=text)
     assert refusal.key == "health.http.address"
     assert words in refusal.remedy
     assert "give HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port" in refusal.remedy
 
 
-def test_file_of_probes_is_a_path() -> None:
-    """Whether it can be written is seen when the consumer is made."""
+def test_health_file_must_be_file_path() -> None:
+    """The path must name a file; whether it is writable is checked when the consumer is created."""
     assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - as said
     assert not accepted().probe_settings().are_wanted
     for text, words in (("", "cannot be empty"), (" ", "cannot be empty"), ("/tmp/", "a folder"), ("a/..", "a folder")):  # noqa: S108
         assert words in refused(health_file=text).remedy
 
 
-def test_keys_of_probes_are_no_business_of_librdkafkas() -> None:
-    """It refuses what it does not know."""
+def test_fetcher_config_has_no_probe_keys() -> None:
+    """Librdkafka rejects unknown keys, so it receives no probe keys."""
     config = accepted(health_http_address="127.0.0.1:0", health_file="health.json").fetcher_config()
     assert not [key for key in config if key.startswith("health.")]
