@@ -1,4 +1,4 @@
-"""Answers about a group as facts: no error becomes a success, and nothing that was left out becomes "nothing"."""
+"""Responses about a group as values: no error becomes a success, and no missing entry becomes an empty result."""
 
 from __future__ import annotations
 
@@ -45,16 +45,18 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
         ),
     ],
 )
-def test_heartbeat_success(assigned: dict[UUID, tuple[int, ...]] | None, expected: frozenset[Any] | None) -> None:
-    """Null is "unchanged", an empty assignment is "give up everything": the difference is kept."""
+def test_heartbeat_response_keeps_null_and_empty_assignment_apart(
+    assigned: dict[UUID, tuple[int, ...]] | None, expected: frozenset[Any] | None
+) -> None:
+    """A null assignment means "unchanged"; an empty assignment means "release all partitions"."""
     entity = as_struct(heartbeat_answer(epoch=6, assigned=assigned))
     assert answers.consumer_group_heartbeat(entity, 3, "g") == HeartbeatAnswered(
         request_id=3, member_epoch=6, heartbeat_interval_s=5.0, assignment=expected
     )
 
 
-def test_error_answer_is_never_a_success() -> None:
-    """M11: with an error code the epoch and the assignment in the answer do not count."""
+def test_heartbeat_response_with_error_code_is_rejection() -> None:
+    """M11: A response with an error code is a rejection, whatever its epoch and assignment are."""
     entity = as_struct(heartbeat_answer(epoch=9, code=110, message="fenced", assigned={A: (0,)}))
     assert answers.consumer_group_heartbeat(entity, 3, "g") == HeartbeatRejected(
         request_id=3,
@@ -74,15 +76,15 @@ def test_error_answer_is_never_a_success() -> None:
         (None, None),
     ],
 )
-def test_holder_of_an_instance_id_is_taken_from_the_broker_s_words(message: str | None, holder: str | None) -> None:
-    """UNRELEASED_INSTANCE_ID names the member that holds the id, in its text only (seen on 4.3.1)."""
+def test_unreleased_instance_id_error_provides_holder_from_message(message: str | None, holder: str | None) -> None:
+    """UNRELEASED_INSTANCE_ID names the member that holds the id, only in its message (seen on 4.3.1)."""
     answer = answers.consumer_group_heartbeat(heartbeat_answer(code=111, message=message), 3, "g")
     assert isinstance(answer, HeartbeatRejected)
     assert (answer.verdict, answer.holder) == (Verdict.UNRELEASED, holder)
 
 
-def test_holder_is_looked_for_in_that_error_only() -> None:
-    """Other errors may use similar words."""
+def test_other_errors_provide_no_holder() -> None:
+    """The holder is parsed from UNRELEASED_INSTANCE_ID only, because other errors may use similar text."""
     text = "the instance id is owned by o member."
     answer = answers.consumer_group_heartbeat(heartbeat_answer(code=82, message=text), 3, "g")
     assert isinstance(answer, HeartbeatRejected)
@@ -92,8 +94,8 @@ def test_holder_is_looked_for_in_that_error_only() -> None:
 # ---- commits ---------------------------------------------------------------------------------------------------------
 
 
-def test_commit_answer_has_an_outcome_for_each_partition() -> None:
-    """The verdict is the whole commit's, the errors are the partitions' own; a committed one has none."""
+def test_commit_response_has_result_for_each_partition() -> None:
+    """The verdict applies to the whole commit; each partition has its own error or None."""
     answer = answers.offset_commit(commit_answer({T0: 0, T1: 29, U0: 3}), 4, "g", [T0, T1, U0])
     assert answer == CommitAnswered(
         commit_id=4,
@@ -108,8 +110,8 @@ def test_commit_answer_has_an_outcome_for_each_partition() -> None:
     )
 
 
-def test_commit_answer_that_lacks_a_partition_does_not_confirm_it() -> None:
-    """What a broker left out was not committed as far as anybody knows."""
+def test_commit_response_without_partition_reports_error_for_it() -> None:
+    """A partition that the broker leaves out counts as not committed."""
     answer = answers.offset_commit(commit_answer({T0: 0}), 4, "g", [T0, T1])
     assert answer.errors[T0] is None
     assert answer.errors[T1] == BrokerError(
@@ -121,15 +123,15 @@ def test_commit_answer_that_lacks_a_partition_does_not_confirm_it() -> None:
 
 
 @both_forms
-def test_committed_offsets(answer: Any) -> None:
-    """An offset of -1 means that nothing is committed; 0 is an offset like any other."""
+def test_offset_fetch_returns_none_for_offset_minus_one(answer: Any) -> None:
+    """An offset of -1 means that no offset is committed; 0 is a valid offset."""
     fetched = answers.offset_fetch(answer({T0: (17, 0), T1: (-1, 0), U0: (0, 0)}), "g", [T0, T1, U0])
     assert fetched == {T0: OffsetAndMetadata(offset=17, leader_epoch=3), T1: None, U0: OffsetAndMetadata(offset=0)}
 
 
 @both_forms
-def test_each_partition_has_its_own_answer(answer: Any) -> None:
-    """For an application: an offset, None, or the error of this partition; one that is missing has an error too."""
+def test_offset_fetch_by_partition_returns_offset_none_or_error(answer: Any) -> None:
+    """Each partition has an offset, None or its own error; a missing partition has an error."""
     entity = answer({T0: (17, 0), T1: (-1, 29)})
     found = answers.offset_fetch_by_partition(entity, "g", [T0, T1, U0])
     assert found == {
@@ -144,8 +146,8 @@ def test_each_partition_has_its_own_answer(answer: Any) -> None:
 
 @both_forms
 @pytest.mark.parametrize("code", [14, 16, 25, 88, 113])
-def test_failed_fetch_is_never_no_offset(answer: Any, code: int) -> None:
-    """An error of the group, of one partition, or a partition that is missing: the whole fetch failed."""
+def test_offset_fetch_with_any_error_returns_error(answer: Any, code: int) -> None:
+    """A group error, a partition error or a missing partition fails the whole fetch."""
     name = ErrorCode(code).name.upper()
     assert answers.offset_fetch(answer({}, code), "g", [T0]) == BrokerError(code=code, name=name)
     assert answers.offset_fetch(answer({T0: (17, 0), T1: (-1, code)}), "g", [T0, T1]) == BrokerError(
@@ -156,8 +158,8 @@ def test_failed_fetch_is_never_no_offset(answer: Any, code: int) -> None:
     assert left_out.code == -1
 
 
-def test_fetch_that_answers_for_another_group_failed() -> None:
-    """The batch must hold the group that was asked for."""
+def test_offset_fetch_of_other_group_returns_error() -> None:
+    """The batch must contain the requested group."""
     left_out = answers.offset_fetch(fetch_answer_v9({T0: (17, 0)}, group="other"), "g", [T0])
     assert isinstance(left_out, BrokerError)
     assert left_out.code == -1
@@ -167,21 +169,21 @@ def test_fetch_that_answers_for_another_group_failed() -> None:
 
 
 def find_answer_v3(code: int, message: str | None = None) -> find_v3.FindCoordinatorResponse:
-    """The answer in the form of version 3."""
+    """Build a version 3 response."""
     return find_v3.FindCoordinatorResponse(
         throttle_time=ZERO, error_code=ErrorCode(code), error_message=message, node_id=2, host="h", port=9092
     )
 
 
 def find_answer_v4(code: int, message: str | None = None, key: str = "g") -> find_v4.FindCoordinatorResponse:
-    """The answer in the form of version 4."""
+    """Build a version 4 response."""
     found = Coordinator(key=key, error_code=ErrorCode(code), error_message=message, node_id=2, host="h", port=9092)
     return find_v4.FindCoordinatorResponse(throttle_time=ZERO, coordinators=(found,))
 
 
 @pytest.mark.parametrize("answer", [find_answer_v3, find_answer_v4])
-def test_coordinator_is_found_or_refused(answer: Any) -> None:
-    """Rules 2.5: an address, or the broker's reason; a missing right names the group."""
+def test_find_coordinator_returns_address_or_error(answer: Any) -> None:
+    """Rules 2.5: The result is an address or the broker's error; an authorization error names the group."""
     assert answers.find_coordinator(answer(0), "g") == BrokerAddress(node_id=2, host="h", port=9092)
     assert answers.find_coordinator(answer(15, "Not yet."), "g") == BrokerError(
         code=15, name="COORDINATOR_NOT_AVAILABLE", message="Not yet."
@@ -191,8 +193,8 @@ def test_coordinator_is_found_or_refused(answer: Any) -> None:
     )
 
 
-def test_coordinator_of_another_group_is_none() -> None:
-    """The batch must hold the group that was asked for; to ask again may help."""
+def test_find_coordinator_of_other_group_returns_retriable_error() -> None:
+    """The batch must contain the requested group; the caller may retry."""
     left_out = answers.find_coordinator(find_answer_v4(0, key="other"), "g")
     assert isinstance(left_out, BrokerError)
     assert left_out.name == "COORDINATOR_NOT_AVAILABLE"
@@ -207,44 +209,44 @@ BY_ID, BY_INSTANCE = MemberIdentity(member_id="m"), MemberIdentity(instance_id="
 
 
 def codes(answer: tuple[BrokerError | None, ...] | BrokerError) -> list[int]:
-    """The error code of each member, 0 for none."""
+    """Return the error code of each member, 0 for none."""
     assert isinstance(answer, tuple)
     return [0 if error is None else error.code for error in answer]
 
 
-def test_each_member_has_its_own_result_in_the_order_asked() -> None:
-    """KIP-345: the broker may answer in any order."""
+def test_removals_returns_results_in_requested_order() -> None:
+    """KIP-345: The broker may list the members in any order."""
     answer = leave_answer(("", "i", 0), ("m", None, 25))
     assert codes(answers.removals(answer, "g", [BY_ID, BY_INSTANCE])) == [25, 0]
 
 
-def test_coordinator_may_complete_an_identity() -> None:
-    """An answer about `m` with its instance id is about `m`, and one about `i` with its member id is about `i`."""
+def test_removals_matches_member_by_either_id() -> None:
+    """A result that adds the other id of a member still belongs to that member."""
     answer = leave_answer(("m", "other", 0), ("x", "i", 82))
     assert codes(answers.removals(answer, "g", [BY_ID, BY_INSTANCE])) == [0, 82]
 
 
-def test_member_that_was_left_out_was_not_removed() -> None:
-    """As far as anybody knows."""
+def test_removals_returns_error_for_missing_member() -> None:
+    """A member that the response leaves out counts as not removed."""
     assert codes(answers.removals(leave_answer(("m", None, 0)), "g", [BY_ID, BY_INSTANCE])) == [0, LEFT_OUT]
 
 
 @pytest.mark.parametrize(("code", "name"), [(16, "NOT_COORDINATOR"), (30, "GROUP_AUTHORIZATION_FAILED")])
-def test_refused_request_removed_nobody(code: int, name: str) -> None:
-    """The whole request's code counts, whatever the members' say."""
+def test_removals_with_request_error_returns_error(code: int, name: str) -> None:
+    """The error code of the request overrides the members' codes."""
     refused = answers.removals(leave_answer(("m", None, 0), code=code), "g", [BY_ID])
     assert isinstance(refused, BrokerError)
     assert (refused.code, refused.name) == (code, name)
 
 
-def test_configuration_of_a_group() -> None:
-    """Values as the broker writes them; a key without value is absent."""
+def test_group_config_omits_keys_without_value() -> None:
+    """Values stay as the broker sends them; a key without a value is absent."""
     answer = config_answer({"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": None})
     assert answers.group_config(answer, "g") == {"consumer.session.timeout.ms": "45000"}
 
 
-def test_refused_configuration_is_an_error() -> None:
-    """Never an empty configuration."""
+def test_group_config_with_error_is_never_empty() -> None:
+    """A rejected or missing configuration is an error, never an empty configuration."""
     answer = config_answer({}, code=30, message="words")
     assert answers.group_config(answer, "g") == BrokerError(
         code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized to access group: g"
@@ -255,8 +257,8 @@ def test_refused_configuration_is_an_error() -> None:
 
 
 @both_forms
-def test_everything_committed_with_each_partition_s_own_error(answer: Any) -> None:
-    """A partition without an offset is absent, and one with an error does not hide the others."""
+def test_all_committed_keeps_error_of_each_partition(answer: Any) -> None:
+    """A partition without an offset is absent, and a partition with an error does not hide the others."""
     found = answers.all_committed(answer({T0: (17, 0), T1: (-1, 0), U0: (-1, 29)}), "g")
     assert found == {
         T0: OffsetAndMetadata(offset=17, leader_epoch=3),
@@ -264,8 +266,8 @@ def test_everything_committed_with_each_partition_s_own_error(answer: Any) -> No
     }
 
 
-def test_refused_offsets_are_an_error() -> None:
-    """Never a group that committed nothing."""
+def test_all_committed_with_error_is_never_empty() -> None:
+    """A rejected request is an error, never a group without committed offsets."""
     of_another = fetch_answer_v9({T0: (1, 0)}, group="other")
     for answer, code in ((fetch_answer_v7({}, 30), 30), (fetch_answer_v9({}, 30), 30), (of_another, LEFT_OUT)):
         refused = answers.all_committed(answer, "g")

@@ -1,4 +1,4 @@
-"""What a coordinator answers a classic member: values, verdicts for every code, and words for people."""
+"""Coordinator responses to a classic member: values, verdicts for every code, and messages."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ CODES = [*(code.value for code in ErrorCode), 134, 199, -2, 32767]
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_has_its_verdict(code: int) -> None:
-    """The tables are total, for codes of newer brokers too."""
+def test_classic_verdict_covers_every_error_code(code: int) -> None:
+    """The tables are total, including for codes of newer brokers."""
     assert classic_verdict(Api.JOIN_GROUP, code) is JOIN.get(code, ClassicVerdict.FATAL)
     assert classic_verdict(Api.SYNC_GROUP, code) is SYNC.get(code, ClassicVerdict.FATAL)
     assert classic_verdict(Api.HEARTBEAT, code) is BEAT.get(code, ClassicVerdict.FATAL)
@@ -61,8 +61,8 @@ def test_every_code_has_its_verdict(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [code.value for code in ErrorCode if code.value])
-def test_no_code_becomes_a_success(code: int) -> None:
-    """Each is a rejection with the code, of the order's number."""
+def test_classic_response_with_any_error_code_is_rejection(code: int) -> None:
+    """Each error code produces a rejection with that code and the request's number."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert (joined.request_id, joined.verdict, joined.error.code) == (7, classic_verdict(Api.JOIN_GROUP, code), code)
@@ -79,8 +79,8 @@ def test_no_code_becomes_a_success(code: int) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 9])
-def test_leader_learns_what_each_member_told(version: int) -> None:
-    """The instance id comes beside the bytes."""
+def test_join_response_gives_leader_each_members_subscription(version: int) -> None:
+    """The subscription contains the instance id, which is outside the encoded bytes."""
     members = {"m": ("i", encode_subscription(SUBSCRIBED)), "n": encode_subscription(SUBSCRIBED, 1)}
     answer = join_answer(version=version, members=members)
     told = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, generation=4, instance_id="i")
@@ -97,23 +97,23 @@ def test_leader_learns_what_each_member_told(version: int) -> None:
     assert joined.is_leader
 
 
-def test_follower_learns_who_leads_and_nothing_of_the_others() -> None:
-    """The coordinator tells the leader only."""
+def test_join_response_gives_follower_only_leader_id() -> None:
+    """The coordinator sends the subscriptions to the leader only."""
     joined = classic_answers.join_group(join_answer(leader="n"), "g", join_order())
     assert isinstance(joined, JoinAnswered)
     assert (joined.is_leader, joined.leader_id, joined.members, joined.skip_assignment) == (False, "n", {}, False)
 
 
-def test_returning_leader_skips_the_assignment() -> None:
-    """KIP-814: it is told so in version 9."""
+def test_join_response_lets_returning_leader_skip_assignment() -> None:
+    """KIP-814: Version 9 has a flag for this."""
     joined = classic_answers.join_group(join_answer(skip_assignment=True), "g", join_order())
     assert isinstance(joined, JoinAnswered)
     assert joined.skip_assignment
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x00", b"\xff\xff", b'{"worker":"w"}'])
-def test_member_that_cannot_be_read_is_named_and_costs_the_others_nothing(blob: bytes) -> None:
-    """The group goes on without it."""
+def test_join_response_reports_unreadable_subscription_and_keeps_others(blob: bytes) -> None:
+    """The group continues without the member whose subscription is unreadable."""
     answer = join_answer(members={"m": encode_subscription(SUBSCRIBED), "stranger": blob})
     joined = classic_answers.join_group(answer, "g", join_order())
     assert isinstance(joined, JoinAnswered)
@@ -123,8 +123,8 @@ def test_member_that_cannot_be_read_is_named_and_costs_the_others_nothing(blob: 
     assert note.startswith("the subscription of member stranger cannot be read (")
 
 
-def test_member_id_that_is_required_comes_with_the_refusal() -> None:
-    """KIP-394; with another code it means nothing."""
+def test_join_response_with_member_id_required_contains_member_id() -> None:
+    """KIP-394: The member id counts only with this error code."""
     asked = classic_answers.join_group(join_answer(code=79, member_id="made", protocol_name=None), "g", join_order())
     assert isinstance(asked, JoinRejected)
     assert (asked.verdict, asked.member_id) == (ClassicVerdict.MEMBER_ID_REQUIRED, "made")
@@ -141,8 +141,8 @@ def test_member_id_that_is_required_comes_with_the_refusal() -> None:
         ({"protocol_name": None}, "chose no protocol"),
     ],
 )
-def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, Any], words: str) -> None:
-    """Java's client checks it too."""
+def test_join_response_with_protocol_not_offered_is_fatal(changed: dict[str, Any], words: str) -> None:
+    """A protocol that this member did not offer is fatal, as in Java's client."""
     joined = classic_answers.join_group(join_answer(**changed), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert (joined.verdict, joined.error.name) == (ClassicVerdict.FATAL, "INCONSISTENT_GROUP_PROTOCOL")
@@ -160,8 +160,8 @@ def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, Any], words: 
         (82, "group.instance.id 'i' is held by another member of group g"),
     ],
 )
-def test_refused_join_names_the_thing_and_the_remedy(code: int, words: str) -> None:
-    """The protocol brings no words of the broker's."""
+def test_rejected_join_message_names_value_and_fix(code: int, words: str) -> None:
+    """The protocol has no error message here, so this package provides one."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id="i"))
     assert isinstance(joined, JoinRejected)
     assert words in joined.error.words
@@ -171,8 +171,8 @@ def test_refused_join_names_the_thing_and_the_remedy(code: int, words: str) -> N
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_sync_gives_the_partitions(version: int) -> None:
-    """The protocol's name from version 5."""
+def test_sync_response_returns_partitions_and_user_data(version: int) -> None:
+    """The response also has the protocol's name from version 5."""
     answer = sync_answer(version=version, assignment=encode_assignment({T0, T1}, b"u", 0))
     assert classic_answers.sync_group(answer, "g", sync_order()) == SyncAnswered(
         request_id=8,
@@ -189,8 +189,8 @@ def test_sync_gives_the_partitions(version: int) -> None:
         (b"\x00\x00\x7f\xff\xff\xff", "the assignment of member m cannot be read ("),
     ],
 )
-def test_assignment_that_is_none_is_empty_with_a_note(blob: bytes, note: str) -> None:
-    """A stranger's leader ends nobody."""
+def test_sync_response_with_unreadable_assignment_is_empty_with_note(blob: bytes, note: str) -> None:
+    """A foreign leader's malformed assignment does not end the member."""
     synced = classic_answers.sync_group(sync_answer(assignment=blob), "g", sync_order())
     assert isinstance(synced, SyncAnswered)
     assert synced.assignment == frozenset()
@@ -198,8 +198,8 @@ def test_assignment_that_is_none_is_empty_with_a_note(blob: bytes, note: str) ->
 
 
 @pytest.mark.parametrize("changed", [{"protocol_type": "connect"}, {"protocol_name": "roundrobin"}])
-def test_sync_in_another_protocol_is_fatal(changed: dict[str, Any]) -> None:
-    """Rules 4.7: a check of the client's own."""
+def test_sync_response_with_other_protocol_is_fatal(changed: dict[str, Any]) -> None:
+    """Rules 4.7: The client itself checks the protocol."""
     synced = classic_answers.sync_group(sync_answer(**changed), "g", sync_order())
     assert isinstance(synced, SyncRejected)
     assert (synced.verdict, synced.error.code) == (ClassicVerdict.FATAL, 23)
@@ -209,14 +209,14 @@ def test_sync_in_another_protocol_is_fatal(changed: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_heartbeat_is_answered(version: int) -> None:
-    """With nothing but its number."""
+def test_classic_heartbeat_response_returns_request_id(version: int) -> None:
+    """A successful response carries only the request's number."""
     answered = classic_answers.heartbeat(beat_answer(version=version), "g", beat_order())
     assert answered == ClassicHeartbeatAnswered(request_id=9)
 
 
-def test_leave_has_the_members_own_result() -> None:
-    """The whole request's error, this member's, or none; an answer that leaves the member out is an error."""
+def test_leave_response_returns_members_own_result() -> None:
+    """The result is the request's error, the member's error or None; a missing member is an error."""
     assert classic_answers.leave_group(leave_answer(("m", None, 0)), "g", leave_order()) == ClassicLeft(request_id=10)
     for answer, code in (
         (leave_answer(("m", None, 25)), 25),
@@ -228,8 +228,8 @@ def test_leave_has_the_members_own_result() -> None:
         assert error.code == code
 
 
-def test_removal_of_a_ghost_is_about_its_instance_id() -> None:
-    """Without a member id the coordinator's answer is found by the instance id; codes mean what the table says."""
+def test_leave_response_matches_stale_member_by_instance_id() -> None:
+    """Without a member id, the result is found by instance id; its code has the table's verdict."""
     order = leave_order(member_id="", instance_id="i")
     assert classic_answers.leave_group(leave_answer(("ghost", "i", 0)), "g", order) == ClassicLeft(request_id=10)
     assert classic_answers.leave_group(leave_answer(("", "i", 25)), "g", order).verdict is REJOIN
@@ -243,7 +243,7 @@ def test_removal_of_a_ghost_is_about_its_instance_id() -> None:
 
 
 def commit_order(*partitions: TopicPartition) -> CommitOffsets:
-    """A commit's order."""
+    """Build a commit."""
     offsets = {partition: OffsetAndMetadata(offset=7) for partition in partitions}
     return CommitOffsets(commit_id=4, offsets=offsets, member_id="m", member_epoch=5, instance_id="i")
 
@@ -260,18 +260,18 @@ def commit_order(*partitions: TopicPartition) -> CommitOffsets:
         ({T0: 25, T1: 82}, CommitVerdict.FINAL, ClassicVerdict.FATAL),
     ],
 )
-def test_commit_is_answered_with_what_it_says_of_the_membership(
+def test_commit_response_returns_commit_and_membership_verdicts(
     codes: dict[TopicPartition, int], verdict: CommitVerdict, membership: ClassicVerdict | None
 ) -> None:
-    """Its own verdict is the same as for the consumer protocol, and final where the membership is in doubt."""
+    """The commit verdict equals the consumer protocol's, and is final if the membership is in doubt."""
     answered = classic_answers.offset_commit(commit_answer(codes), "g", commit_order(T0, T1))
     assert (answered.answer.commit_id, answered.answer.verdict, answered.membership) == (4, verdict, membership)
     told = {partition: error.code if error else 0 for partition, error in answered.answer.errors.items()}
     assert told == codes
 
 
-def test_fenced_commit_names_the_instance() -> None:
-    """The broker sends the code alone."""
+def test_fenced_commit_error_names_instance_id() -> None:
+    """The broker sends only the code, so the message adds the instance id."""
     answered = classic_answers.offset_commit(commit_answer({T0: 82}), "g", commit_order(T0))
     error = answered.answer.errors[T0]
     assert error is not None

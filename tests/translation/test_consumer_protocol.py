@@ -1,4 +1,4 @@
-"""Subscription and assignment blobs: what other clients write, what we write for them, and what is neither."""
+"""Subscription and assignment blobs: those of other clients, those of this package, and malformed ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ FULL = MemberSubscription(
 
 
 def known_to(version: int, whole: MemberSubscription) -> MemberSubscription:
-    """What a version can say of this subscription."""
+    """Return what this version can express of the subscription."""
     return MemberSubscription(
         topics=whole.topics,
         user_data=whole.user_data,
@@ -92,16 +92,16 @@ def known_to(version: int, whole: MemberSubscription) -> MemberSubscription:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_subscriptions_are_written_byte_by_byte_as_java_does(version: int) -> None:
-    """Sorted topics, owned partitions sorted and by topic; a field from the version that brought it on."""
+def test_encode_subscription_equals_java_bytes(version: int) -> None:
+    """Topics and owned partitions are sorted; each field appears from the version that introduced it."""
     assert encode_subscription(FULL, version).hex() == JAVA_FULL[version]
     assert encode_subscription(MemberSubscription(topics=frozenset("t")), version).hex() == JAVA_BARE[version]
     assert encode_subscription(MemberSubscription(topics=frozenset()), version).hex() == JAVA_NONE[version]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_javas_subscriptions_are_read_in_every_version(version: int) -> None:
-    """What a version does not have is absent: nothing owned, no generation, no rack."""
+def test_decode_subscription_reads_java_bytes_of_each_version(version: int) -> None:
+    """Fields that a version lacks are absent: no owned partitions, no generation, no rack."""
     assert decode_subscription(bytes.fromhex(JAVA_FULL[version])) == known_to(version, FULL)
     bare = decode_subscription(bytes.fromhex(JAVA_BARE[version]))
     assert bare == MemberSubscription(topics=frozenset("t"), version=version)
@@ -110,8 +110,8 @@ def test_javas_subscriptions_are_read_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_assignments_are_written_and_read_as_java_does(version: int) -> None:
-    """All versions have one layout."""
+def test_assignment_codec_equals_java_bytes(version: int) -> None:
+    """All versions have the same layout."""
     front = version.to_bytes(2, "big").hex()
     assert encode_assignment({B0, A12, A2}, b"\x01\x02\xff", version).hex() == front + JAVA_ASSIGNED
     assert encode_assignment((), version=version).hex() == front + JAVA_NOTHING
@@ -120,8 +120,8 @@ def test_assignments_are_written_and_read_as_java_does(version: int) -> None:
     assert decode_assignment(bytes.fromhex(front + JAVA_NOTHING)) == MemberAssignment()
 
 
-def test_version_3_is_written_unless_a_member_needs_an_older_one() -> None:
-    """The subscription's own version counts; one that is not known yet is written as the newest."""
+def test_encode_subscription_defaults_to_version_3_or_own_version() -> None:
+    """The subscription's own version applies; an unknown newer version is written as version 3."""
     assert encode_subscription(FULL).hex() == JAVA_FULL[3]
     assert encode_subscription(known_to(1, FULL)).hex() == JAVA_FULL[1]
     assert encode_subscription(FULL, 9).hex() == JAVA_FULL[3]
@@ -132,16 +132,16 @@ def test_version_3_is_written_unless_a_member_needs_an_older_one() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_subscriptions_of_kafka_python_are_read(version: int) -> None:
-    """It writes as it is told, 0 to 3."""
+def test_decode_subscription_reads_kafka_python_bytes(version: int) -> None:
+    """Kafka-python writes versions 0 to 3, as configured."""
     told = MemberSubscription(
         topics=frozenset("tu"), user_data=b"\x01", owned=frozenset({T0, T2}), generation=4, rack_id="r"
     )
     assert decode_subscription(bytes.fromhex(KAFKA_PYTHON[version])) == known_to(version, told)
 
 
-def test_blobs_of_older_python_clients_are_read() -> None:
-    """Version 0, with user data that is empty instead of null."""
+def test_decode_reads_bytes_of_older_python_clients() -> None:
+    """Older Python clients write version 0 with empty user data instead of null."""
     subscribed = decode_subscription(bytes.fromhex(OLD_PYTHON_SUBSCRIPTION))
     assert subscribed == MemberSubscription(topics=frozenset("tu"), user_data=b"", version=0)
     assigned = decode_assignment(bytes.fromhex(OLD_PYTHON_ASSIGNMENT))
@@ -150,8 +150,8 @@ def test_blobs_of_older_python_clients_are_read() -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("written", VERSIONS)
-def test_subscription_that_calls_itself_newer_than_it_is_counts_as_what_it_is(version: int, written: int) -> None:
-    """Sarama's reader knows of clients that write version 0 and call it 1; Java's ends with a SchemaException."""
+def test_decode_subscription_tolerates_version_newer_than_content(version: int, written: int) -> None:
+    """Some clients write version 0 and label it 1; Sarama accepts this, and Java raises SchemaException."""
     blob = version.to_bytes(2, "big") + bytes.fromhex(JAVA_FULL[written])[2:]
     read = decode_subscription(blob)
     said = known_to(min(version, written), FULL)
@@ -160,8 +160,8 @@ def test_subscription_that_calls_itself_newer_than_it_is_counts_as_what_it_is(ve
 
 
 @pytest.mark.parametrize("version", [4, 9, 0x7FFF])
-def test_newer_versions_are_read_as_the_newest_known(version: int) -> None:
-    """Each version only appends; what is behind is not read. The version stays the writer's."""
+def test_decode_reads_newer_version_as_newest_known(version: int) -> None:
+    """Each version only appends fields, so trailing bytes are ignored. The version stays the writer's."""
     blob = version.to_bytes(2, "big") + bytes.fromhex(JAVA_FULL[3])[2:] + b"\x01\x02news"
     read = decode_subscription(blob)
     assert (read.owned, read.generation, read.rack_id, read.version) == (FULL.owned, 7, "rack-1", version)
@@ -169,8 +169,8 @@ def test_newer_versions_are_read_as_the_newest_known(version: int) -> None:
     assert assigned.partitions == {A2, A12, B0}
 
 
-def test_instance_id_is_put_beside_what_the_bytes_say() -> None:
-    """It comes in the JoinGroup answer."""
+def test_decode_subscription_adds_instance_id() -> None:
+    """The instance id comes from the JoinGroup response, not from the bytes."""
     assert decode_subscription(bytes.fromhex(JAVA_BARE[3]), "i-1").instance_id == "i-1"
 
 
@@ -191,8 +191,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bytes_that_are_no_subscription_are_refused(case: str) -> None:
-    """The declared exception, with words that say what is wrong."""
+def test_decode_subscription_of_malformed_bytes_raises(case: str) -> None:
+    """Malformed bytes raise MalformedError with a message that states the problem."""
     blob, words = BROKEN[case]
     with pytest.raises(MalformedError, match=words):
         decode_subscription(bytes.fromhex(blob))
@@ -209,14 +209,14 @@ def test_bytes_that_are_no_subscription_are_refused(case: str) -> None:
         ("0000" + "00000001000174" + "00000001fffffffe" + "ffffffff", r"t \[-2\]"),
     ],
 )
-def test_bytes_that_are_no_assignment_are_refused(blob: str, words: str) -> None:
-    """As with subscriptions."""
+def test_decode_assignment_of_malformed_bytes_raises(blob: str, words: str) -> None:
+    """Malformed bytes raise MalformedError with a message that states the problem."""
     with pytest.raises(MalformedError, match=words):
         decode_assignment(bytes.fromhex(blob))
 
 
-def test_assignment_of_no_bytes_is_empty_with_a_note() -> None:
-    """A leader that left the member out; for an operator it is a member that was assigned nothing yet."""
+def test_decode_assignment_of_empty_bytes_is_empty_with_note() -> None:
+    """The leader left the member out; an operator sees a member without an assignment."""
     left_out = decode_assignment(b"")
     assert (left_out.partitions, left_out.note != "") == (frozenset(), True)
     assert assignment(b"") == (frozenset(), "")
@@ -240,8 +240,8 @@ subscriptions = st.builds(
 
 @in_any_time
 @given(subscriptions)
-def test_what_is_written_is_read_as_far_as_its_version_can_say_it(told: MemberSubscription) -> None:
-    """And equal subscriptions give equal bytes: the broker takes other ones for a change."""
+def test_subscription_round_trip_keeps_fields_of_its_version(told: MemberSubscription) -> None:
+    """Equal subscriptions produce equal bytes, because the broker treats other bytes as a change."""
     blob = encode_subscription(told)
     read = decode_subscription(blob)
     assert read == known_to(told.version, told)
@@ -250,17 +250,17 @@ def test_what_is_written_is_read_as_far_as_its_version_can_say_it(told: MemberSu
 
 @in_any_time
 @given(st.frozensets(partitions, max_size=20), st.none() | st.binary(max_size=40), st.sampled_from(VERSIONS))
-def test_assignment_that_is_written_is_read(
+def test_assignment_round_trip_keeps_partitions_and_user_data(
     given_to: frozenset[TopicPartition], user_data: bytes | None, version: int
 ) -> None:
-    """Whatever is assigned."""
+    """Decoding an encoded assignment returns the same assignment."""
     read = decode_assignment(encode_assignment(given_to, user_data, version))
     assert read == MemberAssignment(partitions=given_to, user_data=user_data)
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A blob that was cut off, lengthened, or has a few bytes changed."""
+    """Build a blob that is truncated, extended, or has a few bytes changed."""
     blob = bytearray(encode_subscription(draw(subscriptions)))
     for _ in range(draw(st.integers(0, 4))):
         blob[draw(st.integers(0, len(blob) - 1))] = draw(st.integers(0, 255))
@@ -271,8 +271,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(st.binary(max_size=120) | damaged())
 @example(b"\x00\x03" + b"\x7f\xff\xff\xff" * 8)
 @example(b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\x7f\xff\xff\xff")
-def test_any_bytes_are_read_or_refused_as_declared(blob: bytes) -> None:
-    """No other exception, and nothing larger than the bytes themselves could hold."""
+def test_decode_of_any_bytes_returns_or_raises_malformed_error(blob: bytes) -> None:
+    """No other exception is raised, and the result is never larger than the bytes allow."""
     with suppress(MalformedError):
         read = decode_subscription(blob)
         assert 2 * len(read.topics) + 4 * len(read.owned) + len(read.user_data or b"") <= len(blob)

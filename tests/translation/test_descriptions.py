@@ -1,4 +1,4 @@
-"""Described groups of both protocols as one kind of value; what is wrong in an answer is never an empty group."""
+"""Group descriptions of both protocols as one type; an error in a response is never an empty group."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # ---- the consumer protocol -------------------------------------------------------------------------------------------
 
 
-def test_consumer_group_with_all_that_its_coordinator_knows() -> None:
-    """KIP-848: epochs, assignor, and for each member the current and the target assignment."""
+def test_consumer_group_description_has_all_fields() -> None:
+    """KIP-848: A description has epochs, assignor, and each member's current and target assignment."""
     static = consumer_member(
         "b",
         instance_id="i",
@@ -79,22 +79,22 @@ def test_consumer_group_with_all_that_its_coordinator_knows() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "is_away"), [(-2, True), (0, False), (5, False)])
-def test_member_that_said_it_will_be_back_is_away(epoch: int, is_away: bool) -> None:  # noqa: FBT001
-    """Rules 3.3: -2 is a static member that left and keeps its place."""
+def test_static_member_with_epoch_minus_two_is_away(epoch: int, is_away: bool) -> None:  # noqa: FBT001
+    """Rules 3.3: Epoch -2 is a static member that left temporarily and keeps its assignment."""
     found = consumer_group_description(consumer_group(consumer_member("a", member_epoch=epoch)), "g")
     assert isinstance(found, GroupDescription)
     assert found.members[0].is_away is is_away
 
 
-def test_version_without_member_types_means_the_consumer_protocol() -> None:
-    """Version 0 (Kafka 3.7 to 3.9) does not say what a member speaks."""
+def test_description_without_member_type_uses_consumer_protocol() -> None:
+    """Version 0 (Kafka 3.7 to 3.9) does not report which protocol a member uses."""
     found = consumer_group_description(consumer_group(consumer_member("a", version=0), version=0), "g")
     assert isinstance(found, GroupDescription)
     assert found.members[0].protocol is GroupProtocol.CONSUMER
 
 
-def test_refused_description_keeps_code_and_words() -> None:
-    """A classic group is not found by ConsumerGroupDescribe, and the broker says why."""
+def test_rejected_description_keeps_code_and_message() -> None:
+    """ConsumerGroupDescribe does not find a classic group, and the broker's message states why."""
     answer = consumer_group(code=69, message="Group g is not a consumer group.")
     assert consumer_group_description(answer, "g") == BrokerError(
         code=69, name="GROUP_ID_NOT_FOUND", message="Group g is not a consumer group."
@@ -104,8 +104,8 @@ def test_refused_description_keeps_code_and_words() -> None:
     )
 
 
-def test_answer_about_another_group_is_an_error() -> None:
-    """What was left out is not a group without members."""
+def test_description_of_other_group_returns_error() -> None:
+    """A group that the response leaves out is not a group without members."""
     left_out = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's answer leaves group g out")
     assert consumer_group_description(consumer_group(group="other"), "g") == left_out
     assert classic_group_description(classic_group(group="other"), "g") == left_out
@@ -115,8 +115,8 @@ def test_answer_about_another_group_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_classic_group_with_what_its_members_told_each_other(version: int) -> None:
-    """The assignment is in the leader's bytes; there are no epochs and no target."""
+def test_classic_group_description_decodes_assignments(version: int) -> None:
+    """The assignment comes from the leader's bytes; epochs and targets are absent."""
     member = classic_member(
         "a",
         version=version,
@@ -150,16 +150,16 @@ def test_classic_group_with_what_its_members_told_each_other(version: int) -> No
     )
 
 
-def test_unknown_classic_group_is_not_found_in_every_version() -> None:
-    """Version 5 shows an unknown group as a dead one, version 6 (KIP-1043) says what it is."""
+def test_unknown_classic_group_is_not_found_in_each_version() -> None:
+    """Version 5 reports an unknown group as dead; version 6 (KIP-1043) reports an error."""
     not_found = BrokerError(code=69, name="GROUP_ID_NOT_FOUND", message="Group g not found.")
     assert classic_group_description(classic_group(version=5, state="Dead"), "g") == not_found
     answer = classic_group(state="Dead", code=69, message="Group g not found.")
     assert classic_group_description(answer, "g") == not_found
 
 
-def test_workers_of_another_kind_are_shown_without_partitions() -> None:
-    """Kafka Connect's workers are a classic group too; what they assign is theirs to read."""
+def test_description_of_connect_workers_has_no_partitions() -> None:
+    """Kafka Connect workers form a classic group whose assignments have their own format."""
     found = classic_group_description(
         classic_group(classic_member("a", member_assignment=b"\0\1whatever"), protocol_type="connect"), "g"
     )
@@ -170,8 +170,8 @@ def test_workers_of_another_kind_are_shown_without_partitions() -> None:
     )
 
 
-def test_members_own_bytes_never_break_a_description() -> None:
-    """One member's nonsense is a note beside it; the others are shown as ever."""
+def test_description_keeps_other_members_beside_malformed_one() -> None:
+    """A member with malformed bytes gets a note; the other members are complete."""
     broken, sound = (
         classic_member("a", member_assignment=b"\0\1\x7f"),
         classic_member("b", member_assignment=blob({"t": (0,)})),
@@ -188,14 +188,14 @@ def test_members_own_bytes_never_break_a_description() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 99])
-def test_assignment_is_read_in_every_version(version: int) -> None:
-    """Each version only appends: a newer one is read as far as it is known, as Java does."""
+def test_assignment_is_decoded_in_each_version(version: int) -> None:
+    """Each version only appends fields, so a newer version is read as far as it is known, as in Java."""
     data = blob({"t": (0, 1), "u": ()}, version, b"\0\0\0\3abc" + b"newer")
     assert consumer_protocol.assignment(data) == (frozenset({T0, T1}), "")
 
 
-def test_no_bytes_are_no_partitions_and_nothing_wrong() -> None:
-    """A member in the middle of a rebalance has none yet."""
+def test_empty_bytes_decode_to_no_partitions_without_note() -> None:
+    """A member has no bytes during a rebalance."""
     assert consumer_protocol.assignment(b"") == (frozenset(), "")
     assert consumer_protocol.subscription(b"") == (frozenset(), "")
 
@@ -212,15 +212,15 @@ def test_no_bytes_are_no_partitions_and_nothing_wrong() -> None:
         pytest.param(b"\0\1\0\0\0\1\0\2\xff\xfe\0\0\0\0", id="a topic that is not UTF-8"),
     ],
 )
-def test_malformed_bytes_are_a_note(data: bytes) -> None:
-    """They are a stranger's: nothing is raised, and nothing is believed."""
+def test_malformed_bytes_decode_to_note(data: bytes) -> None:
+    """Malformed bytes come from another client: they produce a note, no exception and no partitions."""
     partitions, note = consumer_protocol.assignment(data)
     assert partitions == frozenset()
     assert note
 
 
-def test_any_bytes_are_read_or_noted() -> None:
-    """Nothing comes out of nonsense but a value (seed 848)."""
+def test_any_bytes_decode_to_value_or_note() -> None:
+    """Random bytes produce a value or a note (seed 848)."""
     chance = Random(848)  # noqa: S311 - bytes by chance
     for _ in range(2_000):
         data = bytes(chance.choice((0, 0, 0, 1, 2, 127, 255)) for _ in range(chance.randrange(40)))
@@ -233,12 +233,12 @@ def test_any_bytes_are_read_or_noted() -> None:
 
 
 def api_of(call: Call) -> tuple[Api, int]:
-    """What decides how its answer is read."""
+    """Return the API and the version, which select the decoder of the response."""
     return call.api, call.version
 
 
-def test_answers_come_through_the_wire() -> None:
-    """From the broker's bytes to the value: the layouts of the calls fit the answers."""
+def test_description_decodes_from_wire_bytes() -> None:
+    """The layouts of the calls match the responses, from the broker's bytes to the value."""
     described = decode(
         *api_of(describe_consumer_group(VERSIONS, "g")),
         frame(consumer_group(consumer_member("a", assignment=(0,))), 1)[SIZE_BYTES:],

@@ -1,4 +1,4 @@
-"""What coordinators write down of groups, from bytes that an Apache Kafka 4.4.0 wrote and from our own tables."""
+"""Coordinators' group records, from bytes that Apache Kafka 4.4.0 wrote and from this package's tables."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MEMBER = b"\x00\x00\x00\x00\x02a\x0b/127.0.0.1\x02\rt-c76c2da9fa\x01\x00\x04\x93
 
 
 def written(number: int | None, table: Table, version: int, values: Fields) -> bytes:
-    """A key of this kind, or a value in this version."""
+    """Return a key of this kind, or a value in this version."""
     begin = version if number is None else number
     return begin.to_bytes(2, "big") + write_data(table, version, values)
 
 
 def of_member(number: int, table: Table) -> bytes:
-    """The key of a record about member `m`."""
+    """Return the key of a record about member `m`."""
     return written(number, table, 0, {"group_id": "g", "member_id": "m"})
 
 
-def test_member_as_a_broker_wrote_it() -> None:
-    """Its null structure in a tagged field is a zero; without a value the member left."""
+def test_group_record_reads_member_from_broker_bytes() -> None:
+    """A null structure in a tagged field is a zero; a record without a value means that the member left."""
     read = gr.group_record(MEMBER_KEY, MEMBER)
     assert isinstance(read, gr.MemberRecorded)
     assert read.member is not None
@@ -42,8 +42,8 @@ def test_member_as_a_broker_wrote_it() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_commit_in_every_version(version: int) -> None:
-    """An epoch is there from version 3 on."""
+def test_group_record_reads_commit_of_each_version(version: int) -> None:
+    """Versions from 3 on have a leader epoch."""
     key = written(1, gr.OFFSET_COMMIT_KEY, 0, {"group": "g", "topic": "t", "partition": 3})
     values = {"offset": 9, "leader_epoch": 4, "metadata": "m", "commit_timestamp": 1}
     read = gr.group_record(key, written(None, gr.OFFSET_COMMIT_VALUE, version, values))
@@ -53,8 +53,8 @@ def test_commit_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_classic_group_in_every_version(version: int) -> None:
-    """With its members, whose blobs are read where they are a consumer's."""
+def test_group_record_reads_classic_group_of_each_version(version: int) -> None:
+    """The record contains the members; consumers' blobs are decoded."""
     key = written(2, gr.GROUP_METADATA_KEY, 0, {"group": "g"})
     member = {
         "member_id": "m",
@@ -84,8 +84,8 @@ def test_classic_group_in_every_version(version: int) -> None:
     assert gr.group_record(key, None) == gr.ClassicGroupRecorded(generation=-1, group=None)
 
 
-def test_epochs_targets_and_assignments() -> None:
-    """Of a group of the consumer protocol; what is to be given up stands beside what is kept."""
+def test_group_record_reads_epochs_targets_and_assignments() -> None:
+    """In a consumer group, partitions pending revocation are separate from retained partitions."""
     group_key = written(3, gr.CONSUMER_GROUP_METADATA_KEY, 0, {"group_id": "g"})
     target_key = written(6, gr.TARGET_METADATA_KEY, 0, {"group_id": "g"})
     epoch = written(None, gr.CONSUMER_GROUP_METADATA_VALUE, 0, {"epoch": 4, "metadata_hash": 1})
@@ -114,23 +114,23 @@ def test_epochs_targets_and_assignments() -> None:
     assert gr.group_record(key, None) == gone
 
 
-def test_keys_are_told_apart_by_their_group() -> None:
-    """A name that another one begins with is another group."""
+def test_is_of_group_compares_whole_group_id() -> None:
+    """A group id that is a prefix of another one is a different group."""
     assert gr.is_of_group(MEMBER_KEY, "gours-930524989c")
     assert not gr.is_of_group(MEMBER_KEY, "gours")
     assert not gr.is_of_group(b"", "g")
 
 
-def test_what_is_not_known_is_passed_over_or_refused() -> None:
-    """Other kinds of records say nothing here; a version that is yet to come is an error of that record."""
+def test_group_record_ignores_unknown_kind_and_rejects_unknown_version() -> None:
+    """An unknown kind of record returns None; an unknown version raises an error for that record."""
     assert gr.group_record(b"\x00\x10\x00\x01g", b"\x00\x00") is None
     with pytest.raises(MalformedError, match="version 1; up to 0"):
         gr.group_record(MEMBER_KEY, b"\x00\x01" + MEMBER[2:])
 
 
 @given(st.integers(0, len(MEMBER_KEY)), st.integers(0, len(MEMBER)))
-def test_records_that_are_cut_off_are_refused(key: int, value: int) -> None:
-    """Whatever is missing, nothing else than that comes of it."""
+def test_truncated_group_record_raises_malformed_error(key: int, value: int) -> None:
+    """A truncated record raises MalformedError or returns None, and nothing else."""
     if (key, value) != (len(MEMBER_KEY), len(MEMBER)):
         try:
             read = gr.group_record(MEMBER_KEY[:key], MEMBER[:value])

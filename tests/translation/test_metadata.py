@@ -1,4 +1,4 @@
-"""Answers about the cluster as values."""
+"""Responses about the cluster as values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ both_versions = pytest.mark.parametrize("module", [metadata_v12, metadata_v13])
 
 
 def metadata_answer(module: Any, *, code: int = 0) -> Any:
-    """Two brokers, one of them in a rack; a topic with two partitions, one without leader; an id that is not known."""
+    """Build two brokers, one in a rack; a topic with two partitions, one without leader; and an unknown id."""
     partitions = tuple(
         module.MetadataResponsePartition(
             error_code=ErrorCode(error),
@@ -63,8 +63,8 @@ def metadata_answer(module: Any, *, code: int = 0) -> Any:
 
 
 @both_versions
-def test_metadata(module: Any) -> None:
-    """Brokers and topics by name; -1 becomes None, an unknown id is absent, a topic's error stands with it."""
+def test_cluster_metadata_returns_brokers_and_topics_by_name(module: Any) -> None:
+    """-1 becomes None, an unknown id is absent, and a topic carries its error."""
     assert metadata.cluster_metadata(metadata_answer(module)) == ClusterMetadata(
         cluster_id="c",
         controller_id=None,
@@ -115,8 +115,8 @@ METADATA_V7 = """
 """
 
 
-def test_metadata_of_brokers_without_topic_ids() -> None:
-    """Version 7, as the protocol guide has it: racks and leader epochs are there, ids are not."""
+def test_cluster_metadata_of_version_7_has_no_topic_ids() -> None:
+    """Version 7 of the protocol guide has racks and leader epochs, but no ids."""
     entity = decode(Api.METADATA, 7, bytes.fromhex(METADATA_V7))
     assert metadata.cluster_metadata(entity) == ClusterMetadata(
         cluster_id="c",
@@ -147,15 +147,15 @@ def test_metadata_of_brokers_without_topic_ids() -> None:
     )
 
 
-def test_metadata_s_own_error() -> None:
-    """KIP-1102: from version 13 on the request as a whole may be refused."""
+def test_cluster_metadata_returns_request_error() -> None:
+    """KIP-1102: From version 13 on, the response has an error code for the whole request."""
     assert metadata.cluster_metadata(metadata_answer(metadata_v13, code=129)) == BrokerError(
         code=129, name="REBOOTSTRAP_REQUIRED"
     )
 
 
 def topic(name: str, *replicas: tuple[int, ...], code: int = 0, is_internal: bool = False) -> TopicMetadata:
-    """A topic with a partition on each of these sets of brokers."""
+    """Build a topic with a partition on each of these sets of brokers."""
     return TopicMetadata(
         name=name,
         topic_id=None,
@@ -171,26 +171,26 @@ def topic(name: str, *replicas: tuple[int, ...], code: int = 0, is_internal: boo
 
 
 def described(*topics: TopicMetadata, racks: dict[int, str] | None = None) -> ClusterMetadata:
-    """A cluster with these topics."""
+    """Build a cluster with these topics."""
     by_name = {one.name: one for one in topics}
     return ClusterMetadata(cluster_id=None, controller_id=None, brokers={}, racks=racks or {}, topics=by_name)
 
 
-def test_topics_have_the_racks_of_their_replicas() -> None:
-    """KIP-881: a partition is near in the racks of its replicas that have one, whoever leads."""
+def test_topics_have_racks_of_their_replicas() -> None:
+    """KIP-881: A partition's racks are those of its replicas, whichever broker leads."""
     found = described(topic("t", (1, 2, 3), (3,)), racks={1: "a", 2: "b", 4: "d"})
     assert metadata.topics_of(found, frozenset({"t"})) == Topics(
         partitions={"t": 2}, racks={T0: frozenset({"a", "b"}), T1: frozenset()}
     )
 
 
-def test_topics_of_brokers_without_racks_have_none() -> None:
-    """Assignors take an empty mapping for "not aware of racks"."""
+def test_topics_without_broker_racks_have_empty_mapping() -> None:
+    """An empty mapping means "not rack-aware" to assignors."""
     assert metadata.topics_of(described(topic("t", (1,))), None) == Topics(partitions={"t": 1}, racks={})
 
 
-def test_topics_that_may_not_be_described_are_told_with_the_remedy() -> None:
-    """TOPIC_AUTHORIZATION_FAILED, of the topics that were asked for by name; one that is not there is only absent."""
+def test_refused_of_returns_unauthorized_topics_with_fix() -> None:
+    """Only requested topics with TOPIC_AUTHORIZATION_FAILED are returned; an unknown topic is absent."""
     found = described(topic("t", code=29), topic("u", code=29), topic("v", code=3), topic("w", (1,)))
     assert dict(metadata.refused_of(found, None)) == {}
     ((name, error),) = metadata.refused_of(found, frozenset("tvw")).items()
@@ -198,16 +198,16 @@ def test_topics_that_may_not_be_described_are_told_with_the_remedy() -> None:
     assert "allow DESCRIBE and READ" in error.message
 
 
-def test_topic_that_is_being_made_is_there_and_one_that_may_not_be_described_is_not_known() -> None:
-    """What a look at the subscribed topics sees: one without a leader is there, an unknown or invalid one is not."""
+def test_present_of_includes_leaderless_and_excludes_unknown_topics() -> None:
+    """A topic without a leader exists; an unknown, invalid or unauthorized one is not reported."""
     found = described(
         topic("t", (1,)), *(topic(name, code=code) for name, code in zip("luia", (5, 3, 17, 29), strict=True))
     )
     assert metadata.present_of(found) == {"t", "l"}
 
 
-def test_internal_topics_are_topics() -> None:
-    """Patterns match internal topics, as librdkafka's classic members and brokers do; Java's client does not."""
+def test_topics_include_internal_topics() -> None:
+    """Patterns match internal topics, as in librdkafka's classic members and brokers; Java's client differs."""
     found = described(topic("t", (1,)), topic("__x", (1,), is_internal=True), topic("u", (1,)))
     assert metadata.topics_of(found, None).partitions == {"t": 1, "__x": 1, "u": 1}
     assert metadata.topics_of(found, frozenset({"t", "__x", "gone"})).partitions == {"t": 1, "__x": 1}
@@ -218,35 +218,35 @@ def test_internal_topics_are_topics() -> None:
     [(5, True), (3, True), (29, False), (17, False)],
     ids=["no leader", "unknown to this broker", "not authorized", "invalid"],
 )
-def test_topic_with_an_error_that_passes_keeps_its_partitions(code: int, is_there: bool) -> None:  # noqa: FBT001
-    """What is without a leader for a moment is not taken from its members; what may not be told of is absent."""
+def test_topic_with_transient_error_keeps_its_partitions(code: int, is_there: bool) -> None:  # noqa: FBT001
+    """Members keep a topic that has no leader for a moment; unauthorized and invalid topics are absent."""
     partitions = metadata.topics_of(described(topic("t", (1,), (1,), code=code)), frozenset({"t"})).partitions
     assert partitions == ({"t": 2} if is_there else {})
 
 
-def test_topic_without_partitions_is_absent() -> None:
-    """A topic that is being created has an error (LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION) and none yet."""
+def test_topic_without_partitions_is_absent_from_topics() -> None:
+    """A topic that is being created has an error (LEADER_NOT_AVAILABLE) and no partitions yet."""
     assert metadata.topics_of(described(topic("t", code=5)), None) == Topics(partitions={})
 
 
-def test_partition_that_a_broker_leaves_out_counts() -> None:
-    """Partitions are numbered from 0: what has a higher number has all below it."""
+def test_topics_count_partitions_that_broker_leaves_out() -> None:
+    """Partitions are numbered from 0, so the highest number implies all lower ones."""
     found = described(topic("t", (1,), (1,), (1,)))
     whole = found.topics["t"]
     last = replace(whole, partitions={2: whole.partitions[2]})
     assert metadata.topics_of(described(last), None).partitions == {"t": 3}
 
 
-def test_list_offsets_in_version_2_byte_by_byte() -> None:
-    """The protocol guide's layout: throttle time, topics with partition, error, timestamp and offset."""
+def test_list_offsets_decodes_version_2_bytes() -> None:
+    """The protocol guide's layout is throttle time, then topics with partition, error, timestamp and offset."""
     frame = "00000005 00000000 00000001 0001 74 00000001 00000001 0000 ffffffffffffffff 0000000000000007"
     entity = decode(Api.LIST_OFFSETS, 2, bytes.fromhex(frame))
     assert metadata.list_offsets(entity, [T1]) == {T1: 7}
 
 
 @pytest.mark.parametrize("module", [offsets_v2, offsets_v7])
-def test_list_offsets_by_partition(module: Any) -> None:
-    """Each partition has its offset or its error; one that the broker left out has an error too."""
+def test_list_offsets_returns_offset_or_error_for_each_partition(module: Any) -> None:
+    """Each partition has its offset or its error; a missing partition has an error."""
     entity = module.ListOffsetsResponse(
         throttle_time=ZERO,
         topics=(

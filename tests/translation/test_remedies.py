@@ -1,4 +1,4 @@
-"""What helps against each error: once in a text, and never with the other protocol's keys."""
+"""Remedies for errors: each appears once in a message and never names the other protocol's keys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FATAL_SYNC = [code for code in ErrorCode if classic_verdict(Api.SYNC_GROUP, code
 
 
 def check(error: BrokerError, request: Api) -> None:
-    """One advice, at the end; of the other protocol not a word, but where the fact itself is about it."""
+    """Check that the message ends in one remedy and does not name the other protocol's keys."""
     told, remedy = str(error), REMEDIES[request].get(error.code, "")
     assert error.remedy == remedy
     assert told.count(remedy) == 1 if remedy else told == str(error)
@@ -63,31 +63,31 @@ def check(error: BrokerError, request: Api) -> None:
 
 
 @pytest.mark.parametrize("code", FATAL)
-def test_what_ends_a_consumer_member_has_one_remedy(code: int) -> None:
-    """ConsumerGroupHeartbeat: whatever is fatal, with the broker's words and without."""
+def test_fatal_heartbeat_error_has_one_remedy(code: int) -> None:
+    """Each fatal ConsumerGroupHeartbeat error has one remedy, with and without a broker message."""
     for words in (None, "The broker's words."):
         check(heartbeat_error(code, words, "g"), Api.CONSUMER_GROUP_HEARTBEAT)
 
 
 @pytest.mark.parametrize("code", FATAL_JOIN)
 @pytest.mark.parametrize("instance_id", [None, "i"])
-def test_what_ends_a_classic_join_has_one_remedy(code: int, instance_id: str | None) -> None:
-    """JoinGroup: static and dynamic."""
+def test_fatal_join_error_has_one_remedy(code: int, instance_id: str | None) -> None:
+    """Each fatal JoinGroup error of static and dynamic members has one remedy."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id=instance_id))
     assert isinstance(joined, JoinRejected)
     check(joined.error, Api.JOIN_GROUP)
 
 
 @pytest.mark.parametrize("code", FATAL_SYNC)
-def test_what_ends_a_classic_sync_has_one_remedy(code: int) -> None:
-    """SyncGroup."""
+def test_fatal_sync_error_has_one_remedy(code: int) -> None:
+    """Each fatal SyncGroup error has one remedy."""
     synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order(instance_id="i"))
     assert isinstance(synced, SyncRejected)
     check(synced.error, Api.SYNC_GROUP)
 
 
-def test_member_whose_group_is_gone_is_not_asked_to_end_classic_members() -> None:
-    """GROUP_ID_NOT_FOUND for a join is about a classic group, and for a member about a group that is gone."""
+def test_group_id_not_found_remedy_differs_for_joining_and_joined_member() -> None:
+    """On a join, GROUP_ID_NOT_FOUND means a classic group; for a member, the group no longer exists."""
     joining = heartbeat_error(ErrorCode.group_id_not_found, "Group g is not a consumer group.", "g")
     assert "end its classic members" in joining.remedy
     member = heartbeat_error(ErrorCode.group_id_not_found, "Group g not found.", "g", is_member=True)
@@ -98,15 +98,15 @@ def test_member_whose_group_is_gone_is_not_asked_to_end_classic_members() -> Non
     assert answer.error == member
 
 
-def test_every_remedy_is_of_an_error_that_needs_one() -> None:
-    """A code that a request never ends with would stand in its table in vain."""
+def test_remedies_exist_only_for_fatal_codes() -> None:
+    """A remedy for a code that is not fatal for its request would be dead data."""
     assert REMEDIES[Api.CONSUMER_GROUP_HEARTBEAT].keys() <= {*FATAL, ErrorCode.group_id_not_found}
     assert REMEDIES[Api.JOIN_GROUP].keys() <= set(FATAL_JOIN)
     assert REMEDIES[Api.SYNC_GROUP].keys() <= set(FATAL_SYNC)
 
 
-def test_full_group_names_its_own_protocol_s_limit() -> None:
-    """A full classic group was once told of both limits in one sentence."""
+def test_group_max_size_error_names_limit_of_its_protocol() -> None:
+    """A full group's message names only the limit of its own protocol."""
     joined = classic_answers.join_group(join_answer(code=81), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert str(joined.error) == (
@@ -119,15 +119,15 @@ def test_full_group_names_its_own_protocol_s_limit() -> None:
     )
 
 
-def test_classic_member_is_not_asked_for_the_consumer_protocol() -> None:
-    """UNSUPPORTED_VERSION of a JoinGroup."""
+def test_unsupported_join_error_does_not_name_consumer_protocol_keys() -> None:
+    """The remedy for UNSUPPORTED_VERSION of a JoinGroup names no consumer protocol keys."""
     joined = classic_answers.join_group(join_answer(code=35), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert not [key for key in KEYS[GroupProtocol.CONSUMER] if key in str(joined.error)]
 
 
-def test_error_without_a_known_remedy_is_left_as_it_is() -> None:
-    """The same value, and the name where there are no words."""
+def test_error_without_remedy_is_unchanged() -> None:
+    """An error without a remedy stays the same object; without a message, its name is the text."""
     error = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR")
     assert with_remedy(Api.JOIN_GROUP, error) is error
     assert (error.words, str(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")

@@ -1,4 +1,4 @@
-"""The domain's wishes on the wire, field by field and version by version, read back with kio."""
+"""Requests on the wire, field by field and version by version, decoded with kio."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ JOIN = Heartbeat(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_joining_heartbeat_states_everything(version: int) -> None:
-    """H13, H16: the join carries all fields in both versions, and an empty list of partitions, not null."""
+def test_joining_heartbeat_has_all_fields(version: int) -> None:
+    """H13, H16: A join carries all fields in both versions, and an empty list of partitions, not null."""
     api = Api.CONSUMER_GROUP_HEARTBEAT
     entity = on_the_wire(requests.consumer_group_heartbeat(only(api, version), "g", JOIN), api, version)
     assert (entity.group_id, entity.member_id, entity.member_epoch) == ("g", "m", 0)
@@ -49,8 +49,8 @@ def test_joining_heartbeat_states_everything(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_steady_heartbeat_states_nothing_else(version: int) -> None:
-    """H13, H16: None is null on the wire, and -1 for the timeout: unchanged."""
+def test_steady_heartbeat_omits_unchanged_fields(version: int) -> None:
+    """H13, H16: Null, and -1 for the timeout, mean "unchanged" on the wire."""
     api = Api.CONSUMER_GROUP_HEARTBEAT
     steady = Heartbeat(member_id="m", member_epoch=5)
     entity = on_the_wire(requests.consumer_group_heartbeat(only(api, version), "g", steady), api, version)
@@ -66,37 +66,37 @@ def test_steady_heartbeat_states_nothing_else(version: int) -> None:
 
 
 @pytest.mark.parametrize("pattern", [None, "", "orders-.*"])
-def test_pattern_is_sent_as_it_is(pattern: str | None) -> None:
-    """H30, H31: null leaves the pattern, "" removes it, anything else sets it."""
+def test_heartbeat_sends_pattern_unchanged(pattern: str | None) -> None:
+    """H30, H31: Null keeps the pattern, "" removes it, and any other text sets it."""
     heartbeat = Heartbeat(member_id="m", member_epoch=0, topics=(), pattern=pattern)
     entity = on_the_wire(requests.consumer_group_heartbeat(VERSIONS, "g", heartbeat), Api.CONSUMER_GROUP_HEARTBEAT, 1)
     assert entity.subscribed_topic_regex == pattern
     assert entity.subscribed_topic_names == ()
 
 
-def test_pattern_is_refused_where_the_broker_cannot_take_one() -> None:
-    """H32 (client): version 0 has no pattern; Java's words say so."""
+def test_heartbeat_with_pattern_in_version_0_raises() -> None:
+    """H32 (client): Version 0 has no pattern, so the request raises an error with Java's message."""
     heartbeat = Heartbeat(member_id="m", member_epoch=0, topics=(), pattern="orders-.*")
     with pytest.raises(UnsupportedProtocolError, match="does not support regular expressions resolution"):
         requests.consumer_group_heartbeat(only(Api.CONSUMER_GROUP_HEARTBEAT, 0), "g", heartbeat)
 
 
-def test_broker_that_cannot_name_topic_ids_is_no_broker_of_the_consumer_protocol() -> None:
-    """Some implementations offer the heartbeat and stop at Metadata 8: the member would never learn what it owns."""
+def test_heartbeat_raises_if_broker_lacks_topic_ids() -> None:
+    """Some brokers offer the heartbeat but only Metadata 8, so members could not resolve topic ids."""
     offered = {Api.CONSUMER_GROUP_HEARTBEAT.value: VersionRange(0, 1), Api.METADATA.value: VersionRange(0, 8)}
     with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)"):
         requests.consumer_group_heartbeat(BrokerVersions(offered), "g", JOIN)
 
 
-def test_no_pattern_to_remove_is_no_reason_to_refuse() -> None:
-    """With version 0 there never was a pattern, so "" says nothing new."""
+def test_heartbeat_with_empty_pattern_works_in_version_0() -> None:
+    """Version 0 has no pattern, so removing one changes nothing."""
     heartbeat = Heartbeat(member_id="m", member_epoch=0, topics=("a",), pattern="")
     call = requests.consumer_group_heartbeat(only(Api.CONSUMER_GROUP_HEARTBEAT, 0), "g", heartbeat)
     assert on_the_wire(call, Api.CONSUMER_GROUP_HEARTBEAT, 0).subscribed_topic_names == ("a",)
 
 
-def test_acknowledged_partitions_are_grouped_by_topic_and_sorted() -> None:
-    """H14: what is owned goes out by topic id; equal ownership gives equal bytes."""
+def test_heartbeat_groups_and_sorts_owned_partitions() -> None:
+    """H14: Owned partitions are sent by topic id; equal ownership produces equal bytes."""
     owned = frozenset(TopicIdPartition(topic, number) for topic in (B, A) for number in (2, 0, 1))
     heartbeat = Heartbeat(member_id="m", member_epoch=5, owned=owned)
     entity = on_the_wire(requests.consumer_group_heartbeat(VERSIONS, "g", heartbeat), Api.CONSUMER_GROUP_HEARTBEAT, 1)
@@ -104,22 +104,22 @@ def test_acknowledged_partitions_are_grouped_by_topic_and_sorted() -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, -2])
-def test_leave_carries_its_epoch(epoch: int) -> None:
-    """The negative epochs of a leave pass as they are."""
+def test_leave_heartbeat_sends_negative_epoch(epoch: int) -> None:
+    """The negative epochs of a leave are sent unchanged."""
     heartbeat = Heartbeat(member_id="m", member_epoch=epoch, instance_id="i", owned=frozenset())
     entity = on_the_wire(requests.consumer_group_heartbeat(VERSIONS, "g", heartbeat), Api.CONSUMER_GROUP_HEARTBEAT, 1)
     assert (entity.member_epoch, entity.instance_id, entity.topic_partitions) == (epoch, "i", ())
 
 
-def test_timeout_beyond_int32_is_the_longest_that_can_be_said() -> None:
-    """An endless max.poll.interval.ms does not fail, it is cut to 24 days."""
+def test_heartbeat_limits_rebalance_timeout_to_int32() -> None:
+    """A longer max.poll.interval.ms is capped at 24 days instead of failing."""
     heartbeat = Heartbeat(member_id="m", member_epoch=0, rebalance_timeout_s=float(10**9))
     entity = on_the_wire(requests.consumer_group_heartbeat(VERSIONS, "g", heartbeat), Api.CONSUMER_GROUP_HEARTBEAT, 1)
     assert entity.rebalance_timeout == timedelta(milliseconds=2**31 - 1)
 
 
-def test_commit_carries_member_epoch_instance_and_every_offset() -> None:
-    """Rules 3.6: version 9, the epoch in the generation's place, -1 for an unknown leader epoch."""
+def test_offset_commit_has_member_epoch_instance_and_offsets() -> None:
+    """Rules 3.6: Version 9 sends the epoch as generation and -1 for an unknown leader epoch."""
     commit = CommitOffsets(
         commit_id=1,
         offsets={
@@ -146,13 +146,13 @@ PARTITIONS = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b"
 
 
 def asked(topics: Any) -> list[tuple[str, tuple[int, ...]]]:
-    """The partitions that an OffsetFetch names."""
+    """Return the partitions of an OffsetFetch."""
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
 @pytest.mark.parametrize("version", [6, 7])
-def test_offset_fetch_of_one_group(version: int) -> None:
-    """Version 6, the mock cluster's, cannot ask for stable offsets only; 7 can; neither knows members."""
+def test_offset_fetch_before_version_8_has_one_group(version: int) -> None:
+    """Version 6, the mock cluster's, has no flag for stable offsets; version 7 has; neither has members."""
     api = Api.OFFSET_FETCH
     call = requests.offset_fetch(only(api, version), "g", PARTITIONS, member_id="m", member_epoch=5)
     entity = on_the_wire(call, api, version)
@@ -162,8 +162,8 @@ def test_offset_fetch_of_one_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_offset_fetch_of_several_groups(version: int) -> None:
-    """From version 8 on groups are asked in a batch; 9 says who asks (rules 3.7)."""
+def test_offset_fetch_from_version_8_has_batch_of_groups(version: int) -> None:
+    """Version 8 introduces the batch, and version 9 the member (rules 3.7)."""
     api = Api.OFFSET_FETCH
     call = requests.offset_fetch(only(api, version), "g", PARTITIONS, member_id="m", member_epoch=5)
     entity = on_the_wire(call, api, version)
@@ -174,16 +174,16 @@ def test_offset_fetch_of_several_groups(version: int) -> None:
     assert getattr(group, "member_epoch", None) == (None if version == 8 else 5)
 
 
-def test_offset_fetch_of_nobody_states_no_member() -> None:
-    """Rules 3.7: without member id the id is null and the epoch -1, which every group accepts."""
+def test_offset_fetch_without_member_sends_null_id() -> None:
+    """Rules 3.7: Without a member id, the id is null and the epoch -1, which every group accepts."""
     call = requests.offset_fetch(VERSIONS, "g", PARTITIONS, member_epoch=5, require_stable=False)
     entity = on_the_wire(call, Api.OFFSET_FETCH, 9)
     (group,) = entity.groups
     assert (group.member_id, group.member_epoch, entity.require_stable) == (None, -1, False)
 
 
-def test_find_coordinator_in_both_forms() -> None:
-    """Rules 2.5: key type 0; one key up to version 3, a batch of one from 4 on."""
+def test_find_coordinator_sends_one_key_or_batch() -> None:
+    """Rules 2.5: The key type is 0; version 3 sends one key, and version 4 a batch of one."""
     api = Api.FIND_COORDINATOR
     single = on_the_wire(requests.find_coordinator(only(api, 3), "g"), api, 3)
     batch = on_the_wire(requests.find_coordinator(only(api, 4), "g"), api, 4)
@@ -191,8 +191,8 @@ def test_find_coordinator_in_both_forms() -> None:
     assert (batch.coordinator_keys, batch.key_type) == (("g",), 0)
 
 
-def test_metadata_of_brokers_without_topic_ids() -> None:
-    """Version 7: names or null for all, and no word of ids; to ask by id is refused with the release that can."""
+def test_metadata_request_of_version_7_rejects_topic_ids() -> None:
+    """Version 7 has names, or null for all; a request by id raises an error that names the needed release."""
     api = Api.METADATA
     versions = only(api, 7)
     by_name = on_the_wire(requests.metadata_of_names(versions, ["b", "a", "b"], may_create=True), api, 7)
@@ -205,15 +205,15 @@ def test_metadata_of_brokers_without_topic_ids() -> None:
         requests.metadata_of_ids(versions, {A})
 
 
-def test_metadata_in_version_7_byte_by_byte() -> None:
-    """The protocol guide's layout: an older header, lengths of 2 and 4 bytes, no tagged fields."""
+def test_metadata_request_of_version_7_equals_protocol_guide_bytes() -> None:
+    """The layout has an older header, lengths of 2 and 4 bytes, and no tagged fields."""
     call = requests.metadata_of_names(only(Api.METADATA, 7), ["t"])
     assert encode(call, 5, "c") == bytes.fromhex("00000013 0003 0007 00000005 0001 63 00000001 0001 74 00")
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_metadata_by_name_by_id_and_of_all(version: int) -> None:
-    """KIP-516: topics are asked for by name or by id, null asks for all; only names may create topics."""
+def test_metadata_request_selects_topics_by_name_or_id_or_all(version: int) -> None:
+    """KIP-516: Topics are requested by name or id, null requests all; only names may create topics."""
     api = Api.METADATA
     versions = only(api, version)
     by_name = on_the_wire(requests.metadata_of_names(versions, ["b", "a", "b"], may_create=True), api, version)
@@ -228,12 +228,12 @@ def test_metadata_by_name_by_id_and_of_all(version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 7])
 @pytest.mark.parametrize(("read_committed", "level"), [(False, 0), (True, 1)])
-def test_list_offsets_states_timestamps_and_isolation(
+def test_list_offsets_request_has_timestamps_and_isolation_level(
     version: int,
     read_committed: bool,  # noqa: FBT001
     level: int,
 ) -> None:
-    """With read_committed the end is the last stable offset (KIP-98)."""
+    """With read_committed, the end is the last stable offset (KIP-98)."""
     wanted = {
         TopicPartition("a", 1): requests.LATEST_TIMESTAMP,
         TopicPartition("a", 0): requests.EARLIEST_TIMESTAMP,
@@ -249,8 +249,8 @@ def test_list_offsets_states_timestamps_and_isolation(
     }
 
 
-def test_list_offsets_in_version_2_byte_by_byte() -> None:
-    """The protocol guide's layout: replica, isolation level, topics with partition and timestamp."""
+def test_list_offsets_request_of_version_2_equals_protocol_guide_bytes() -> None:
+    """The layout is replica, isolation level, then topics with partition and timestamp."""
     call = requests.list_offsets(only(Api.LIST_OFFSETS, 2), {TopicPartition("t", 3): -2}, read_committed=True)
     assert encode(call, 5, "c") == bytes.fromhex(
         "00000027 0002 0002 00000005 0001 63 ffffffff 01 00000001 0001 74 00000001 00000003 fffffffffffffffe"
@@ -264,8 +264,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.mark.parametrize("version", [5, 9])
-def test_join_offers_each_assignor_in_its_order(version: int) -> None:
-    """Rules 4.1: the name is the assignor's, the metadata a subscription; the reason from version 8."""
+def test_join_request_offers_assignors_in_order(version: int) -> None:
+    """Rules 4.1: Each entry has the assignor's name and a subscription; version 8 adds the reason."""
     call = requests.join_group(only(Api.JOIN_GROUP, version), "g", join_order(instance_id="i"))
     entity = on_the_wire(call, Api.JOIN_GROUP, version)
     assert (entity.group_id, entity.member_id, entity.group_instance_id) == ("g", "m", "i")
@@ -277,8 +277,8 @@ def test_join_offers_each_assignor_in_its_order(version: int) -> None:
     assert call.version == version
 
 
-def test_each_assignor_has_a_subscription_of_its_own() -> None:
-    """User data differs by assignor, and the version by what the assignor's members can read."""
+def test_join_request_has_own_subscription_for_each_assignor() -> None:
+    """User data and version differ by assignor."""
     sticky = MemberSubscription(topics=frozenset("t"), user_data=b"sticky", version=1)
     plain = MemberSubscription(topics=frozenset("t"))
     call = requests.join_group(
@@ -288,8 +288,8 @@ def test_each_assignor_has_a_subscription_of_its_own() -> None:
     assert [decode_subscription(protocol.metadata) for protocol in entity.protocols] == [sticky, plain]
 
 
-def test_join_is_cut_to_what_the_wire_can_hold() -> None:
-    """Java's limit for a reason (255); the longest duration for a longer one."""
+def test_join_request_shortens_reason_and_limits_timeout() -> None:
+    """Java limits a reason to 255 characters; the timeout is capped at the longest duration."""
     order = join_order(reason="x" * 300, rebalance_timeout_s=1e9, member_id="")
     entity = on_the_wire(requests.join_group(only(Api.JOIN_GROUP, 9), "g", order), Api.JOIN_GROUP, 9)
     assert (entity.reason, entity.member_id) == ("x" * 255, "")
@@ -297,8 +297,8 @@ def test_join_is_cut_to_what_the_wire_can_hold() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_leaders_sync_has_an_assignment_for_each_member(version: int) -> None:
-    """In the version that the member wants; the protocol's name from version 5."""
+def test_leaders_sync_request_has_assignment_for_each_member(version: int) -> None:
+    """Each assignment has its member's version; the request has the protocol's name from version 5."""
     order = sync_order(
         instance_id="i",
         assignments={"n": frozenset({T1}), "m": frozenset({T0}), "empty": frozenset()},
@@ -321,15 +321,15 @@ def test_leaders_sync_has_an_assignment_for_each_member(version: int) -> None:
     assert call.version == version
 
 
-def test_followers_sync_is_empty() -> None:
-    """It only asks."""
+def test_followers_sync_request_has_no_assignments() -> None:
+    """A follower only requests its own assignment."""
     call = requests.sync_group(only(Api.SYNC_GROUP, 5), "g", sync_order())
     assert on_the_wire(call, Api.SYNC_GROUP, 5).assignments == ()
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_heartbeat_names_member_instance_and_generation(version: int) -> None:
-    """A static member's instance id in each."""
+def test_classic_heartbeat_has_member_instance_and_generation(version: int) -> None:
+    """Each version carries a static member's instance id."""
     call = requests.classic_heartbeat(only(Api.HEARTBEAT, version), "g", beat_order(instance_id="i"))
     entity = on_the_wire(call, Api.HEARTBEAT, version)
     assert (entity.group_id, entity.generation_id, entity.member_id, entity.group_instance_id) == ("g", 5, "m", "i")
@@ -337,8 +337,8 @@ def test_heartbeat_names_member_instance_and_generation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_leave_is_of_one_member(version: int) -> None:
-    """Rules 4.8: member id, instance id and reason."""
+def test_leave_request_has_one_member(version: int) -> None:
+    """Rules 4.8: A leave carries member id, instance id and reason."""
     call = requests.leave_group(only(Api.LEAVE_GROUP, version), "g", leave_order(instance_id="i"))
     entity = on_the_wire(call, Api.LEAVE_GROUP, version)
     (member,) = entity.members
@@ -347,28 +347,28 @@ def test_leave_is_of_one_member(version: int) -> None:
 
 
 def commit_order() -> CommitOffsets:
-    """A commit's order, with the generation where the epoch stands."""
+    """Build a commit whose epoch is the generation."""
     return CommitOffsets(
         commit_id=1, offsets={T0: OffsetAndMetadata(offset=7)}, member_id="m", member_epoch=5, instance_id="i"
     )
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_classic_commit_has_the_generation_in_every_version(version: int) -> None:
-    """Brokers before 4.0 have version 8, of the same fields."""
+def test_classic_commit_has_generation_in_each_version(version: int) -> None:
+    """Brokers before 4.0 offer version 8, which has the same fields."""
     call = requests.offset_commit(only(Api.OFFSET_COMMIT, version), "g", commit_order(), is_classic=True)
     entity = on_the_wire(call, Api.OFFSET_COMMIT, version)
     assert (entity.generation_id_or_member_epoch, entity.member_id, entity.group_instance_id) == (5, "m", "i")
 
 
-def test_commit_of_the_consumer_protocol_still_needs_version_9() -> None:
-    """Rules 3.6: the broker takes none below from such a member."""
+def test_consumer_protocol_commit_requires_version_9() -> None:
+    """Rules 3.6: The broker accepts no lower version from such a member."""
     with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 8 of it"):
         requests.offset_commit(only(Api.OFFSET_COMMIT, 8), "g", commit_order())
 
 
-def test_broker_without_the_classic_protocol_is_named() -> None:
-    """One below Kafka 2.4, or one that serves other protocols only."""
+def test_join_request_raises_if_broker_lacks_classic_protocol() -> None:
+    """The broker is older than Kafka 2.4 or serves other protocols only."""
     with pytest.raises(UnsupportedProtocolError, match=r"JoinGroup \(api key 11\).* Apache Kafka 2\.4 or later"):
         requests.join_group(BrokerVersions(), "g", join_order())
 
@@ -377,8 +377,8 @@ def test_broker_without_the_classic_protocol_is_named() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_describe_names_the_group_and_asks_for_no_rights(version: int) -> None:
-    """KIP-848: one group; the authorized operations would cost the broker work that nobody reads."""
+def test_describe_consumer_group_omits_authorized_operations(version: int) -> None:
+    """KIP-848: The request names one group and skips authorized operations, which cost the broker work."""
     api = Api.CONSUMER_GROUP_DESCRIBE
     call = requests.describe_consumer_group(only(api, version), "g")
     entity = on_the_wire(call, api, version)
@@ -387,8 +387,8 @@ def test_describe_names_the_group_and_asks_for_no_rights(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_describe_of_a_classic_group(version: int) -> None:
-    """Version 6 differs in its answer only, which has a message, so the answer is read in the version it has."""
+def test_describe_classic_group_keeps_its_version(version: int) -> None:
+    """Only the response of version 6 differs, so the call keeps its version for decoding."""
     api = Api.DESCRIBE_GROUPS
     call = requests.describe_classic_group(only(api, version), "g")
     entity = on_the_wire(call, api, version)
@@ -404,8 +404,8 @@ MEMBERS = (
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_members_are_removed_in_one_request(version: int) -> None:
-    """Rules 3.5: member id, instance id or both, each with the reason where the version has one."""
+def test_remove_members_sends_one_request(version: int) -> None:
+    """Rules 3.5: Each member has a member id, an instance id or both, and a reason if the version has one."""
     api = Api.LEAVE_GROUP
     entity = on_the_wire(requests.remove_members(only(api, version), "g", MEMBERS, "because"), api, version)
     assert entity.group_id == "g"
@@ -413,16 +413,16 @@ def test_members_are_removed_in_one_request(version: int) -> None:
     assert [getattr(one, "reason", None) for one in entity.members] == ["because" if version == 5 else None] * 3
 
 
-def test_long_reason_is_cut() -> None:
-    """Java's limit; a reason is for people, and none is null."""
+def test_remove_members_shortens_long_reason() -> None:
+    """Java limits a reason to 255 characters; no reason is null."""
     call = requests.remove_members(VERSIONS, "g", MEMBERS[:1], "x" * 300)
     assert on_the_wire(call, Api.LEAVE_GROUP, 5).members[0].reason == "x" * 255
     call = requests.remove_members(VERSIONS, "g", MEMBERS[:1], None)
     assert on_the_wire(call, Api.LEAVE_GROUP, 5).members[0].reason is None
 
 
-def test_configuration_is_asked_for_by_key() -> None:
-    """DescribeConfigs of the resource type GROUP (32): what the coordinator uses for this group's members."""
+def test_describe_group_config_requests_keys() -> None:
+    """DescribeConfigs of resource type GROUP (32) returns the values that the coordinator uses."""
     entity = on_the_wire(requests.describe_group_config(VERSIONS, "g"), Api.DESCRIBE_CONFIGS, 4)
     (resource,) = entity.resources
     assert (resource.resource_type, resource.resource_name) == (32, "g")
@@ -431,8 +431,8 @@ def test_configuration_is_asked_for_by_key() -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_everything_committed_is_a_null_list_of_topics(version: int) -> None:
-    """OffsetFetch as nobody: null asks for all; an open transaction does not hold the answer back."""
+def test_all_committed_request_has_null_topics(version: int) -> None:
+    """Null requests all topics; without a member and stable offsets, open transactions do not delay it."""
     api = Api.OFFSET_FETCH
     entity = on_the_wire(requests.all_committed(only(api, version), "g"), api, version)
     (group,) = entity.groups
@@ -441,8 +441,8 @@ def test_everything_committed_is_a_null_list_of_topics(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 7])
-def test_everything_committed_of_one_group(version: int) -> None:
-    """Brokers before Kafka 3.0 and Redpanda know no batch; null asks for all there too."""
+def test_all_committed_request_before_version_8_has_one_group(version: int) -> None:
+    """Brokers before Kafka 3.0 and Redpanda have no batch; null requests all topics there as well."""
     api = Api.OFFSET_FETCH
     entity = on_the_wire(requests.all_committed(only(api, version), "g"), api, version)
     assert (entity.group_id, entity.topics) == ("g", None)
@@ -450,8 +450,8 @@ def test_everything_committed_of_one_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("api", [Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP])
-def test_broker_without_the_api_is_refused(api: Api) -> None:
-    """The text names the API and which broker has it."""
+def test_request_raises_if_broker_lacks_api(api: Api) -> None:
+    """The message names the API and the broker release that has it."""
     build = {
         Api.CONSUMER_GROUP_DESCRIBE: requests.describe_consumer_group,
         Api.DESCRIBE_GROUPS: requests.describe_classic_group,

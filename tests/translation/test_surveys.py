@@ -1,4 +1,4 @@
-"""What operators ask beside groups: the calls that go out, and what becomes of the answers, refusals above all."""
+"""Operators' requests other than for groups: the calls and their responses, above all errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ VERSIONS = BrokerVersions({api.value: VersionRange(0, 5) for api in Api})
 P0 = TopicPartition("t", 0)
 
 
-def test_groups_are_listed_as_old_and_new_brokers_tell_them() -> None:
-    """Version 3 has no state, 4 no kind; "Classic" is what the rest of the package calls classic."""
+def test_listed_groups_reads_old_and_new_versions() -> None:
+    """Version 3 has no state and version 4 no type; "Classic" becomes this package's "classic"."""
     old = Struct(error_code=0, groups=(Struct(group_id="g", protocol_type="consumer"),))
     new = Struct(
         error_code=0,
@@ -26,8 +26,8 @@ def test_groups_are_listed_as_old_and_new_brokers_tell_them() -> None:
     assert surveys.list_groups(VERSIONS).version == 5
 
 
-def test_refusals_are_errors_and_never_empty_answers() -> None:
-    """Who may not see a thing must not read that there is none."""
+def test_rejected_survey_returns_error_and_never_empty_result() -> None:
+    """A caller without authorization must not receive an empty result."""
     refused = Struct(error_code=31, groups=(), transaction_states=())
     for answer in (surveys.listed_groups(refused), surveys.transactional_ids(refused)):
         assert isinstance(answer, BrokerError)
@@ -37,8 +37,8 @@ def test_refusals_are_errors_and_never_empty_answers() -> None:
     assert settings.message == "no"
 
 
-def test_open_transactions_are_those_that_have_begun() -> None:
-    """A producer whose last transaction has ended stands in the answer, too, with -1; the oldest comes first."""
+def test_producers_returns_only_open_transactions() -> None:
+    """A producer without an open transaction has offset -1 and is omitted; the oldest comes first."""
 
     def producer(number: int, start: int) -> Struct:
         return Struct(producer_id=number, producer_epoch=0, last_timestamp=5, current_txn_start_offset=start)
@@ -59,8 +59,8 @@ def test_open_transactions_are_those_that_have_begun() -> None:
     assert surveys.describe_producers(VERSIONS, [P0]).fields == {"topics": [{"name": "t", "partition_indexes": (0,)}]}
 
 
-def test_transactions_have_a_name_a_state_and_a_beginning() -> None:
-    """By producer id, as leaders know them; one that may not be described is absent."""
+def test_transactions_returns_state_and_start_by_producer_id() -> None:
+    """Transactions are listed by producer id; an unauthorized one is absent."""
     listed = Struct(error_code=0, transaction_states=(Struct(producer_id=7, transactional_id="tx"),))
     assert surveys.transactional_ids(listed) == {7: "tx"}
 
@@ -82,8 +82,8 @@ def test_transactions_have_a_name_a_state_and_a_beginning() -> None:
     assert surveys.describe_transactions(VERSIONS, ["b", "a"]).fields == {"transactional_ids": ("a", "b")}
 
 
-def test_settings_are_asked_of_one_resource() -> None:
-    """A broker by its node id, a group by its name; what has no value is secret."""
+def test_settings_requests_one_resource_and_omits_secrets() -> None:
+    """The resource is a broker's node id or a group's name; a setting without a value is secret."""
     configs = (Struct(name="group.max.size", value="7"), Struct(name="password", value=None))
     assert surveys.settings(Struct(results=(Struct(error_code=0, error_message=None, configs=configs),))) == {
         "group.max.size": "7"

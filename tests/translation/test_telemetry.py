@@ -1,4 +1,4 @@
-"""A client's half of KIP-714, in virtual time: when it asks, when it pushes, and what it does about each error."""
+"""The client side of KIP-714 in virtual time: when it requests, when it pushes, and how it handles each error."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ INTERVAL_S = 60.0
 
 
 def answer(api: Api, **fields: object) -> Message:
-    """A broker's answer, through its bytes."""
+    """Build a broker response and decode it from its bytes."""
     return decode(api, 0, bytes(5) + write_data(LAYOUTS[api][1], 0, fields))
 
 
 def told(code: ErrorCode = ErrorCode.none, **fields: object) -> Message:
-    """An answer to GetTelemetrySubscriptions: everything of a consumer, once a minute."""
+    """Build a GetTelemetrySubscriptions response that requests all consumer metrics once a minute."""
     usual: dict[str, object] = {
         "throttle_time_ms": 0,
         "error_code": code,
@@ -50,12 +50,12 @@ def told(code: ErrorCode = ErrorCode.none, **fields: object) -> Message:
 
 
 def pushed(code: ErrorCode = ErrorCode.none, throttle_ms: int = 0) -> Message:
-    """An answer to PushTelemetry."""
+    """Build a PushTelemetry response."""
     return answer(Api.PUSH_TELEMETRY, throttle_time_ms=throttle_ms, error_code=code)
 
 
 def asking(compressions: frozenset[Compression] = frozenset(), jitter: float = 0.5) -> TelemetrySession:
-    """One that has just asked, at moment 100."""
+    """Return a session that has just sent its first request, at time 100."""
     session = TelemetrySession(100.0, jitter=lambda: jitter, compressions=compressions)
     assert session.next_deadline() == 100.0
     assert session.due(100.0) == AskSubscription(client_instance_id=None)
@@ -64,7 +64,7 @@ def asking(compressions: frozenset[Compression] = frozenset(), jitter: float = 0
 
 
 def pushing(compressions: frozenset[Compression] = frozenset()) -> TelemetrySession:
-    """One that has just pushed for the first time, at moment 160."""
+    """Return a session that has just pushed for the first time, at time 160."""
     session = asking(compressions)
     session.told(told(), 100.0)
     assert isinstance(session.due(160.0), PushMetrics)
@@ -72,8 +72,8 @@ def pushing(compressions: frozenset[Compression] = frozenset()) -> TelemetrySess
 
 
 @pytest.mark.parametrize(("jitter", "first_s"), [(0.0, 30.0), (0.5, 60.0), (0.999, 89.94)])
-def test_first_push_comes_within_half_and_one_and_a_half_intervals(jitter: float, first_s: float) -> None:
-    """By chance, so that clients which were subscribed at the same moment do not come at the same one."""
+def test_first_push_is_due_after_half_to_one_and_a_half_intervals(jitter: float, first_s: float) -> None:
+    """The delay is random, so that clients subscribed at the same time do not push at the same time."""
     session = asking(jitter=jitter)
     session.told(told(), 100.0)
     assert session.next_deadline() == pytest.approx(100.0 + first_s)
@@ -92,8 +92,8 @@ def test_first_push_comes_within_half_and_one_and_a_half_intervals(jitter: float
     )
 
 
-def test_pushes_come_on_the_interval_counted_from_the_answer() -> None:
-    """One at a time: the broker must find the interval over when the next one comes."""
+def test_next_push_is_due_one_interval_after_response() -> None:
+    """Only one push is in flight, and the broker must find the interval elapsed when the next one arrives."""
     session = pushing()
     assert session.due(1000.0) is None
     assert session.pushed(pushed(), 161.5)
@@ -101,8 +101,8 @@ def test_pushes_come_on_the_interval_counted_from_the_answer() -> None:
     assert isinstance(session.due(161.5 + INTERVAL_S), PushMetrics)
 
 
-def test_nothing_that_is_wanted_is_asked_for_again_later() -> None:
-    """With the id that this client has by then, which the broker does not repeat."""
+def test_empty_subscription_is_requested_again_after_interval() -> None:
+    """The next request carries the client's id, which the broker does not repeat."""
     session = asking()
     session.told(told(requested_metrics=()), 101.0)
     assert session.next_deadline() == 101.0 + INTERVAL_S
@@ -121,8 +121,8 @@ def test_nothing_that_is_wanted_is_asked_for_again_later() -> None:
         (("org.apache.kafka.producer.", "org.apache.kafka.consumer.f"), "org.apache.kafka.consumer.c", False),
     ],
 )
-def test_metrics_are_wanted_by_their_beginnings(names: tuple[str, ...], name: str, *, is_wanted: bool) -> None:
-    """One empty name is all of them."""
+def test_subscription_selects_metrics_by_prefix(names: tuple[str, ...], name: str, *, is_wanted: bool) -> None:
+    """A single empty name selects all metrics."""
     session = asking()
     session.told(told(requested_metrics=names), 100.0)
     assert session.subscription is not None
@@ -139,25 +139,25 @@ def test_metrics_are_wanted_by_their_beginnings(names: tuple[str, ...], name: st
         ({Compression.GZIP}, (), Compression.NONE),
     ],
 )
-def test_first_of_the_brokers_compressions_that_is_there_is_taken(
+def test_subscription_uses_brokers_first_supported_compression(
     own: set[Compression], accepted: tuple[int, ...], chosen: Compression
 ) -> None:
-    """In the broker's order; without one nothing is compressed."""
+    """The broker's order applies; without a common type, nothing is compressed."""
     session = asking(frozenset(own))
     session.told(told(accepted_compression_types=accepted), 100.0)
     assert session.subscription is not None
     assert session.subscription.compression is chosen
 
 
-def test_changed_subscription_is_asked_for_at_once() -> None:
-    """UNKNOWN_SUBSCRIPTION_ID; what was pushed was not taken."""
+def test_unknown_subscription_id_requests_subscription_immediately() -> None:
+    """The broker rejected the push with UNKNOWN_SUBSCRIPTION_ID."""
     session = pushing()
     assert not session.pushed(pushed(ErrorCode.unknown_subscription_id), 161.0)
     assert session.due(161.0) == AskSubscription(client_instance_id=ME)
 
 
-def test_compression_that_is_refused_is_not_taken_again() -> None:
-    """UNSUPPORTED_COMPRESSION_TYPE: asked at once, and the next one is taken."""
+def test_rejected_compression_is_not_used_again() -> None:
+    """UNSUPPORTED_COMPRESSION_TYPE requests the subscription immediately and selects the next type."""
     session = pushing(frozenset({Compression.ZSTD, Compression.GZIP}))
     session.pushed(pushed(ErrorCode.unsupported_compression_type), 161.0)
     assert isinstance(session.due(161.0), AskSubscription)
@@ -167,8 +167,8 @@ def test_compression_that_is_refused_is_not_taken_again() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.telemetry_too_large, ErrorCode.throttling_quota_exceeded])
-def test_what_is_too_much_is_tried_later(code: ErrorCode) -> None:
-    """When the interval is over, with what the broker wants by then."""
+def test_too_large_or_throttled_push_is_retried_after_interval(code: ErrorCode) -> None:
+    """After the interval, the client requests the subscription again."""
     session = pushing()
     session.pushed(pushed(code), 161.0)
     assert session.next_deadline() == 161.0 + INTERVAL_S
@@ -184,8 +184,8 @@ def test_what_is_too_much_is_tried_later(code: ErrorCode) -> None:
         (ErrorCode.cluster_authorization_failed, "CLUSTER_AUTHORIZATION_FAILED"),
     ],
 )
-def test_error_without_a_remedy_is_the_end(code: ErrorCode, fault: str | None) -> None:
-    """In words, but for a broker that has it not."""
+def test_permanent_telemetry_error_ends_session(code: ErrorCode, fault: str | None) -> None:
+    """The session reports the error, except for a broker that does not support telemetry."""
     session = pushing()
     session.pushed(pushed(code), 161.0)
     assert (session.is_over, session.fault, session.next_deadline(), session.end()) == (True, fault, None, None)
@@ -194,8 +194,8 @@ def test_error_without_a_remedy_is_the_end(code: ErrorCode, fault: str | None) -
     assert (session.is_over, session.fault) == (True, fault)
 
 
-def test_broker_that_does_not_offer_it_is_the_end_without_a_word() -> None:
-    """Nobody there receives metrics; where another one did, brokers are being restarted, and one is asked later."""
+def test_broker_without_telemetry_ends_session_without_fault() -> None:
+    """If an earlier broker supported telemetry, brokers are being restarted, and the client retries later."""
     session = asking()
     session.unsupported(101.0)
     assert (session.is_over, session.fault, session.due(1e9), session.end()) == (True, None, None, None)
@@ -207,8 +207,8 @@ def test_broker_that_does_not_offer_it_is_the_end_without_a_word() -> None:
     assert session.is_over
 
 
-def test_throttled_client_waits() -> None:
-    """Longer than the interval, if that is what the broker says; and before the first push, too."""
+def test_throttled_session_waits_for_throttle_time() -> None:
+    """The throttle time may exceed the interval and also delays the first push."""
     session = asking()
     session.told(told(throttle_time_ms=120_000), 100.0)
     assert session.next_deadline() == 220.0
@@ -217,8 +217,8 @@ def test_throttled_client_waits() -> None:
     assert session.next_deadline() == 311.0
 
 
-def test_unanswered_request_is_tried_when_the_interval_is_over() -> None:
-    """Which is Java's of 5 minutes where no broker has said one; a late answer means nothing."""
+def test_failed_telemetry_request_is_retried_after_interval() -> None:
+    """Without a broker's interval, Java's 5 minutes apply; a late response is ignored."""
     session = asking()
     session.failed(110.0)
     assert session.next_deadline() == 110.0 + DEFAULT_PUSH_INTERVAL_S
@@ -231,15 +231,15 @@ def test_unanswered_request_is_tried_when_the_interval_is_over() -> None:
     assert session.state is S.PUSHES
 
 
-def test_push_of_nothing_waits_for_the_next() -> None:
-    """None of what is wanted is known, or it has no room."""
+def test_skipped_push_waits_for_next_interval() -> None:
+    """A push is skipped if no requested metric is known or fits."""
     session = pushing()
     session.skipped(160.0)
     assert session.next_deadline() == 160.0 + INTERVAL_S
 
 
-def test_client_that_ends_pushes_once_more_where_that_is_wanted() -> None:
-    """Whenever it is, and whether an answer is awaited or not; nothing comes after it."""
+def test_ended_session_pushes_last_time_if_subscribed() -> None:
+    """The last push does not depend on the interval or on a pending response, and ends the session."""
     for session in (pushing(), asking()):
         if session.state is S.ASKING:
             session.told(told(), 100.0)
@@ -252,15 +252,15 @@ def test_client_that_ends_pushes_once_more_where_that_is_wanted() -> None:
     assert session.end() is None
 
 
-def test_interval_that_cannot_be_is_javas() -> None:
-    """A broker would be overrun."""
+def test_invalid_push_interval_uses_java_default() -> None:
+    """An interval of 0 would overload the broker."""
     session = asking()
     session.told(told(push_interval_ms=0, requested_metrics=()), 100.0)
     assert session.next_deadline() == 100.0 + DEFAULT_PUSH_INTERVAL_S
 
 
-def test_requests_say_what_is_ordered() -> None:
-    """As bytes: a client without an id says zeros, and the metrics are what they are."""
+def test_telemetry_requests_encode_orders() -> None:
+    """A client without an id sends zeros, and the metrics are sent unchanged."""
     versions = BrokerVersions({71: VersionRange(0, 0), 72: VersionRange(0, 0)})
     asked = encode(ask_subscription(versions, AskSubscription(client_instance_id=None)), 1, "c")
     assert asked.endswith(bytes(16) + b"\0")

@@ -1,4 +1,4 @@
-"""The verdict tables: total over kio's codes and beyond, and the words for the user."""
+"""The verdict tables, which cover kio's codes and unknown codes, and the messages for the user."""
 
 import pytest
 from hypothesis import given
@@ -57,24 +57,24 @@ CODES = [*ErrorCode, 134, 199, -2, 32767]
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_has_its_verdict(code: int) -> None:
-    """H15: all codes that kio knows, and some that nobody knows yet, mean what the rules' tables say."""
+def test_verdicts_cover_every_error_code(code: int) -> None:
+    """H15: Each code of kio, and some unknown codes, have the verdict of the rules' tables."""
     assert heartbeat_verdict(code) is HEARTBEAT.get(code, Verdict.FATAL)
     assert commit_verdict(frozenset({code})) is COMMIT.get(code, CommitVerdict.FINAL)
     assert fetch_verdict(code) is FETCH.get(code, FetchVerdict.FINAL)
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_error_has_a_name(code: int) -> None:
-    """An unknown code is called by its number, a known one as Kafka calls it."""
+def test_broker_error_has_name_for_each_code(code: int) -> None:
+    """A known code has Kafka's name; an unknown code is named by its number."""
     error = broker_error(code)
     assert error.code == code
     assert type(error.code) is int
     assert error.name == (code.name.upper() if isinstance(code, ErrorCode) else f"ERROR_{code}")
 
 
-def test_retriable_is_what_kafka_calls_so() -> None:
-    """Requests that are not a member's own go by Kafka's retriable exceptions; an unknown code is not retriable."""
+def test_is_retriable_matches_kafkas_retriable_exceptions() -> None:
+    """Requests outside the membership follow Kafka's retriable exceptions; an unknown code is not retriable."""
     assert {code: is_retriable(code) for code in (3, 5, 6, 15, 29, 30, 35, 74, 199)} == {
         3: True,
         5: True,
@@ -89,8 +89,8 @@ def test_retriable_is_what_kafka_calls_so() -> None:
 
 
 @given(st.frozensets(st.sampled_from(sorted(ErrorCode)), min_size=1))
-def test_commit_verdict_is_the_one_that_asks_for_most(codes: frozenset[int]) -> None:
-    """Partitions that differ: rediscover before a stale epoch before a retry before the end."""
+def test_commit_verdict_of_several_codes_is_strictest(codes: frozenset[int]) -> None:
+    """The order is: rediscover, stale epoch, retry, final."""
     order = [
         CommitVerdict.FINAL,
         CommitVerdict.RETRY_BRIEFLY,
@@ -101,8 +101,8 @@ def test_commit_verdict_is_the_one_that_asks_for_most(codes: frozenset[int]) -> 
     assert commit_verdict(codes) is max((commit_verdict(frozenset({code})) for code in codes), key=order.index)
 
 
-def test_commit_verdict_of_nothing_is_final() -> None:
-    """An answer without partitions leaves nothing to try again."""
+def test_commit_verdict_without_codes_is_final() -> None:
+    """A response without partitions leaves nothing to retry."""
     assert commit_verdict(frozenset()) is CommitVerdict.FINAL
 
 
@@ -141,14 +141,14 @@ def test_commit_verdict_of_nothing_is_final() -> None:
         pytest.param(-1, None, "UNKNOWN_SERVER_ERROR", id="no words"),
     ],
 )
-def test_heartbeat_errors_are_in_words_for_the_user(code: int, words: str | None, expected: str) -> None:
-    """H15: the broker's words where it has some, ours where Java has its own, with the remedy."""
+def test_heartbeat_error_has_message_and_remedy(code: int, words: str | None, expected: str) -> None:
+    """H15: The message is the broker's, or this package's where Java has its own, followed by the remedy."""
     assert heartbeat_error(code, words, "orders").words == expected
 
 
 @pytest.mark.parametrize("words", [None, "The consumer protocol is not enabled."])
-def test_protocol_that_is_switched_off_says_how_to_switch_it_on(words: str | None) -> None:
-    """H32 (broker): UNSUPPORTED_VERSION in an answer means that the cluster has KIP-848 switched off."""
+def test_unsupported_version_error_states_how_to_enable_protocol(words: str | None) -> None:
+    """H32 (broker): UNSUPPORTED_VERSION in a response means that KIP-848 is disabled in the cluster."""
     error = heartbeat_error(35, words, "orders")
     assert error.name == "UNSUPPORTED_VERSION"
     assert error.message.startswith("The cluster does not support the new CONSUMER group protocol.")
@@ -156,6 +156,6 @@ def test_protocol_that_is_switched_off_says_how_to_switch_it_on(words: str | Non
     assert (words or "") in error.message
 
 
-def test_group_error_of_a_commit_is_not_the_heartbeat_s() -> None:
-    """UNSUPPORTED_VERSION of a commit is about OffsetCommit's version, not about the protocol."""
+def test_group_error_of_commit_differs_from_heartbeat_error() -> None:
+    """UNSUPPORTED_VERSION of a commit concerns OffsetCommit's version, not the group protocol."""
     assert group_error(35, None, "orders") == BrokerError(code=35, name="UNSUPPORTED_VERSION")
