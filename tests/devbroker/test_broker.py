@@ -1,4 +1,4 @@
-"""The broker's handle: who may control which node, and when it is over."""
+"""The broker handle: which nodes a caller may control, and when the broker is released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consumer_membership.devbroker.readiness import probe_groups
 
 
 class ScriptedNode:
-    """A node that remembers its orders."""
+    """A node that records its orders."""
 
     pid = None
 
@@ -43,21 +43,21 @@ class ScriptedNode:
 
 
 def broker_of(*nodes: ScriptedNode, way: Way = Way.JVM) -> Broker:
-    """A broker of these nodes, none of which is real."""
+    """Return a broker of these scripted nodes."""
     addresses = ",".join(node.address for node in nodes) or "elsewhere:9092"
     return Broker(way=way, version="4.3.1", bootstrap_servers=addresses, nodes=nodes)
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode, without its sign as Utils.abs takes it away."""
+    """Return Java's String.hashCode without the sign, as Utils.abs does."""
     value = 0
     for letter in text:
         value = (31 * value + ord(letter)) % 2**32
     return value & 0x7FFFFFFF
 
 
-def test_node_is_stopped_killed_and_started_by_its_id() -> None:
-    """Ids are Kafka's, so that a test can stop the node that metadata name."""
+def test_broker_stops_kills_and_starts_node_by_id() -> None:
+    """Node ids are Kafka's, so that a test can stop a node that the metadata names."""
     first, second = ScriptedNode(1), ScriptedNode(2)
     broker = broker_of(first, second)
     broker.stop_node(2)
@@ -68,35 +68,35 @@ def test_node_is_stopped_killed_and_started_by_its_id() -> None:
     assert broker.node_ids == (1, 2)
 
 
-def test_running_node_is_not_started_again() -> None:
-    """A second process on the same storage would destroy it."""
+def test_start_node_ignores_running_node() -> None:
+    """A second process on the same storage would corrupt it."""
     node = ScriptedNode(1)
     broker_of(node).start_node(1)
     assert node.orders == []
 
 
-def test_unknown_node_is_refused_with_the_known_ones() -> None:
-    """The ids start at 1."""
+def test_kill_node_of_unknown_id_raises_error_with_known_ids() -> None:
+    """Node ids start at 1, and the error lists them."""
     with pytest.raises(BrokerUnavailableError, match="its nodes are 1, 2"):
         broker_of(ScriptedNode(1), ScriptedNode(2)).kill_node(0)
 
 
-def test_existing_broker_is_not_controlled() -> None:
-    """Somebody else's broker is never stopped."""
+def test_stop_node_of_existing_broker_raises() -> None:
+    """A broker that this package did not start is never stopped."""
     with pytest.raises(BrokerUnavailableError, match="not ours to control"):
         broker_of(way=Way.EXISTING).stop_node(1)
 
 
-def test_stopped_broker_is_not_controlled() -> None:
-    """Its storage is gone."""
+def test_start_node_of_stopped_broker_raises() -> None:
+    """The storage of a stopped broker is deleted."""
     broker = broker_of(ScriptedNode(1))
     broker.stop()
     with pytest.raises(BrokerUnavailableError, match="has been stopped"):
         broker.start_node(1)
 
 
-def test_broker_is_released_once() -> None:
-    """`stop` may be called by a test and by the fixture behind it."""
+def test_broker_stop_releases_once() -> None:
+    """A test and its fixture may both call `stop`."""
     released: list[str] = []
     broker = Broker(way=Way.JVM, version="4.3.1", bootstrap_servers="x:1", release=lambda: released.append("released"))
     with broker:
@@ -105,35 +105,35 @@ def test_broker_is_released_once() -> None:
     assert released == ["released"]
 
 
-def test_secured_listener_is_reached_at_all_nodes() -> None:
-    """A client that is given the servers of one listener finds the cluster by any of them."""
+def test_secured_listener_lists_all_nodes() -> None:
+    """A client with one listener's servers finds the cluster through any of them."""
     nodes = [ScriptedNode(number, {"TLS": f"a:{number}", "SASL": f"b:{number}"}) for number in (1, 2)]
     assert broker_of(*nodes).secured == {"TLS": "a:1,a:2", "SASL": "b:1,b:2"}
 
 
-def test_broker_without_security_has_no_secured_listener() -> None:
-    """Neither ours nor somebody else's."""
+def test_broker_without_security_has_no_secured_listeners() -> None:
+    """Neither a started nor an existing broker has secured listeners without security settings."""
     assert broker_of(ScriptedNode(1)).secured == {}
     assert broker_of(way=Way.EXISTING).secured == {}
 
 
-def test_node_that_ended_by_itself_is_reported_with_its_last_words() -> None:
-    """Waiting for a dead process is in vain."""
+def test_wait_ready_raises_with_log_tail_of_dead_node() -> None:
+    """Waiting for a dead process would be useless."""
     node = ScriptedNode(1)
     node.is_running = False
     with pytest.raises(BrokerUnavailableError, match="last words of 1"):
         broker_of(node).wait_ready(timeout_s=0)
 
 
-def test_node_that_was_stopped_on_purpose_is_not_missed() -> None:
-    """Two of three nodes are a working cluster."""
+def test_require_nodes_accepts_deliberately_stopped_node() -> None:
+    """Two of three nodes form a working cluster."""
     broker = broker_of(ScriptedNode(1), ScriptedNode(2))
     broker.stop_node(2)
     broker.require_nodes()
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8, 50])
-def test_probe_groups_cover_every_coordinator(partitions: int) -> None:
-    """Each partition of the offsets topic coordinates other groups; readiness asks all of them."""
+def test_probe_groups_cover_every_offsets_partition(partitions: int) -> None:
+    """Each partition of the offsets topic has its own coordinator, and the readiness check covers all of them."""
     covered = {java_hash(group_id) % partitions for group_id in probe_groups(partitions)}
     assert covered == set(range(partitions))

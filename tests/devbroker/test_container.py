@@ -1,4 +1,4 @@
-"""Real brokers in containers, by testcontainers and by docker-compose.yml."""
+"""Real brokers in containers, started by testcontainers and by docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ COMPOSE_FILE = Path(__file__).parents[2] / "docker-compose.yml"
 
 
 def docker(*words: str) -> str:
-    """What the docker command prints."""
+    """Return the output of a docker command."""
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607
 
 
 def containers() -> set[str]:
-    """The ids of all containers of this room, running or not."""
+    """Return the ids of all containers of devbroker, running or not."""
     return set(docker("ps", "-aq", "--filter", "label=consumer-membership.devbroker.owner").split())
 
 
 def networks() -> set[str]:
-    """The ids of all networks of this room."""
+    """Return the ids of all networks of devbroker."""
     return set(docker("network", "ls", "-q", "--filter", "label=consumer-membership.devbroker.owner").split())
 
 
-def test_container_is_on_loopback_only_and_gone_after_stop() -> None:
-    """No other machine sees a broker without authentication, and nothing is left behind."""
+def test_container_listens_on_loopback_only_and_is_removed_after_stop() -> None:
+    """No other machine reaches a broker without authentication, and stop() removes all resources."""
     before = (containers(), networks())
     with start(NEWEST, way=Way.DOCKER) as broker:
         assert (broker.way, broker.version) == (Way.DOCKER, NEWEST)
@@ -61,8 +61,8 @@ def test_container_is_on_loopback_only_and_gone_after_stop() -> None:
 
 
 @pytest.mark.parametrize("ending", [Broker.stop_node, Broker.kill_node])
-def test_restarted_container_keeps_its_topics(kafka_broker: BrokerFactory, ending: object) -> None:
-    """The same rule as for a JVM: a node is its port and its storage."""
+def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: object) -> None:
+    """As with a JVM, a node is its port and its storage, not its process."""
     assert callable(ending)
     broker = kafka_broker(properties=QUICK_SESSIONS, way=Way.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
@@ -77,8 +77,8 @@ def test_restarted_container_keeps_its_topics(kafka_broker: BrokerFactory, endin
     assert topic in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
 
 
-def test_three_containers_are_one_cluster(kafka_broker: BrokerFactory) -> None:
-    """They talk by name among themselves and on loopback with clients."""
+def test_three_containers_form_one_cluster(kafka_broker: BrokerFactory) -> None:
+    """The nodes reach each other by name and clients on loopback."""
     broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, way=Way.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("orders"), 3, replication_factor=3)
@@ -87,8 +87,8 @@ def test_three_containers_are_one_cluster(kafka_broker: BrokerFactory) -> None:
     assert sum(produce(servers, topic, 9).values()) == 9
 
 
-def test_container_of_a_dead_owner_is_removed_by_the_next_start(kafka_broker: BrokerFactory) -> None:
-    """A killed process cannot clean up; the next one does it, and leaves the living alone."""
+def test_start_removes_container_of_dead_owner(kafka_broker: BrokerFactory) -> None:
+    """A killed process cannot clean up, so the next start does, and keeps containers of live processes."""
     dead = subprocess.Popen(["true"])  # noqa: S607 - its pid is what counts
     dead.wait()
     host = os.uname().nodename
@@ -107,7 +107,7 @@ def test_container_of_a_dead_owner_is_removed_by_the_next_start(kafka_broker: Br
 
 @pytest.fixture
 def compose() -> Iterator[str]:
-    """docker-compose.yml is up; the bootstrap servers."""
+    """Start docker-compose.yml and return the bootstrap servers."""
     port = str(draw_ports(1)[0])
     plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
     program = ["docker", "compose"] if plugin.returncode == 0 else ["docker-compose"]
@@ -123,8 +123,8 @@ def compose() -> Iterator[str]:
         subprocess.run([*command, "down", "-v"], env=environment, capture_output=True, check=True)
 
 
-def test_compose_file_starts_a_broker(compose: str) -> None:
-    """The file in the top folder works as it stands, on 127.0.0.1 only."""
+def test_compose_file_starts_broker(compose: str) -> None:
+    """The file in the top folder starts a broker on 127.0.0.1 only."""
     await_ready(compose, nodes=[compose], check=lambda: None, timeout_s=60)
     metadata = AdminClient({"bootstrap.servers": compose}).list_topics(timeout=10)
     assert [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()] == [compose]
@@ -133,7 +133,7 @@ def test_compose_file_starts_a_broker(compose: str) -> None:
 
 
 def test_compose_file_listens_on_9092_by_default() -> None:
-    """The address that the documentation names."""
+    """The default address is the one in the documentation."""
     text = COMPOSE_FILE.read_text()
     assert '"127.0.0.1:${KAFKA_PORT:-9092}:9092"' in text
     assert f"image: apache/kafka:{NEWEST}" in text

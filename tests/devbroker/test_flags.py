@@ -1,4 +1,4 @@
-"""The flags that leave tests out, run on this folder itself."""
+"""The flags that deselect tests, applied to this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @cache
 def collect(*flags: str) -> str:
-    """What pytest says when it collects this folder's tests: the same for all that ask."""
+    """Return pytest's collection output for this folder, cached by flags."""
     command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "--collect-only", "-q", *flags]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
 
@@ -29,8 +29,8 @@ def collect(*flags: str) -> str:
         ("--no-docker", "docker", "test_container.py", "Docker engine"),
     ],
 )
-def test_flag_leaves_tests_out_and_says_how_many(flag: str, marker: str, module: str, needs: str) -> None:
-    """What was not run is in the summary, with what it would have needed."""
+def test_deselecting_flag_reports_number_of_skipped_tests(flag: str, marker: str, module: str, needs: str) -> None:
+    """The summary reports how many tests were not run and what they need."""
     everything, rest = collect(), collect(flag)
     assert f"{module}::" in everything
     assert f"{module}::" not in rest
@@ -40,6 +40,6 @@ def test_flag_leaves_tests_out_and_says_how_many(flag: str, marker: str, module:
     assert int(told[1]) == everything.count("::") - rest.count("::")
 
 
-def test_tests_that_need_docker_are_left_out_without_a_broker_too() -> None:
-    """A container holds a real broker."""
+def test_no_broker_flag_also_skips_docker_tests() -> None:
+    """A container runs a real broker."""
     assert "test_container.py::" not in collect("--no-broker")

@@ -1,4 +1,4 @@
-"""Jars from Maven and the Java command line; Maven is a script here."""
+"""Jars from Maven and the Java command line; a script replaces Maven."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Maven that makes two jars and notes each of its runs in a file, which this is."""
+    """Install a Maven that creates two jars, and return the file in which it records its runs."""
     runs = tmp_path / "runs"
     runs.touch()
     binary = tmp_path / "bin" / "mvn"
@@ -35,7 +35,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return runs
 
 
-def test_jars_are_fetched_once_and_listed_in_order(maven: Path) -> None:
+def test_classpath_fetches_jars_once_and_keeps_order(maven: Path) -> None:
     """A class data archive is valid for one class path only, so the order must not change."""
     libs = version_folder("4.2.1") / "libs"
     assert classpath("4.2.1") == f"{libs}/a.jar:{libs}/b.jar"
@@ -44,8 +44,8 @@ def test_jars_are_fetched_once_and_listed_in_order(maven: Path) -> None:
     assert sorted(path.name for path in libs.parent.parent.iterdir()) == ["kafka-4.2.1", "kafka-4.2.1.lock"]
 
 
-def test_concurrent_starts_fetch_once(maven: Path) -> None:
-    """Whoever comes second waits for the first one's jars."""
+def test_concurrent_classpath_calls_fetch_once(maven: Path) -> None:
+    """The second caller waits for the first caller's jars."""
     threads = [threading.Thread(target=classpath, args=("4.2.1",)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -54,16 +54,16 @@ def test_concurrent_starts_fetch_once(maven: Path) -> None:
     assert maven.read_text().count("<version>4.2.1</version>") == 1
 
 
-def test_failing_maven_is_quoted_and_leaves_nothing(maven: Path) -> None:
-    """The reason is Maven's to tell, and the next attempt starts afresh."""
+def test_classpath_raises_maven_output_and_leaves_no_files(maven: Path) -> None:
+    """The error quotes Maven's output, and the next attempt starts from the beginning."""
     (maven.parent / "bin" / "mvn").write_text("#!/bin/sh\necho 'Could not transfer artifact'; mkdir -p $6; exit 1\n")
     with pytest.raises(BrokerUnavailableError, match="Could not transfer artifact"):
         classpath("4.2.1")
     assert not version_folder("4.2.1").exists()
 
 
-def test_command_line_names_log_and_class_path(tmp_path: Path) -> None:
-    """Kafka's log goes to a file of ours, whose tail an error shows."""
+def test_java_command_has_log_file_and_class_path(tmp_path: Path) -> None:
+    """Kafka's log goes to a file whose tail appears in errors."""
     java = Java(executable="/java", classpath="a.jar:b.jar", archive=tmp_path / "classes.jsa")
     command = java.command("kafka.Kafka", "x.properties", log=tmp_path / "server.log")
     assert command[0] == "/java"
@@ -72,15 +72,15 @@ def test_command_line_names_log_and_class_path(tmp_path: Path) -> None:
     assert not any("Archive" in word for word in command)
 
 
-def test_archive_is_used_once_it_exists(tmp_path: Path) -> None:
-    """A missing archive would make Java complain on its console."""
+def test_java_command_uses_archive_only_if_it_exists(tmp_path: Path) -> None:
+    """A missing archive would make Java print a warning."""
     java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     java.archive.touch()
     assert f"-XX:SharedArchiveFile={java.archive}" in java.command("kafka.Kafka", log=tmp_path / "l")
 
 
-def test_run_that_makes_the_archive_does_not_use_one(tmp_path: Path) -> None:
-    """Java refuses to do both."""
+def test_java_command_that_creates_archive_does_not_use_one(tmp_path: Path) -> None:
+    """Java rejects the combination of both options."""
     java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     java.archive.touch()
     command = java.command("kafka.Kafka", log=tmp_path / "l", archive_to=tmp_path / "new.jsa")
@@ -89,7 +89,7 @@ def test_run_that_makes_the_archive_does_not_use_one(tmp_path: Path) -> None:
 
 @pytest.fixture
 def java(tmp_path: Path) -> Java:
-    """A Java that takes an archive in which `whole` stands."""
+    """Return a Java that accepts an archive only if it contains `whole`."""
     binary = tmp_path / "java"
     binary.write_text("""#!/bin/sh
         for word; do case $word in -XX:SharedArchiveFile=*) grep -q whole "${word#*=}"; exit ;; esac; done
@@ -98,8 +98,8 @@ def java(tmp_path: Path) -> Java:
     return Java(executable=str(binary), classpath="a.jar", archive=tmp_path / "classes.jsa")
 
 
-def test_archive_is_made_once(java: Java) -> None:
-    """Of several that start at once one makes it, and nobody finds half of it."""
+def test_make_archive_creates_archive_once(java: Java) -> None:
+    """Of several concurrent starts, one creates the archive, and no start sees an incomplete file."""
     made: list[str] = []
 
     def make(target: Path) -> None:
@@ -116,8 +116,8 @@ def test_archive_is_made_once(java: Java) -> None:
     assert (len(made), java.archive.read_text()) == (1, "whole")
 
 
-def test_broken_archive_is_made_anew(java: Java) -> None:
-    """Java crashes on one that was cut short."""
+def test_make_archive_replaces_broken_archive(java: Java) -> None:
+    """Java crashes on a truncated archive."""
     java.archive.write_text("half")
 
     def make(target: Path) -> None:
@@ -128,8 +128,8 @@ def test_broken_archive_is_made_anew(java: Java) -> None:
 
 
 @pytest.mark.parametrize("error", [None, BrokerUnavailableError("no broker"), OSError("disk full")])
-def test_archive_that_cannot_be_made_is_done_without(java: Java, error: Exception | None) -> None:
-    """A broker starts without one, too; what was written of it is never taken for one."""
+def test_make_archive_failure_leaves_no_archive(java: Java, error: Exception | None) -> None:
+    """A broker also starts without an archive; an incomplete file is never used."""
 
     def fail(target: Path) -> None:
         target.write_text("half")
@@ -140,17 +140,17 @@ def test_archive_that_cannot_be_made_is_done_without(java: Java, error: Exceptio
     assert not java.archive.exists()
 
 
-def test_archive_where_nothing_can_be_written_is_not_tried(java: Java, tmp_path: Path) -> None:
-    """A cache that somebody else filled, say."""
+def test_make_archive_skips_unwritable_folder(java: Java, tmp_path: Path) -> None:
+    """The cache folder may belong to another user."""
     elsewhere = replace(java, archive=tmp_path / "absent" / "classes.jsa")
     elsewhere.make_archive(lambda _: pytest.fail("nobody could keep it"))
 
 
 @pytest.mark.parametrize(("variable", "flag"), [(None, "-XX:+UseSerialGC"), ("-XX:+UseZGC -Xa='b c'", "-Xa=b c")])
-def test_performance_options_are_kafkas_variable(
+def test_java_command_takes_performance_options_from_kafkas_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, flag: str
 ) -> None:
-    """As in Kafka's own scripts they replace the default: two collectors would be one too many for Java."""
+    """KAFKA_JVM_PERFORMANCE_OPTS replaces the default, because Java accepts only one garbage collector."""
     monkeypatch.delenv("KAFKA_JVM_PERFORMANCE_OPTS", raising=False)
     if variable is not None:
         monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", variable)

@@ -1,4 +1,4 @@
-"""Real brokers as local JVMs: they start, answer, restart with their data, and leave nothing behind."""
+"""Real brokers as local JVMs: they start, respond, restart with their data, and leave no processes."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def java_processes() -> list[psutil.Process]:
-    """The JVMs that descend from this process."""
+    """Return the JVMs that descend from this process."""
     return [child for child in psutil.Process().children(recursive=True) if child.name() == "java"]
 
 
 def topics(bootstrap_servers: str) -> set[str]:
-    """The topics that metadata show."""
+    """Return the topics in the metadata."""
     return set(AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=PATIENCE_S).topics)
 
 
 def offset_of(bootstrap_servers: str, group_id: str, topic: str) -> int:
-    """The committed offset of partition 0."""
+    """Return the committed offset of partition 0."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
     try:
         return consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)[0].offset
@@ -65,7 +65,7 @@ def commit(bootstrap_servers: str, group_id: str, topic: str, offset: int) -> No
 
 
 def while_a_node_is_fenced() -> Retrying:
-    """Tries again where too few nodes are seen: with quick sessions one that got no time is fenced for a moment."""
+    """Return a retry for missing nodes: with short sessions, a starved node is fenced for a moment."""
 
     def lacks_nodes(error: BaseException) -> bool:
         if isinstance(error, KafkaException):
@@ -78,8 +78,8 @@ def while_a_node_is_fenced() -> Retrying:
 
 
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
-def test_each_version_starts_answers_and_leaves_no_process(version: str) -> None:
-    """Ready means ready: topics and groups work at once, without a retry of ours; the end is the end."""
+def test_started_broker_serves_topics_and_groups_and_leaves_no_process(version: str) -> None:
+    """After `start`, topics and groups work immediately without retries; after `stop`, no process remains."""
     before = java_processes()
     with start(version, way=Way.JVM) as broker:
         servers = broker.bootstrap_servers
@@ -97,8 +97,8 @@ def test_each_version_starts_answers_and_leaves_no_process(version: str) -> None
     assert broker.is_stopped
 
 
-def test_topics_are_not_made_by_asking_for_them(kafka_broker: BrokerFactory) -> None:
-    """A misspelt topic stays unknown, as it does in production."""
+def test_broker_does_not_auto_create_topics(kafka_broker: BrokerFactory) -> None:
+    """A misspelled topic stays unknown, as it does in production."""
     broker = kafka_broker(way=Way.JVM)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "allow.auto.create.topics": True})
     admin.list_topics("misspelt", timeout=PATIENCE_S)
@@ -125,8 +125,8 @@ def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerF
     assert offset_of(servers, "group", topic) == 3
 
 
-def test_three_nodes_outlive_any_one_of_them(kafka_broker: BrokerFactory) -> None:
-    """Groups and topics survive a killed node, be it the controller or a coordinator."""
+def test_three_nodes_survive_killing_any_node(kafka_broker: BrokerFactory) -> None:
+    """Groups and topics survive a killed node, even a controller or a coordinator."""
     broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, way=Way.JVM, is_shared=False)
     servers = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
@@ -146,21 +146,21 @@ def test_three_nodes_outlive_any_one_of_them(kafka_broker: BrokerFactory) -> Non
         broker.wait_ready()
 
 
-def test_refused_property_is_reported_in_kafkas_words(kafka_broker: BrokerFactory) -> None:
-    """A broker that refuses one says so in the error, in its own words."""
+def test_start_with_invalid_property_raises_kafkas_error(kafka_broker: BrokerFactory) -> None:
+    """The error contains the broker's own message."""
     with pytest.raises(BrokerUnavailableError, match=r"group\.consumer\.max\.size"):
         kafka_broker(properties={"group.consumer.max.size": "minus one"}, way=Way.JVM, is_shared=False)
 
 
-def test_port_that_was_asked_for_is_used() -> None:
-    """A demo's address can be written down beforehand."""
+def test_start_uses_requested_port() -> None:
+    """A demo can document its address in advance."""
     port = draw_ports(1)[0]
     with start(way=Way.JVM, port=port) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{port}"
 
 
-def test_existing_broker_is_taken_as_it_is(kafka_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its minor line is asked over the wire; what it is not is refused; stopping leaves it running."""
+def test_start_uses_existing_broker_unchanged(kafka_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is queried over the wire, a mismatch raises an error, and stop() leaves the broker running."""
     running = kafka_broker("4.1.1", way=Way.JVM)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", running.bootstrap_servers)
     with start() as broker:
@@ -177,16 +177,16 @@ def test_existing_broker_is_taken_as_it_is(kafka_broker: BrokerFactory, monkeypa
 
 
 @pytest.mark.usefixtures("kafka_broker")
-def test_existing_broker_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever named a broker does not want another one."""
+def test_start_raises_if_existing_broker_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that named a broker does not want another one."""
     address = f"127.0.0.1:{draw_ports(1)[0]}"
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", address)
     with pytest.raises(BrokerUnavailableError, match=f"no broker answers at {address}"):
         start()
 
 
-def test_pool_shares_brokers_of_one_kind_and_stops_them() -> None:
-    """One start for all tests that ask for the same."""
+def test_pool_shares_equal_brokers_and_stops_them() -> None:
+    """All tests that request an equal broker share one start."""
     with BrokerPool() as pool:
         first = pool.shared(properties={"group.max.size": "3"}, way=Way.JVM)
         assert pool.shared(properties={"group.max.size": "3"}, way=Way.JVM) is first
@@ -209,12 +209,12 @@ class Owner:
         )
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """Return the next line that it prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """Kill the process and close its pipe."""
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
@@ -222,12 +222,12 @@ class Owner:
 
 
 def storage_of(java: psutil.Process) -> Path:
-    """The folder of the cluster that a broker's process belongs to."""
+    """Return the cluster folder that a broker process uses."""
     return Path(java.cmdline()[-1]).parents[1]
 
 
-def test_killed_owner_leaves_no_broker_and_no_storage() -> None:
-    """Not even `kill -9` of the tests fills the machine with JVMs, nor does a forked child that lives on."""
+def test_killed_owner_leaves_no_jvm_and_no_storage() -> None:
+    """Neither `kill -9` nor a surviving forked child leaves JVMs on the machine."""
     owner = Owner(
         "import os, signal\n"
         "from consumer_membership.devbroker import Way, start\n"
@@ -248,8 +248,8 @@ def test_killed_owner_leaves_no_broker_and_no_storage() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_foreground_runs_until_a_signal_and_stops_cleanly(number: signal.Signals) -> None:
-    """The command says where its broker is and ends with exit code 0."""
+def test_foreground_broker_runs_until_signal_and_stops_cleanly(number: signal.Signals) -> None:
+    """The command prints its broker's address and ends with exit code 0."""
     owner = Owner(
         "import sys\n"
         "from consumer_membership.devbroker import Way\n"
@@ -269,8 +269,8 @@ def test_foreground_runs_until_a_signal_and_stops_cleanly(number: signal.Signals
     owner.close()
 
 
-def test_foreground_reports_a_broker_that_died() -> None:
-    """A demo does not wait for ever for a broker that is gone."""
+def test_foreground_broker_that_dies_is_reported() -> None:
+    """A demo does not wait forever for a dead broker."""
     owner = Owner(
         "import sys\n"
         "from consumer_membership.devbroker import Way\n"

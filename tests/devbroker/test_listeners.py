@@ -1,4 +1,4 @@
-"""Secured listeners: what is asked for, what comes of it, and confluent_kafka's own clients on real ones."""
+"""Secured listeners: requests, the resulting settings, and confluent_kafka clients on real listeners."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECURITY = Security(
     key_pem="the key", certificate_chain_pem="the chain", client_authority_pem="the authority", users={"a": "the word"}
 )
 
-# Refusals are what is tested; librdkafka would tell stderr about each.
+# The tests cause errors, each of which librdkafka would log to stderr.
 _librdkafka = logging.getLogger(f"{__name__}.librdkafka")
 _librdkafka.addHandler(logging.NullHandler())
 _librdkafka.propagate = False
@@ -48,22 +48,22 @@ _librdkafka.propagate = False
 # What is asked for.
 
 
-def test_secrets_are_not_shown() -> None:
-    """A failing test prints what it compared, and an error what was asked for."""
+def test_security_repr_hides_secrets() -> None:
+    """Failing tests and errors print these objects, so their text must not contain secrets."""
     request = BrokerRequest(security=SECURITY)
     shown = f"{SECURITY!r} {request!r} {request}"
     assert not any(secret in shown for secret in ("the key", "the word"))
     assert str(request) == f"Kafka {NEWEST}, 1 node, secured listeners"
 
 
-def test_equal_securities_are_one_key() -> None:
-    """A pool gives the same broker for them, and another one for other users."""
+def test_security_objects_compare_by_value() -> None:
+    """The pool returns the same broker for equal settings and another broker for other users."""
     assert {SECURITY: "found"}.get(replace(SECURITY)) == "found"
     assert replace(SECURITY, users={"a": "another word"}) != SECURITY
 
 
-def test_users_are_those_of_the_beginning() -> None:
-    """A pool finds a broker by them."""
+def test_security_copies_users() -> None:
+    """The pool looks up brokers by their users, so later changes must not apply."""
     users = {"a": "the word"}
     security = replace(SECURITY, users=users)
     users["b"] = "another"
@@ -71,8 +71,8 @@ def test_users_are_those_of_the_beginning() -> None:
 
 
 @pytest.mark.parametrize(("users", "named"), [({"": "secret"}, "no name"), ({"a": ""}, "'a' has no password")])
-def test_user_without_name_or_password_is_refused(users: dict[str, str], named: str) -> None:
-    """SCRAM knows neither, and Kafka would say so only after its start."""
+def test_security_with_user_without_name_or_password_raises(users: dict[str, str], named: str) -> None:
+    """SCRAM allows neither, and Kafka would report it only after its start."""
     with pytest.raises(BrokerUnavailableError, match=named):
         replace(SECURITY, users=users)
 
@@ -86,21 +86,21 @@ def test_user_without_name_or_password_is_refused(users: dict[str, str], named: 
         ({"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl.sasl.enabled.mechanisms": "A, B"}, {"A", "B"}),
     ],
 )
-def test_mechanisms_are_those_of_the_listener_or_of_all(extra: dict[str, str], enabled: set[str]) -> None:
-    """Kafka's rule: a listener's own property goes before the one for all; another listener's is none of its."""
+def test_enabled_mechanisms_prefers_property_of_listener(extra: dict[str, str], enabled: set[str]) -> None:
+    """In Kafka, a listener's own property overrides the general one; other listeners' properties do not apply."""
     assert enabled_mechanisms(SASL, extra) == enabled
 
 
-def test_existing_broker_is_refused_for_secured_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its listeners are somebody else's."""
+def test_start_rejects_existing_broker_for_secured_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This package does not control the listeners of an existing broker."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=r"secured listeners: .* not ours to set") as refused:
         start(security=SECURITY)
     assert not isinstance(refused.value, WayMissingError)
 
 
-def test_docker_leaves_secured_listeners_to_the_jvm_way() -> None:
-    """The search goes on, whether there is an engine or not."""
+def test_docker_way_rejects_secured_listeners_and_jvm_is_used() -> None:
+    """The search continues with the JVM way, whether a Docker engine exists or not."""
     with pytest.raises(WayMissingError, match="only the JVM way"):
         start(way=Way.DOCKER, security=SECURITY)
 
@@ -119,46 +119,46 @@ def test_docker_leaves_secured_listeners_to_the_jvm_way() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
-    """Certificates, users and what else there is to be configured with."""
+    """Return certificates, users and other security material."""
     return materials(tmp_path_factory.mktemp("secured"))
 
 
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
 def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers, made: Materials) -> Broker:
-    """A secured broker of the newest and of the oldest version."""
+    """Return a secured broker of the newest and of the oldest version."""
     return broker_pool.shared(request.param, way=Way.JVM, security=made.security)
 
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """A topic with one record."""
+    """Return a topic with one record."""
     name = create_topic(broker.bootstrap_servers, unique("orders"))
     produce(broker.bootstrap_servers, name, 1)
     return name
 
 
 def over_tls(made: Materials) -> Settings:
-    """A client that trusts the broker's authority."""
+    """Return settings of a client that trusts the broker's authority."""
     return {"security.protocol": "SSL", "ssl.ca.location": made.ca_file}
 
 
 def trusting_a_stranger(made: Materials) -> Settings:
-    """A client that trusts another authority."""
+    """Return settings of a client that trusts another authority."""
     return over_tls(made) | {"ssl.ca.location": made.foreign_ca_file}
 
 
 def looking_at_revocations(made: Materials) -> Settings:
-    """A client with the list that the broker's certificate is on."""
+    """Return settings with a list that revokes the broker's certificate."""
     return over_tls(made) | {"ssl.crl.location": made.crl_file}
 
 
 def with_a_clean_list(made: Materials) -> Settings:
-    """A client with a list that nothing is on."""
+    """Return settings with an empty revocation list."""
     return over_tls(made) | {"ssl.crl.location": made.clean_crl_file}
 
 
 def with_certificate(made: Materials) -> Settings:
-    """A client with a certificate and an encrypted key."""
+    """Return settings with a client certificate and an encrypted key."""
     return over_tls(made) | {
         "ssl.certificate.location": made.client_cert_file,
         "ssl.key.location": made.encrypted_key_file,
@@ -167,7 +167,7 @@ def with_certificate(made: Materials) -> Settings:
 
 
 def with_foreign_certificate(made: Materials) -> Settings:
-    """A client with a certificate that the broker does not trust."""
+    """Return settings with a client certificate that the broker does not trust."""
     return over_tls(made) | {
         "ssl.certificate.location": made.foreign_cert_file,
         "ssl.key.location": made.foreign_key_file,
@@ -175,31 +175,31 @@ def with_foreign_certificate(made: Materials) -> Settings:
 
 
 def as_user(mechanism: str, user: str, password: str | None = None) -> Callable[[Materials], Settings]:
-    """A client that logs in, with the right password unless another one is given."""
+    """Return settings of a client that logs in, with the user's password unless another one is given."""
     login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password or USERS[user]}
     return lambda _: {"security.protocol": "SASL_PLAINTEXT", **login}
 
 
 def encrypted(plain: Callable[[Materials], Settings]) -> Callable[[Materials], Settings]:
-    """The same over TLS."""
+    """Return these settings over TLS."""
     return lambda made: plain(made) | over_tls(made) | {"security.protocol": "SASL_SSL"}
 
 
 def with_token(_: Materials, issued_ago_s: float = 0.0) -> Settings:
-    """A client with a token that lives for an hour and has a SASL extension."""
+    """Return settings with a token that lives for an hour and has a SASL extension."""
     token = unsecured_token("carol", 3600, {"tenant": "blue"}, issued_at_s=time.time() - issued_ago_s)
-    # librdkafka itself refuses a token whose end is over, so it is told another one.
+    # librdkafka itself rejects an expired token, so it receives a later expiry.
     answer = (token.value, time.time() + PATIENCE_S, token.subject, dict(token.extensions))
     return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _config: answer}
 
 
 def with_old_token(made: Materials) -> Settings:
-    """A client whose token ended an hour ago."""
+    """Return settings with a token that expired an hour ago."""
     return with_token(made, issued_ago_s=7200)
 
 
 def record_read(servers: str, topic: str, settings: Settings) -> bytes | None:
-    """The value of the topic's record, as a client with these settings reads it; None in vain."""
+    """Return the record's value as a client with these settings reads it, or None."""
     with closing(consumer_of(servers, settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages: list[Message] = consumer.consume(1, PATIENCE_S)
@@ -207,7 +207,7 @@ def record_read(servers: str, topic: str, settings: Settings) -> bytes | None:
 
 
 def refusal(servers: str, settings: Settings) -> str:
-    """What a client with these settings is told first: the name of the error and its text."""
+    """Return the name and the message of the first error that this client receives."""
     errors: list[KafkaError] = []
     with closing(consumer_of(servers, settings | {"error_cb": errors.append})) as consumer:
         consumer.assign([TopicPartition("any", 0, 0)])
@@ -216,7 +216,7 @@ def refusal(servers: str, settings: Settings) -> str:
 
 
 def consumer_of(servers: str, settings: Settings) -> Consumer:
-    """A quiet one."""
+    """Return a consumer that does not log to stderr."""
     return Consumer({"bootstrap.servers": servers, "group.id": unique("group"), **settings}, logger=_librdkafka)
 
 
@@ -241,10 +241,10 @@ SCRAM_256, SCRAM_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
         pytest.param(SASL_TLS, encrypted(with_token), id="token over tls"),
     ],
 )
-def test_client_reads_over_the_listener(
+def test_confluent_kafka_client_reads_over_secured_listener(
     broker: Broker, made: Materials, topic: str, listener: str, settings: Callable[[Materials], Settings]
 ) -> None:
-    """A plain client of confluent_kafka bootstraps there and is sent on to the same listener."""
+    """A confluent_kafka client bootstraps on the listener and is redirected to the same listener."""
     assert record_read(broker.secured[listener], topic, settings(made)) == b"0"
 
 
@@ -255,7 +255,7 @@ def test_client_reads_over_the_listener(
     [
         pytest.param(TLS, trusting_a_stranger, "certificate verify failed", id="unknown authority"),
         pytest.param(TLS, looking_at_revocations, "certificate verify failed", id="revoked"),
-        # The broker's alert, unless the system is quicker to tell of the closed connection.
+        # The broker's alert, unless the system reports the closed connection first.
         pytest.param(MUTUAL, over_tls, "_SSL|_TRANSPORT", id="no certificate"),
         pytest.param(MUTUAL, with_foreign_certificate, "_SSL|_TRANSPORT", id="foreign certificate"),
         pytest.param(SASL, as_user("PLAIN", "alice", "wrong"), "_AUTHENTICATION", id="plain"),
@@ -266,19 +266,19 @@ def test_client_reads_over_the_listener(
         pytest.param(SASL_TLS, encrypted(with_old_token), "_AUTHENTICATION.*invalid_token", id="token over tls"),
     ],
 )
-def test_client_is_refused(
+def test_client_with_wrong_credentials_is_rejected(
     broker: Broker, made: Materials, listener: str, settings: Callable[[Materials], Settings], told: str
 ) -> None:
-    """Neither side takes a certificate that it does not trust; the broker no wrong password and no old token."""
+    """Both sides reject untrusted certificates; the broker rejects wrong passwords and expired tokens."""
     assert re.search(told, refusal(broker.secured[listener], settings(made)))
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_pool_shares_a_secured_broker_of_equal_security(
+def test_pool_shares_secured_broker_for_equal_security(
     broker: Broker, broker_pool: RunBrokers, made: Materials
 ) -> None:
-    """One start for all tests with the same certificates and users."""
+    """All tests with equal certificates and users share one start."""
     assert broker_pool.shared(broker.version, way=Way.JVM, security=replace(made.security)) is broker
 
 
@@ -294,19 +294,19 @@ TUNED = {
 
 @pytest.fixture(scope="module")
 def made_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Materials:
-    """Certificates for another host than the broker's."""
+    """Return certificates for another host than the broker's."""
     return materials(tmp_path_factory.mktemp("elsewhere"), hosts=[ELSEWHERE])
 
 
 @pytest.fixture(scope="module")
 def cluster(made_elsewhere: Materials) -> Iterator[Broker]:
-    """The cluster, which tests may stop and start nodes of."""
+    """Return a cluster whose nodes tests may stop and start."""
     with start(nodes=2, properties=TUNED, way=Way.JVM, security=made_elsewhere.security) as broker:
         yield broker
 
 
 def session_ms(connection: socket.socket, user: str) -> int:
-    """How long a login by PLAIN lasts, as the broker tells it (KIP-368); 0 for ever."""
+    """Return the lifetime of a PLAIN login as the broker reports it (KIP-368); 0 means unlimited."""
     login = f"\0{user}\0{USERS[user]}".encode()
     with connection:
         connection.settimeout(PATIENCE_S)
@@ -320,7 +320,7 @@ def session_ms(connection: socket.socket, user: str) -> int:
 
 
 def exchange(connection: socket.socket, *, api: int, body: bytes) -> bytes:
-    """One request in version 1 without a client id, and its answer behind the correlation id."""
+    """Send a version 1 request without client id and return the response after the correlation id."""
     request = struct.pack(">hhih", api, 1, 0, -1) + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     with connection.makefile("rb") as answers:
@@ -329,15 +329,15 @@ def exchange(connection: socket.socket, *, api: int, body: bytes) -> bytes:
 
 
 def first_node(cluster: Broker, listener: str) -> socket.socket:
-    """A connection to a listener of the first node."""
+    """Return a connection to a listener of the first node."""
     host, _, port = cluster.secured[listener].partition(",")[0].partition(":")
     return socket.create_connection((host, int(port)), PATIENCE_S)
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_every_node_has_every_listener_on_a_port_of_its_own(cluster: Broker) -> None:
-    """Beside the plaintext one."""
+def test_each_node_has_each_listener_on_own_port(cluster: Broker) -> None:
+    """Each node has all secured listeners and the plaintext listener on different ports."""
     servers = [server for listed in cluster.secured.values() for server in listed.split(",")]
     ports = {server.partition(":")[2] for server in [*servers, *cluster.bootstrap_servers.split(",")]}
     assert list(cluster.secured) == list(SECURED_LISTENERS)
@@ -346,8 +346,8 @@ def test_every_node_has_every_listener_on_a_port_of_its_own(cluster: Broker) -> 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_property_of_one_listener_wins_over_that_of_all(cluster: Broker, made_elsewhere: Materials) -> None:
-    """Sessions end sooner where a test wants it, by Kafka's own rule for names."""
+def test_listener_property_overrides_general_property(cluster: Broker, made_elsewhere: Materials) -> None:
+    """By Kafka's naming rule, a test can shorten the sessions of one listener."""
     trust = ssl.create_default_context(cafile=made_elsewhere.ca_file)
     over_tls = trust.wrap_socket(first_node(cluster, SASL_TLS), server_hostname=ELSEWHERE)
     assert session_ms(over_tls, "bob") == 60_000
@@ -356,23 +356,23 @@ def test_property_of_one_listener_wins_over_that_of_all(cluster: Broker, made_el
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_mechanism_that_is_switched_off_is_refused(cluster: Broker, made_elsewhere: Materials) -> None:
-    """And the start has not waited until somebody could log in by it."""
+def test_disabled_mechanism_is_rejected(cluster: Broker, made_elsewhere: Materials) -> None:
+    """The start does not wait for a login by a disabled mechanism."""
     told = refusal(cluster.secured[SASL], as_user(SCRAM_512, "alice")(made_elsewhere))
     assert "Unsupported SASL mechanism" in told
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_certificate_for_another_host_is_refused(cluster: Broker, made_elsewhere: Materials) -> None:
-    """Clients look at the name that they asked for."""
+def test_certificate_for_other_host_is_rejected(cluster: Broker, made_elsewhere: Materials) -> None:
+    """Clients compare the certificate with the host name that they requested."""
     assert "certificate verify failed" in refusal(cluster.secured[TLS], over_tls(made_elsewhere))
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_restarted_node_takes_its_users_again(cluster: Broker, made_elsewhere: Materials) -> None:
-    """Ready means that the secured listeners are too, at the addresses that they had."""
+def test_restarted_node_accepts_its_users_again(cluster: Broker, made_elsewhere: Materials) -> None:
+    """After wait_ready(), the secured listeners also work, at their previous addresses."""
     cluster.stop_node(2)
     cluster.start_node(2)
     cluster.wait_ready()

@@ -1,4 +1,4 @@
-"""Brokers that are shared: by whoever asks for the same in one process, and in all processes of a test run."""
+"""Shared brokers: in one process, and in all processes of a test run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.brokers import MOST_IDLE, BrokerKeeper, FarNode, RunBrokers
 
 
 class Started:
-    """In the place of `start`: brokers that take neither time nor memory."""
+    """A replacement of `start` whose brokers take neither time nor memory."""
 
     def __init__(self) -> None:
         self.kinds: list[tuple[str | None, dict[str, str]]] = []
@@ -52,7 +52,7 @@ class Started:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    """What is started from now on."""
+    """Record what is started from now on."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     made = Started()
     monkeypatch.setattr(broker_pool, "start", made)
@@ -61,15 +61,15 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 @pytest.fixture
 def keeper(started: Started) -> Iterator[BrokerKeeper]:
-    """The brokers of a run; `started` says which."""
+    """Return the keeper of a run's brokers; `started` records them."""
     made = BrokerKeeper()
     assert started.kinds == []
     yield made
     made.stop()
 
 
-def test_default_is_the_same_as_its_name(started: Started) -> None:
-    """Nothing, the newest version, one node, and the way by which there is one already: one broker."""
+def test_pool_treats_default_and_explicit_default_as_equal(started: Started) -> None:
+    """No arguments, the newest version, one node and the already used way all return one broker."""
     with BrokerPool() as brokers:
         first = brokers.shared()
         same = [brokers.shared(DEFAULT_VERSION), brokers.shared(nodes=1, properties={}), brokers.shared(way=Way.JVM)]
@@ -80,16 +80,16 @@ def test_default_is_the_same_as_its_name(started: Started) -> None:
     assert [start.kind for start in brokers.starts][-1] == f"Kafka {DEFAULT_VERSION}, 1 node, a=b"
 
 
-def test_existing_broker_has_the_version_that_it_has(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for a version is not given any: `start` looks."""
+def test_pool_does_not_assume_version_of_existing_broker(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with a version is a separate start, which checks the existing broker's version."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with BrokerPool() as brokers:
         assert brokers.shared() is not brokers.shared(DEFAULT_VERSION)
     assert [version for version, _ in started.kinds] == [None, DEFAULT_VERSION]
 
 
-def test_who_asks_meanwhile_waits_for_the_start(started: Started) -> None:
-    """Threads that ask for the same get the same, and one start has been made."""
+def test_pool_callers_wait_for_start_in_progress(started: Started) -> None:
+    """Threads with equal requests receive the same broker from a single start."""
     started.may_go_on.clear()
     with BrokerPool() as brokers, ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(brokers.shared) for _ in range(4)]
@@ -98,8 +98,8 @@ def test_who_asks_meanwhile_waits_for_the_start(started: Started) -> None:
     assert len(started.kinds) == 1
 
 
-def test_processes_of_a_run_have_the_same_brokers(keeper: BrokerKeeper, started: Started) -> None:
-    """Each asks over its own connection; a handle is the same object as long as the broker is the same."""
+def test_processes_of_test_run_share_brokers(keeper: BrokerKeeper, started: Started) -> None:
+    """Each process has its own connection; its handle stays the same object while the broker is the same."""
     one, other = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
     security = Security(key_pem="k", certificate_chain_pem="c", client_authority_pem="a", users={"u": "p"})
     for brokers in (one, other):
@@ -111,16 +111,16 @@ def test_processes_of_a_run_have_the_same_brokers(keeper: BrokerKeeper, started:
         one.shared("4.0.0")
 
 
-def test_nodes_of_a_shared_broker_are_left_alone(keeper: BrokerKeeper) -> None:
-    """Nor does the end of a handle end the broker of the others."""
+def test_stop_node_of_shared_broker_raises(keeper: BrokerKeeper) -> None:
+    """Closing a handle does not stop the broker of the other users either."""
     broker = RunBrokers(keeper.folder).shared()
     assert broker.node_pid(1) == 7
     with pytest.raises(BrokerUnavailableError, match="have one of your own"):
         broker.stop_node(1)
 
 
-def test_brokers_that_nobody_holds_make_room(keeper: BrokerKeeper, started: Started) -> None:
-    """Some stay for who comes next; those that were idle longest go, and never one that is held."""
+def test_keeper_stops_longest_idle_brokers(keeper: BrokerKeeper, started: Started) -> None:
+    """Some idle brokers are kept for later requests; the longest idle ones stop, and never one in use."""
     holds, lets_go = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
     held = holds.shared()
     assert lets_go.shared().bootstrap_servers == held.bootstrap_servers
@@ -129,6 +129,6 @@ def test_brokers_that_nobody_holds_make_room(keeper: BrokerKeeper, started: Star
         lets_go.let_go()
         assert lets_go.shared(properties={"number": str(number)})
         lets_go.let_go()
-    # Answered behind the last word.
+    # This response arrives after the last release was handled.
     lets_go.shared()
     assert started.stopped == ["127.0.0.1:1", "127.0.0.1:2"]

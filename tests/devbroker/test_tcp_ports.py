@@ -1,4 +1,4 @@
-"""Ports for the nodes, and losing the race for one."""
+"""Ports for the nodes, and retries after a port conflict."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port on which somebody listens."""
+    """Return a port on which a server listens."""
     with socket.create_server((LOOPBACK, 0)) as server:
         yield server.getsockname()[1]
 
 
-def test_drawn_ports_are_free_and_different() -> None:
-    """Each node gets a port of its own."""
+def test_draw_ports_returns_free_and_different_ports() -> None:
+    """Each node receives its own port."""
     ports = draw_ports(20)
     assert len(set(ports)) == 20
     assert all(is_free(port) for port in ports)
 
 
-def test_drawn_ports_are_not_those_of_outgoing_connections() -> None:
-    """A restarted node finds its port free: the system never gives it to a client meanwhile."""
+def test_draw_ports_avoids_ephemeral_ports() -> None:
+    """A restarted node finds its port free, because the system never assigns it to a client."""
     assert all(port < 32_768 for port in draw_ports(20))
 
 
-def test_ports_to_avoid_are_not_drawn() -> None:
-    """A controller does not get a port that a node was promised."""
+def test_draw_ports_skips_ports_to_avoid() -> None:
+    """A controller never receives a port that is reserved for a node."""
     avoided = range(20_000, 32_000)
     assert not set(draw_ports(20, avoid=avoided)) & set(avoided)
 
 
-def test_port_that_was_asked_for_and_is_taken_is_refused(taken_port: int) -> None:
-    """No other port would do, so there is nothing to retry."""
+def test_node_ports_with_requested_port_in_use_raises(taken_port: int) -> None:
+    """No other port would be correct, so there is no retry."""
     with pytest.raises(BrokerUnavailableError, match=f"port {taken_port} on 127.0.0.1 is taken") as refused:
         node_ports(1, taken_port)
     assert not isinstance(refused.value, PortTakenError)
 
 
-def test_nodes_count_up_from_the_port_that_was_asked_for() -> None:
-    """The second node is where one expects it."""
+def test_node_ports_count_up_from_requested_port() -> None:
+    """The second node has the next port."""
     first = next(port for port in draw_ports(10) if is_free(port + 1))
     assert node_ports(2, first) == [first, first + 1]
 
 
-def test_lost_race_for_a_port_is_run_again() -> None:
-    """Two starts at once may draw the same port; one of them draws again."""
+def test_retry_taken_ports_retries_after_bind_conflict() -> None:
+    """Two concurrent starts may draw the same port; one of them draws again."""
     attempts: list[int] = []
 
     def start() -> str:
@@ -75,8 +75,8 @@ def test_lost_race_for_a_port_is_run_again() -> None:
     assert len(attempts) == 3
 
 
-def test_other_failure_is_not_run_again() -> None:
-    """A broker that refuses its properties refuses them five times as well."""
+def test_retry_taken_ports_does_not_retry_other_failures() -> None:
+    """A broker that rejects its properties would reject them on each attempt."""
     attempts: list[int] = []
 
     def start() -> None:

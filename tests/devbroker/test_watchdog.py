@@ -1,4 +1,4 @@
-"""The watchdog: no process outlives the one that asked for it."""
+"""The watchdog: no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Watched:
 
 
 class WatchedForever(Watched):
-    """The same with a command that runs until it is ended, so that it can be looked at: a short one is gone by then."""
+    """A watchdog whose command runs until it is ended, so that the test can inspect the process."""
 
     def __init__(self, folder: Path, owner_pid: int | None = None) -> None:
         super().__init__(folder, FOREVER, owner_pid)
@@ -57,7 +57,7 @@ class WatchedForever(Watched):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder like that of a cluster, not empty."""
+    """Return a non-empty folder like a cluster's."""
     made = tmp_path / "cluster"
     made.mkdir()
     (made / "segment.log").write_text("records")
@@ -66,22 +66,22 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def watched(folder: Path) -> Iterator[WatchedForever]:
-    """A command that runs until it is ended."""
+    """Return a watchdog whose command runs until it is ended."""
     made = WatchedForever(folder)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize(("order", "number"), [(b"T", signal.SIGTERM), (b"K", signal.SIGKILL)])
-def test_order_ends_the_command_and_keeps_the_folder(watched: WatchedForever, order: bytes, number: int) -> None:
-    """A node that is stopped or killed on purpose is going to be started again with its storage."""
+def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, order: bytes, number: int) -> None:
+    """A node that is stopped or killed on purpose will be started again with its storage."""
     watched.orders.write(order)
     assert watched.process.wait(10) == 128 + number
     assert not watched.command.is_running()
     assert watched.folder.exists()
 
 
-def test_exit_code_is_the_commands(folder: Path) -> None:
+def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
     """The owner learns how the command ended."""
     watched = Watched(folder, [sys.executable, "-S", "-c", "print('said'); raise SystemExit(7)"])
     assert watched.process.wait(10) == 7
@@ -89,16 +89,16 @@ def test_exit_code_is_the_commands(folder: Path) -> None:
     watched.close()
 
 
-def test_closed_pipe_ends_the_command_and_removes_the_folder(watched: WatchedForever) -> None:
-    """The pipe closes with the owner, however it ended."""
+def test_watchdog_ends_command_and_removes_folder_when_pipe_closes(watched: WatchedForever) -> None:
+    """The pipe closes with the owner, however the owner ended."""
     watched.orders.close()
     assert watched.process.wait(10) == 128 + signal.SIGKILL
     assert not watched.command.is_running()
     assert not watched.folder.exists()
 
 
-def test_killed_owner_is_noticed_while_its_child_holds_the_pipe(folder: Path) -> None:
-    """A forked child of the owner inherits the pipe; the owner's own end is what counts."""
+def test_watchdog_detects_killed_owner_whose_child_holds_pipe(folder: Path) -> None:
+    """A forked child inherits the pipe, so the watchdog checks the owner itself."""
     owner = subprocess.Popen(FOREVER, stdout=subprocess.DEVNULL)
     watched = WatchedForever(folder, owner_pid=owner.pid)
     owner.kill()
@@ -110,8 +110,8 @@ def test_killed_owner_is_noticed_while_its_child_holds_the_pipe(folder: Path) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
-def test_killed_watchdog_takes_the_command_with_it(watched: WatchedForever) -> None:
-    """Not even the out-of-memory killer leaves a JVM behind."""
+def test_killed_watchdog_ends_its_command(watched: WatchedForever) -> None:
+    """Even the out-of-memory killer does not leave a JVM behind."""
     watched.process.kill()
     gone, _ = psutil.wait_procs([watched.command], timeout=10)
     assert gone == [watched.command]

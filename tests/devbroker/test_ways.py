@@ -1,4 +1,4 @@
-"""The order of the ways, and what each says where it does not exist."""
+"""The order of the ways, and the error of each way that is unavailable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROMPT_S = 10.0
 
 
 def missing(way: Way) -> Callable[[BrokerRequest], Broker]:
-    """The starter of a way that does not exist here."""
+    """Return the starter of an unavailable way."""
 
     def starter(_: BrokerRequest) -> Broker:
         raise WayMissingError(f"no {way.value} here")
@@ -35,12 +35,12 @@ def missing(way: Way) -> Callable[[BrokerRequest], Broker]:
 
 
 def found(way: Way) -> Callable[[BrokerRequest], Broker]:
-    """The starter of a way that does."""
+    """Return the starter of an available way."""
     return lambda request: Broker(way=way, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
 
 
 def script(folder: Path, name: str, body: str) -> None:
-    """An executable of that name for the PATH."""
+    """Create an executable of that name for the PATH."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")
@@ -48,7 +48,7 @@ def script(folder: Path, name: str, body: str) -> None:
 
 
 def seconds_without_docker() -> float:
-    """How long a start takes to find that there is no engine."""
+    """Return how long a start takes to detect that no Docker engine responds."""
     import_module("testcontainers.core.docker_client")  # not what is measured
     began = time.monotonic()
     with pytest.raises(WayMissingError, match="asking the Docker engine"):
@@ -58,7 +58,7 @@ def seconds_without_docker() -> float:
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with neither broker, engine, Java nor Maven; the folder is its PATH."""
+    """Remove broker, engine, Java and Maven from the environment; return the folder that is the PATH."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-such.sock")
@@ -68,16 +68,16 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("winner", list(Way))
-def test_first_way_that_exists_is_taken(winner: Way) -> None:
-    """An existing broker before Docker before a JVM."""
+def test_first_of_uses_first_available_way(winner: Way) -> None:
+    """The order is an existing broker, Docker, a JVM."""
     order = list(Way)
     starters = {way: found(way) if order.index(way) >= order.index(winner) else missing(way) for way in order}
     assert first_of(starters, BrokerRequest()).way is winner
     assert order == [Way.EXISTING, Way.DOCKER, Way.JVM]
 
 
-def test_no_way_is_reported_with_what_each_lacks() -> None:
-    """One error names the three ways."""
+def test_first_of_without_way_reports_what_each_lacks() -> None:
+    """One error names what each of the three ways lacks."""
     with pytest.raises(BrokerUnavailableError) as raised:
         first_of({way: missing(way) for way in Way}, BrokerRequest(version="4.1.1"))
     text = str(raised.value)
@@ -85,8 +85,8 @@ def test_no_way_is_reported_with_what_each_lacks() -> None:
     assert all(f"{way.value}: no {way.value} here" in text for way in Way)
 
 
-def test_broker_that_was_found_and_failed_is_not_hidden_by_the_next_way() -> None:
-    """A bad property would otherwise show as a different broker."""
+def test_first_of_raises_failure_of_available_way() -> None:
+    """Otherwise an invalid property would silently select a different broker."""
 
     def failing(_: BrokerRequest) -> Broker:
         raise BrokerUnavailableError("node 1 ended by itself")
@@ -98,8 +98,8 @@ def test_broker_that_was_found_and_failed_is_not_hidden_by_the_next_way() -> Non
 
 @pytest.mark.slow  # testcontainers takes a third of a second to import
 @pytest.mark.usefixtures("bare_machine")
-def test_bare_machine_says_what_to_install() -> None:
-    """The real ways, where nothing is there: each remedy is in the text."""
+def test_start_on_bare_machine_lists_what_to_install() -> None:
+    """The error of the real ways contains each fix."""
     with pytest.raises(BrokerUnavailableError) as raised:
         start()
     text = str(raised.value)
@@ -110,15 +110,15 @@ def test_bare_machine_says_what_to_install() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
-def test_absent_engine_is_not_waited_for() -> None:
-    """Whoever has no Docker does not wait for it with every start."""
+def test_start_does_not_wait_for_absent_docker_engine() -> None:
+    """A machine without Docker does not wait on each start."""
     assert seconds_without_docker() < PROMPT_S
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
-def test_silent_engine_is_hardly_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that hangs takes connections and answers nothing: docker itself waits a minute for it."""
+def test_start_gives_up_quickly_on_unresponsive_docker_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hanging engine accepts connections and never responds; docker itself waits a minute."""
     with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as engine:  # tmp_path may be too long for it
         engine.bind(f"{folder}/engine.sock")
         engine.listen()
@@ -129,29 +129,29 @@ def test_silent_engine_is_hardly_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "http://elsewhere"])
-def test_engine_of_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    """Its ports are on another loopback."""
+def test_docker_engine_of_other_machine_is_rejected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """The ports of a remote engine are on another machine's loopback."""
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(WayMissingError, match="is not known to be this machine's"):
         start(way=Way.DOCKER)
 
 
-def test_forced_way_that_is_missing_is_an_error(bare_machine: Path) -> None:
-    """A way that was asked for is not replaced by another one."""
+def test_start_with_forced_unavailable_way_raises(bare_machine: Path) -> None:
+    """A requested way is never replaced by another one."""
     script(bare_machine, "java", """echo 'openjdk version "21.0.1" 2023-10-17' >&2""")
     with pytest.raises(WayMissingError, match="KAFKA_BOOTSTRAP_SERVERS is not set"):
         start(way=Way.EXISTING)
 
 
-def test_old_java_is_refused_with_its_version(bare_machine: Path) -> None:
-    """Kafka 4 needs 17; an older one would fail with a class file version."""
+def test_java_for_rejects_old_java_with_its_version(bare_machine: Path) -> None:
+    """Kafka 4 requires Java 17; an older one would fail with a class file version."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
     with pytest.raises(WayMissingError, match=r'version "11\.0\.2".*needs Java 17'):
         java_for(NEWEST)
 
 
-def test_java_home_wins_over_the_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kafka's own scripts choose."""
+def test_java_for_prefers_java_home_over_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's own scripts have the same precedence."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2"' >&2""")
     home = bare_machine.parent / "jdk"
     home.mkdir()
@@ -162,8 +162,8 @@ def test_java_home_wins_over_the_path(bare_machine: Path, monkeypatch: pytest.Mo
         java_for(NEWEST)
 
 
-def test_missing_maven_is_reported_with_the_folder_of_the_jars(bare_machine: Path) -> None:
-    """Whoever has no Maven may put the jars there."""
+def test_java_for_without_maven_names_jar_folder(bare_machine: Path) -> None:
+    """Without Maven, the user may put the jars into that folder."""
     script(bare_machine, "java", """echo 'openjdk version "17.0.9"' >&2""")
     folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", f"kafka-{NEWEST}")  # noqa: PTH118 - a text
     with pytest.raises(WayMissingError, match=folder):
@@ -175,10 +175,10 @@ def test_missing_maven_is_reported_with_the_folder_of_the_jars(bare_machine: Pat
     ("asked", "named"),
     [({"properties": {"group.max.size": "2"}}, "group.max.size=2"), ({"port": 9092}, "port 9092")],
 )
-def test_existing_broker_is_refused_for_what_it_cannot_promise(
+def test_start_rejects_existing_broker_for_properties_or_port(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], named: str
 ) -> None:
-    """A property that was asked for and not set would make a test pass for the wrong reason."""
+    """A requested property that is not set would make a test pass for the wrong reason."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=named) as refused:
         start(**asked)  # type: ignore[arg-type]  # one argument at a time

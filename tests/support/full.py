@@ -26,7 +26,7 @@ _OLDER = ("oldest", OLDEST, *(version for version in OTHERS if version != NEWEST
 #: By name, as `fnmatch` reads it.
 NAMED: Mapping[str, str] = MappingProxyType(
     {
-        "tests/devbroker/test_jvm.py::test_existing_broker_is_taken_as_it_is": OLDER_BROKER,
+        "tests/devbroker/test_jvm.py::test_start_uses_existing_broker_unchanged": OLDER_BROKER,
         "tests/integration/test_migration.py::test_group_of_many_clients_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_broker_without_the_consumer_protocol_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_consumer_only_settings_on_an_older_broker_*": OLDER_BROKER,
