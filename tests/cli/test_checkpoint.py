@@ -1,4 +1,4 @@
-"""`checkpoint`: folders as Spark writes them, and groups on a real broker; queries go on in tests/spark."""
+"""`checkpoint`: folders as Spark writes them, and groups on a real broker; tests/spark continues the queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD_S = 1_700_000_000
 
 
 def folder_of(path: Path, *batches: str, done: int, is_old: bool = True) -> Path:
-    """A checkpoint with these lines of sources by batch, of which so many are done."""
+    """Create a checkpoint with these source lines for each batch, of which `done` batches are committed."""
     (path / "offsets").mkdir(parents=True)
     (path / "commits").mkdir()
     (path / "metadata").write_text('{"id":"1234"}')
@@ -37,8 +37,10 @@ def folder_of(path: Path, *batches: str, done: int, is_old: bool = True) -> Path
     return path
 
 
-def test_last_finished_batch_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of each source; a batch that is planned is named, other sources are passed over."""
+def test_checkpoint_show_prints_last_finished_batch_of_each_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A planned batch is named, and sources other than Kafka are skipped."""
     ours = '{"version": 1, "group": "billing", "offsets": {"a": {"0": 7}}}'
     folder = folder_of(
         tmp_path / "c", '{"orders":{"0":1}}\n-\n-', f'{{"orders":{{"1":5,"0":3}}}}\n{ours}\n42', "{}\n-\n-", done=2
@@ -60,8 +62,8 @@ def test_last_finished_batch_is_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert told["sources"][1] == {"source": 1, "group": "billing", "offsets": offsets}
 
 
-def test_folders_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the file that is wrong."""
+def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error names the invalid file."""
     newer = folder_of(tmp_path / "newer", '{"a":{"0":1}}', done=1)
     (newer / "offsets" / "0").write_text("v9\n{}\n{}")
     damaged = folder_of(tmp_path / "damaged", '{"a":{"0":1}}', done=1)
@@ -78,8 +80,10 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.integration
-def test_offsets_go_to_a_group_and_back(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is written without --execute; the new checkpoint has what the group has."""
+def test_checkpoint_to_group_and_from_group_copy_offsets(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --execute, nothing is written; the new checkpoint has the group's offsets."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     folder = folder_of(tmp_path / "c", f'{{"{topic}":{{"0":3,"1":0}}}}', done=1)
     words = ["-b", kafka.bootstrap_servers, "-g", group]
@@ -104,10 +108,10 @@ def test_offsets_go_to_a_group_and_back(kafka: Broker, tmp_path: Path, capsys: p
 
 
 @pytest.mark.integration
-def test_groups_and_queries_at_work_are_refused(
+def test_checkpoint_to_group_rejects_active_group_or_query(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A member would go on from where it is; a query would go on writing."""
+    """A member would continue from its own position, and a query would continue to write."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 1)
     words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]
@@ -145,7 +149,7 @@ def test_groups_and_queries_at_work_are_refused(
 def test_checkpoint_to_group_accepts_a_group_query_as_soon_as_its_member_has_left(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The members of its group show whether a `kafka-group` query runs; how young its files are does not matter."""
+    """The members of its group show whether a `kafka-group` query runs; the age of its files does not matter."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     own = f'{{"version":1,"group":"{group}","offsets":{{"{topic}":{{"0":0}}}}}}'
     young = folder_of(tmp_path / "young", own, done=1, is_old=False)
@@ -155,10 +159,10 @@ def test_checkpoint_to_group_accepts_a_group_query_as_soon_as_its_member_has_lef
 
 
 @pytest.mark.integration
-def test_checkpoint_to_kafka_rewrites_the_log_once(
+def test_checkpoint_to_kafka_rewrites_log_once(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only with --execute, with the old log beside it; a second call finds nothing to rewrite."""
+    """The log is rewritten only with --execute, and the old log is kept; a second call has nothing to do."""
     group = unique("group")
     ours = f'{{"version":1,"group":"{group}","topicIds":{{"a":"x"}},"offsets":{{"a":{{"0":NUMBER}}}}}}'
     batches = [f"{ours.replace('NUMBER', str(number))}\n42" for number in (3, 5)]
@@ -185,14 +189,14 @@ def test_checkpoint_to_kafka_rewrites_the_log_once(
 
 
 class InterruptedFolder(LocalFolder):
-    """A folder whose writes stop after some: as if the process were killed there."""
+    """A folder whose writes stop after a number of writes, as if the process were killed there."""
 
     def __init__(self, root: Path, writes: int) -> None:
         super().__init__(root)
         self._left = writes
 
     def replace(self, name: str, text: str) -> None:
-        """Write, unless enough was written."""
+        """Write the file, or raise KeyboardInterrupt after the last allowed write."""
         if self._left == 0:
             raise KeyboardInterrupt
         self._left -= 1
@@ -200,18 +204,18 @@ class InterruptedFolder(LocalFolder):
 
 
 def rewrite_all(folder: LocalFolder) -> None:
-    """Rewrite each batch that has offsets of `kafka-group`."""
+    """Rewrite each batch that has `kafka-group` offsets."""
     for batch in group_batches(folder):
         rewrite(folder, batch)
 
 
 def tree_of(folder: Path) -> dict[str, str]:
-    """The text of each file below a folder."""
+    """Return the text of each file below a folder."""
     return {str(each.relative_to(folder)): each.read_text() for each in folder.rglob("*") if each.is_file()}
 
 
 def test_checkpoint_rewrite_may_be_interrupted_at_each_write(tmp_path: Path) -> None:
-    """After any number of writes `kafka-group` reads the same offsets as before, and a repeated call ends the same."""
+    """After any number of writes, `kafka-group` reads the same offsets as before. A second call completes."""
     ours = '{"version":1,"group":"g","offsets":{"a":{"0":NUMBER}}START}'
     first = ours.replace("NUMBER", "3").replace("START", ',"start":{"a":{"0":2}}')
     second = ours.replace("NUMBER", "5").replace("START", "")

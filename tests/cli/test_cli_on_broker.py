@@ -1,4 +1,4 @@
-"""`consume` and `broker` on the real broker, as processes."""
+"""`consume` and `broker` as processes on a real broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def topic(kafka: Broker) -> str:
-    """A topic with nine records; tests use its name as the group's too."""
+    """Create a topic with nine records; tests use its name also as the group id."""
     name = create_topic(kafka.bootstrap_servers, unique("cli"), PARTITIONS)
     produce(kafka.bootstrap_servers, name, [(b"key", b"%d" % number) for number in range(8)] + [(None, b"\xff")])
     return name
@@ -40,7 +40,7 @@ def topic(kafka: Broker) -> str:
 def consuming(
     kafka: Broker, topic: str, *words: str, stdout: IO[str] | int = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[str]]:
-    """A `consume` of this topic from the beginning; killed at the end if it is still there."""
+    """Run `consume` on this topic from the beginning, and kill it at the end if it still runs."""
     arguments = ["consume", "-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "--from-beginning", *words]
     process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True)
     with process:
@@ -51,26 +51,26 @@ def consuming(
 
 
 def lines_until(process: subprocess.Popen[str], count: int) -> list[str]:
-    """The first lines of its stdout."""
+    """Return the first lines of its stdout."""
     assert process.stdout is not None
     return [process.stdout.readline() for _ in range(count)]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """Its exit code and what it said on stderr."""
+    """Return its exit code and its stderr lines."""
     _, said = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said.splitlines()
 
 
 def has_members(kafka: Broker, group: str) -> bool:
-    """Whether the coordinator knows a member of this group."""
+    """Return whether the coordinator has a member of this group."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     return bool(admin.describe_consumer_groups([group], request_timeout=20)[group].result().members)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_consume_prints_records_and_leaves_cleanly(kafka: Broker, topic: str, number: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM: committed, left, exit code 0; records on stdout, the membership on stderr."""
+def test_consume_prints_records_and_leaves_group_on_signal(kafka: Broker, topic: str, number: signal.Signals) -> None:
+    """SIGINT and SIGTERM commit, leave and exit with 0; records go to stdout, membership events to stderr."""
     with consuming(kafka, topic) as process:
         lines = lines_until(process, 9)
         assert has_members(kafka, topic)
@@ -88,8 +88,8 @@ def test_consume_prints_records_and_leaves_cleanly(kafka: Broker, topic: str, nu
     assert any(line.startswith("UNSUBSCRIBING -> UNSUBSCRIBED") for line in told)
 
 
-def test_consume_stops_at_the_limit_and_goes_on_there(kafka: Broker, topic: str) -> None:
-    """-n: exactly so many are printed, and no more are committed; JSON says all of a record."""
+def test_consume_stops_at_limit_and_resumes_after_it(kafka: Broker, topic: str) -> None:
+    """With -n, exactly that many records are printed and committed; JSON has all fields of a record."""
     shown: list[dict[str, object]] = []
     for limit in (4, 5):
         with consuming(kafka, topic, "--json", "-n", str(limit)) as process:
@@ -105,16 +105,16 @@ def test_consume_stops_at_the_limit_and_goes_on_there(kafka: Broker, topic: str)
     assert sorted(value for value in values if isinstance(value, str)) == [str(number) for number in range(8)]
 
 
-def test_consume_ends_after_a_silence(kafka: Broker, topic: str) -> None:
-    """--timeout: so long without a record."""
+def test_consume_ends_after_timeout_without_records(kafka: Broker, topic: str) -> None:
+    """--timeout limits the time without a record."""
     with consuming(kafka, topic, "--timeout", "10") as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, len(out.splitlines())) == (0, 9)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
-def test_consume_onto_a_full_disk_is_one_line(kafka: Broker, topic: str) -> None:
-    """No traceback, exit code 1, and the group is left."""
+def test_consume_to_full_disk_exits_1_with_one_error_line(kafka: Broker, topic: str) -> None:
+    """A full disk causes no traceback, exit code 1, and the member leaves the group."""
     with Path("/dev/full").open("w") as full, consuming(kafka, topic, stdout=full) as process:
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
@@ -123,8 +123,8 @@ def test_consume_onto_a_full_disk_is_one_line(kafka: Broker, topic: str) -> None
     assert not has_members(kafka, topic)
 
 
-def test_consume_into_a_closed_pipe_ends_quietly(kafka: Broker, topic: str) -> None:
-    """`| head -1`: no traceback, and the group is left."""
+def test_consume_into_closed_pipe_exits_0_and_leaves_group(kafka: Broker, topic: str) -> None:
+    """A closed pipe, as in `| head -1`, causes no traceback, and the member leaves the group."""
     produce(kafka.bootstrap_servers, topic, 20_000)
     with consuming(kafka, topic) as process:
         assert lines_until(process, 1)[0].startswith(f"{topic}[")
@@ -138,8 +138,8 @@ def test_consume_into_a_closed_pipe_ends_quietly(kafka: Broker, topic: str) -> N
     assert not has_members(kafka, topic)
 
 
-def test_consume_of_an_unknown_topic_ends_with_1(kafka: Broker) -> None:
-    """Without a topic there is nothing to wait for, and the reason is in the last lines."""
+def test_consume_of_unknown_topic_exits_1(kafka: Broker) -> None:
+    """Without a topic there are no records to wait for, and the last lines state the reason."""
     topic = unique("missing")
     with consuming(kafka, topic) as process:
         code, said = ended(process)
@@ -147,16 +147,16 @@ def test_consume_of_an_unknown_topic_ends_with_1(kafka: Broker) -> None:
     assert any(line.endswith(f"nothing to consume: topic {topic} does not exist") for line in said), said
 
 
-def test_consume_as_a_static_member_keeps_its_place(kafka: Broker, topic: str) -> None:
-    """--instance-id: the coordinator still counts on it after Ctrl-C."""
+def test_consume_with_instance_id_stays_in_group(kafka: Broker, topic: str) -> None:
+    """With --instance-id, the coordinator keeps the member after the process ends."""
     with consuming(kafka, topic, "--instance-id", "desk", "-n", "9") as process:
         code, _ = ended(process)
     assert code == 0
     assert has_members(kafka, topic)
 
 
-def test_broker_runs_until_it_is_told_to_stop() -> None:
-    """It says where it is, and nobody listens there afterwards."""
+def test_broker_command_runs_until_sigint() -> None:
+    """The command prints the broker's address, and after the signal no server listens there."""
     environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     with subprocess.Popen(
         [*COMMAND, "broker", "-p", "group.max.size=7"],

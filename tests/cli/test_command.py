@@ -1,4 +1,4 @@
-"""The arguments of all commands, the help, and texts that no argument can be."""
+"""The arguments of all commands, the help, and texts that no argument can have."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COMMAND = [sys.executable, "-m", "consumer_membership"]
 
 
 def parsed_consume(monkeypatch: pytest.MonkeyPatch, *words: str) -> ConsumeOptions:
-    """What `consume` is called with for this command line."""
+    """Return the options with which this command line calls `consume`."""
     calls: list[ConsumeOptions] = []
     monkeypatch.setattr(cli, "consume", lambda options, *_: calls.append(options) or 0)
     assert main(["consume", *words]) == 0
     return calls[0]
 
 
-def test_consume_takes_its_arguments_into_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every option ends in the place that honours it."""
+def test_consume_arguments_set_options_and_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option sets its field or its configuration key."""
     words = "-b h:1 -g g -t a -t ^b --instance-id i -c client.rack=r -c x=y=z --json --from-beginning -n 5 --timeout 2"
     assert parsed_consume(monkeypatch, *words.split()) == ConsumeOptions(
         topics=("a", "^b"),
@@ -47,8 +47,8 @@ def test_consume_takes_its_arguments_into_the_configuration(monkeypatch: pytest.
     )
 
 
-def test_consume_takes_the_broker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA_BOOTSTRAP_SERVERS, unless -b or -c names one."""
+def test_consume_reads_bootstrap_servers_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA_BOOTSTRAP_SERVERS applies unless -b or -c sets the servers."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
     words = ("-g", "g", "-t", "t")
     assert parsed_consume(monkeypatch, *words).config["bootstrap.servers"] == "env:1"
@@ -56,8 +56,8 @@ def test_consume_takes_the_broker_from_the_environment(monkeypatch: pytest.Monke
     assert parsed_consume(monkeypatch, *words, "-c", "bootstrap.servers=c:1").config["bootstrap.servers"] == "c:1"
 
 
-def test_demo_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are, and its defaults."""
+def test_demo_arguments_set_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options have the given or their default values."""
     calls: list[DemoOptions] = []
     monkeypatch.setattr(cli, "run_demo", lambda options, _: calls.append(options) or 1)
     words = "--version 4.0.0 --partitions 24 --rate 9 --seconds 1.5 --way mock --plain"
@@ -69,8 +69,8 @@ def test_demo_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_broker_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exit code is the command's."""
+def test_broker_arguments_set_options_and_exit_code_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command returns the exit code of the foreground broker."""
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words, named)) or 7)
     words = "--version 4.1.1 --nodes 3 --port 9092 --way jvm -p a.b=c -p d="
@@ -79,10 +79,10 @@ def test_broker_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "way": Way.JVM})]
 
 
-def test_broker_that_cannot_start_is_told_on_stderr(
+def test_broker_that_cannot_start_is_reported_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only where the broker is goes to stdout, which programs read."""
+    """Only the broker's address goes to stdout, which programs read."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     assert main(["broker", "--way", "existing"]) == 1
     told = capsys.readouterr()
@@ -107,18 +107,18 @@ def test_broker_that_cannot_start_is_told_on_stderr(
         ("list --state Bogus", "'Bogus' is not a state of a group; give one of Assigning, .*, Stable"),
     ],
 )
-def test_wrong_arguments_are_named(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, and the last line says what is wrong."""
+def test_invalid_arguments_exit_2_with_reason(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 2, and the last line states the reason."""
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
     assert re.search(complaint, capsys.readouterr().err.splitlines()[-1])
 
 
-def test_help_fits_a_terminal_and_names_every_command(
+def test_help_fits_80_columns_and_lists_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a new user sees first."""
+    """The help is the first output that a new user sees."""
     monkeypatch.setenv("COLUMNS", "80")
     for words in (["--help"], ["demo", "--help"], ["consume", "--help"], ["broker", "--help"]):
         with pytest.raises(SystemExit):
@@ -130,8 +130,8 @@ def test_help_fits_a_terminal_and_names_every_command(
 
 
 @pytest.mark.slow
-def test_module_is_the_command() -> None:
-    """`python -m consumer_membership --version`."""
+def test_python_m_runs_the_command() -> None:
+    """`python -m consumer_membership --version` prints the version."""
     asked = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
     assert asked.stdout == f"consumer-membership {__version__}\n"
 
@@ -139,8 +139,8 @@ def test_module_is_the_command() -> None:
 # ---- describe and remove-members ------------------------------------------------------------------------------------
 
 
-def test_describe_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both tables by default, and either of them alone."""
+def test_describe_arguments_set_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default shows both tables; an option selects one of them."""
     calls: list[DescribeOptions] = []
     monkeypatch.setattr(cli, "describe", lambda options, *_: calls.append(options) or 0)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
@@ -161,8 +161,8 @@ def test_describe_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_remove_members_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several ids of both kinds, or all; its exit code is the command's."""
+def test_remove_members_arguments_set_options_and_exit_code_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command accepts several ids of both kinds, or --all."""
     calls: list[RemovalOptions] = []
     monkeypatch.setattr(cli, "remove_members", lambda options, *_: calls.append(options) or 1)
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
@@ -195,10 +195,10 @@ def test_remove_members_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> 
         ("remove-members --all", "required: -g/--group"),
     ],
 )
-def test_wrong_arguments_of_a_question_are_named(
+def test_invalid_arguments_of_query_commands_exit_2_with_reason(
     words: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, and the last line says what is wrong; nothing was asked."""
+    """The exit code is 2, the last line states the reason, and no request is sent."""
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
@@ -214,7 +214,7 @@ GROUP = ("-b", "127.0.0.1:1", "-g", "g")
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What the command line says of these arguments before it exits with 2."""
+    """Return the stderr of a command line that exits with 2."""
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
@@ -238,34 +238,34 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("broker", "-p", f"a={BAD}"), "-p/--property"),
     ],
 )
-def test_stray_byte_is_one_line_that_names_the_argument(
+def test_argument_with_invalid_utf8_exits_2_and_names_argument(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], argument: str
 ) -> None:
-    """Instead of a traceback, or of a process that aborts."""
+    """The command prints one line instead of a traceback or an abort."""
     said = complaint(capsys, *words)
     assert f"error: argument {argument}: " in said
     assert "it is not UTF-8" in said
     assert said.isascii()
 
 
-def test_value_of_a_key_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """It may be a password."""
+def test_error_of_config_argument_hides_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """The value may be a password."""
     said = complaint(capsys, "describe", *GROUP, "-c", f"sasl.password=geheim{BAD}")
     assert "argument -c/--config: 'sasl.password' cannot be set so: it is not UTF-8: " in said
     assert "geheim" not in said
 
 
-def test_servers_of_the_environment_are_held_to_it_too(
+def test_bootstrap_servers_of_environment_are_checked_like_argument(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stand in for an argument."""
+    """The variable replaces an argument, so the same checks apply."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", BAD)
     assert "argument -b/--bootstrap-servers: 'a\\udcff' " in complaint(capsys, "describe", "-g", "g")
 
 
 @pytest.mark.parametrize("command", [("describe",), ("consume", "-t", "t"), ("remove-members", "--all")])
-def test_group_that_is_too_long_is_told_so(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
-    """With the bound, and not all of it."""
+def test_too_long_group_id_exits_2_with_limit(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    """The error names the limit and shortens the group id."""
     said = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
     assert "it has 40000 bytes of UTF-8, and Kafka has room for 32767" in said
     assert len(said) < 1500
@@ -276,8 +276,8 @@ def test_group_that_is_too_long_is_told_so(capsys: pytest.CaptureFixture[str], c
     ("command", "variable"),
     [("consume", b"CONSUMER_MEMBERSHIP_HOME"), ("describe", b"CONSUMER_MEMBERSHIP_CLIENT_ID")],
 )
-def test_variable_that_cannot_be_is_one_line_that_names_it(command: str, variable: bytes) -> None:
-    """In a process of its own, with the bytes as a shell has them."""
+def test_environment_variable_with_invalid_utf8_exits_2_and_names_it(command: str, variable: bytes) -> None:
+    """The command runs in its own process, with the bytes as a shell passes them."""
     words = ["-m", "consumer_membership", command, *GROUP, *(["-t", "t"] if command == "consume" else [])]
     environment = {**os.environb, variable: b"/opt/\xff"}
     ran = subprocess.run(
@@ -292,8 +292,8 @@ def test_variable_that_cannot_be_is_one_line_that_names_it(command: str, variabl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [b"consume", b"describe"])
-def test_real_bytes_end_neither_in_a_signal_nor_in_a_traceback(command: bytes) -> None:
-    """As a shell hands them over."""
+def test_invalid_bytes_from_shell_exit_2_without_traceback(command: bytes) -> None:
+    """The command receives the bytes as a shell passes them."""
     words = [b"-m", b"consumer_membership", command, b"-b", b"127.0.0.1:1", b"-g", b"a\xff"]
     words += [b"-t", b"t"] if command == b"consume" else []
     ran = subprocess.run([os.fsencode(sys.executable), *words], check=False, capture_output=True, text=True, timeout=60)

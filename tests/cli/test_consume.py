@@ -1,4 +1,4 @@
-"""`consume` without a broker: records as lines, refusals."""
+"""`consume` without a broker: record lines and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_message(
     headers: list[tuple[str, str | bytes | None]] | None = None,
     timestamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
 ) -> Message:
-    """A record as confluent-kafka delivers it."""
+    """Return a record as confluent-kafka delivers it."""
     return Message(topic="orders", partition=3, offset=127, key=key, value=value, headers=headers, timestamp=timestamp)
 
 
@@ -43,19 +43,19 @@ def a_message(
     ],
 )
 def test_text_line_shows_one_record(message: Message, line: str) -> None:
-    """Bytes as UTF-8 where they are, escaped where they are not; never more than one line."""
+    """Valid UTF-8 is shown as text, other bytes are escaped, and a record never has more than one line."""
     assert text_line(message) == f"orders[3]@127 2023-11-14T22:13:20.123Z {line}"
 
 
-def test_record_without_a_timestamp() -> None:
-    """Brokers may store none."""
+def test_record_lines_without_timestamp_show_dash_or_null() -> None:
+    """Brokers may store no timestamp."""
     message = a_message(timestamp=(TIMESTAMP_NOT_AVAILABLE, 0))
     assert text_line(message) == "orders[3]@127 - key=customer-3 value=hello"
     assert json.loads(json_line(message))["timestamp"] is None
 
 
-def test_json_line_shows_one_record() -> None:
-    """All of it, by fixed names."""
+def test_json_line_has_all_fields_of_record() -> None:
+    """The JSON object has fixed field names."""
     assert json.loads(json_line(a_message(headers=[("trace", b"\xff"), ("trace", None)]))) == {
         "topic": "orders",
         "partition": 3,
@@ -69,8 +69,8 @@ def test_json_line_shows_one_record() -> None:
 
 @given(value=st.one_of(st.none(), st.binary(), st.text().map(str.encode)))
 @example(value="\u2028\u009b31m\x1c\ue000".encode())
-def test_json_line_gives_back_any_bytes(value: bytes | None) -> None:
-    """Nothing is lost, and a line is one printable line."""
+def test_json_line_round_trips_any_bytes(value: bytes | None) -> None:
+    """No byte is lost, and a line is one printable line."""
     line = json_line(a_message(value=value))
     assert line.isprintable()
     shown = json.loads(line)["value"]
@@ -80,7 +80,7 @@ def test_json_line_gives_back_any_bytes(value: bytes | None) -> None:
 
 @given(value=st.one_of(st.binary(), st.text().map(str.encode)), name=st.text())
 def test_text_line_is_one_printable_line(value: bytes, name: str) -> None:
-    """No record can move the cursor or color the terminal, by its key, value, header names or header values."""
+    """No key, value or header can move the cursor or color the terminal."""
     assert text_line(a_message(key=value, value=value, headers=[(name, value)])).isprintable()
 
 
@@ -88,7 +88,7 @@ def test_text_line_is_one_printable_line(value: bytes, name: str) -> None:
 
 
 def refused(**config: object) -> tuple[int, str]:
-    """Exit code and stderr of a consume with this configuration."""
+    """Return exit code and stderr of a consume with this configuration."""
     out, err = io.StringIO(), io.StringIO()
     given = {"bootstrap.servers": NOWHERE, "group.id": "g", **config}
     code = consume(ConsumeOptions(topics=("t",), config=given, timeout_s=0.1), out, err)
@@ -108,8 +108,8 @@ def refused(**config: object) -> tuple[int, str]:
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
     ],
 )
-def test_bad_configuration_is_one_clear_line(config: dict[str, object], words: str) -> None:
-    """Exit code 2; key and remedy, no traceback."""
+def test_consume_with_invalid_config_exits_2_with_one_line(config: dict[str, object], words: str) -> None:
+    """The line has the key and the fix; there is no traceback."""
     code, err = refused(**config)
     assert code == 2
     assert err.count("\n") == 1
@@ -118,8 +118,8 @@ def test_bad_configuration_is_one_clear_line(config: dict[str, object], words: s
 
 
 @pytest.mark.slow
-def test_unreachable_broker_is_told_and_does_not_flood() -> None:
-    """What is waited for, every few seconds; exit code 1, since the group never took the member in."""
+def test_consume_reports_unreachable_broker_every_few_seconds() -> None:
+    """The command reports what it waits for; it exits with 1, because it never joined the group."""
     words = ["consume", "-b", NOWHERE, "-g", "g", "-t", "t", "--timeout", "4"]
     asked = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
     lines = asked.stderr.splitlines()

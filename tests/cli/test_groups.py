@@ -1,4 +1,4 @@
-"""`describe` and `remove-members` without a real broker: tables, JSON, refusals and exit codes."""
+"""`describe` and `remove-members` without a real broker: tables, JSON, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ ASKING = Asking(config={}, group="g")
 ALL = DescribeOptions(asking=ASKING)
 
 
-def test_configuration_that_cannot_work_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line with key, value and remedy; exit code 2."""
+def test_query_command_with_invalid_config_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line names key, value and fix."""
     assert main(["describe", "-b", "h:1", "-g", "g", "-c", "security.protocol=tls"]) == 2
     assert main(["remove-members", "-b", "h:1", "-g", "g", "--instance-id", ""]) == 2
     first, second = capsys.readouterr().err.splitlines()
@@ -48,8 +48,8 @@ def test_configuration_that_cannot_work_is_a_usage_error(capsys: pytest.CaptureF
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def test_table_is_aligned_and_leaves_out_what_nobody_has() -> None:
-    """Texts to the left, numbers to the right, a dash where one row lacks what another has."""
+def test_table_aligns_columns_and_omits_empty_ones() -> None:
+    """Text is left-aligned and numbers are right-aligned; a dash marks a missing value."""
     rows = [{"NAME": "long name", "N": "1", "NEVER": ""}, {"NAME": "b", "N": "100", "X": "x"}, {"NAME": "c"}]
     assert table(rows, frozenset({"N"})) == [
         "NAME         N  X",
@@ -60,7 +60,7 @@ def test_table_is_aligned_and_leaves_out_what_nobody_has() -> None:
 
 
 def progress(number: int, **fields: object) -> PartitionProgress:
-    """A partition's row."""
+    """Return a partition's row."""
     values: dict[str, object] = {"committed": None, "end": None, "lag": None, "owner": None, "next_owner": None}
     return PartitionProgress(topic="t", partition=number, **{**values, **fields})  # type: ignore[arg-type]
 
@@ -84,8 +84,8 @@ HEADLINE = "Group g: consumer protocol (KIP-848), Stable, epoch 6, assignor unif
 KEEPS = "keeps its partitions until its session ends"
 
 
-def test_group_is_shown_with_its_members_and_partitions() -> None:
-    """First what it is in one line, then who has what, then how far."""
+def test_described_text_has_headline_members_and_partitions() -> None:
+    """One headline precedes the table of members and the table of partitions."""
     assert list(described_text(REPORT, ALL)) == [
         f"{HEADLINE}, 3 members, lag 2,500 (unknown in 1 of 3 partitions)",
         "",
@@ -101,16 +101,16 @@ def test_group_is_shown_with_its_members_and_partitions() -> None:
     ]
 
 
-def test_one_table_alone() -> None:
-    """--members and --offsets; without offsets there is no lag to be said."""
+def test_described_text_shows_one_table_alone() -> None:
+    """With --members or --offsets only one table is shown; without offsets, no lag is shown."""
     members = list(described_text(REPORT, DescribeOptions(asking=ASKING, shows_offsets=False)))
     offsets = list(described_text(REPORT, DescribeOptions(asking=ASKING, shows_members=False)))
     assert (len(members), "lag" in members[0]) == (6, False)
     assert (len(offsets), "lag" in offsets[0]) == (6, True)
 
 
-def test_empty_classic_group_says_that_there_is_nothing() -> None:
-    """No headings over nothing, and no epoch where there is none."""
+def test_described_text_of_empty_classic_group_has_no_tables() -> None:
+    """An empty group has no headings, and a classic group has no epoch."""
     report = GroupReport(group=group(protocol=GroupProtocol.CLASSIC), coordinator=REPORT.coordinator, partitions=())
     assert list(described_text(report, ALL)) == [
         "Group g: classic protocol, Stable, assignor uniform, coordinator h:9092 (id 1), no members",
@@ -119,8 +119,8 @@ def test_empty_classic_group_says_that_there_is_nothing() -> None:
     ]
 
 
-def test_group_in_migration_shows_which_members_are_classic() -> None:
-    """The column is there only where members differ from their group."""
+def test_described_text_shows_protocol_of_members_during_migration() -> None:
+    """The protocol column appears only if members differ from their group."""
     migrating = group(member("a"), member("b", protocol=GroupProtocol.CLASSIC))
     report = GroupReport(group=migrating, coordinator=REPORT.coordinator, partitions=(progress(0),))
     headline, _, head, first, second, *_ = described_text(report, ALL)
@@ -129,8 +129,8 @@ def test_group_in_migration_shows_which_members_are_classic() -> None:
     assert ["classic" in line for line in (first, second)] == [False, True]
 
 
-def test_group_as_json() -> None:
-    """Everything that the tables say, as values; null for what is not known."""
+def test_described_json_has_all_values() -> None:
+    """The JSON has all values of the tables, and null for unknown ones."""
     told = json.loads(described_json(REPORT, ALL))
     assert {key: value for key, value in told.items() if key not in ("members", "partitions")} == {
         "group_id": "g",
@@ -184,8 +184,8 @@ REMOVALS = (
 )
 
 
-def test_removals_are_shown_each_with_its_result() -> None:
-    """What follows is said once for all whom it concerns."""
+def test_removals_text_shows_result_of_each_member() -> None:
+    """A message that applies to several members appears once."""
     assert list(removals_text(REMOVALS, RemovalOptions(asking=ASKING))) == [
         "Group g: 2 of 3 removed",
         "",
@@ -199,15 +199,15 @@ def test_removals_are_shown_each_with_its_result() -> None:
     ]
 
 
-def test_dry_run_and_nobody_say_so_in_the_first_line() -> None:
-    """Nobody takes a dry run for the real one."""
+def test_removals_text_headline_states_dry_run_and_empty_group() -> None:
+    """The first line marks a dry run, so that it is not mistaken for a real removal."""
     dry = RemovalOptions(asking=ASKING, is_dry_run=True)
     assert next(removals_text(REMOVALS, dry)) == "Group g: 2 of 3 would be removed (dry run, nothing was done)"
     assert list(removals_text((), dry)) == ["Group g: no members, nobody to remove"]
 
 
-def test_removals_as_json() -> None:
-    """One object with a result for each."""
+def test_removals_json_has_result_of_each_member() -> None:
+    """The JSON is one object with a result for each member."""
     told = json.loads(removals_json(REMOVALS, RemovalOptions(asking=ASKING)))
     assert (told["group_id"], told["dry_run"]) == ("g", False)
     first, _, last = told["results"]
@@ -230,8 +230,8 @@ def test_removals_as_json() -> None:
 # ---- the commands ---------------------------------------------------------------------------------------------------
 
 
-def test_commands_against_a_coordinator(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the arguments to the exit code: 0, and 1 as soon as one member could not be removed."""
+def test_describe_and_remove_members_return_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 0, or 1 if one member could not be removed."""
     with ScriptedBroker(scripted(describe=TWO, leave=leaves, fetch=fetch_answer_v9({})), topics=TOPICS) as broker:
         where = ["-b", broker.bootstrap_servers, "-g", "g"]
         assert main(["describe", *where]) == 0
@@ -245,16 +245,16 @@ def test_commands_against_a_coordinator(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-def test_unreachable_cluster_is_one_line() -> None:
-    """No traceback and no log for what the network does; exit code 1."""
+def test_describe_of_unreachable_cluster_exits_1_with_one_line() -> None:
+    """A network failure causes neither a traceback nor log output."""
     words = [*COMMAND, "describe", "-b", "127.0.0.1:1", "-g", "g", "--timeout", "2"]
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"consumer-membership describe: No broker can be reached: .*127\.0\.0\.1:1.*\n", done.stderr)
 
 
-def test_interrupted_question_ends_as_shells_expect() -> None:
-    """Ctrl-C: no traceback, 128 + SIGINT."""
+def test_interrupted_query_command_exits_130() -> None:
+    """Ctrl-C causes no traceback and exit code 128 + SIGINT."""
 
     def interrupted() -> int:
         raise KeyboardInterrupt
@@ -263,7 +263,7 @@ def test_interrupted_question_ends_as_shells_expect() -> None:
     assert (answered("describe", interrupted, io.StringIO(), err), err.getvalue()) == (130, "")  # type: ignore[arg-type]  # it raises
 
 
-def test_reader_that_has_seen_enough_is_no_failure() -> None:
+def test_describe_into_closed_pipe_exits_0() -> None:
     """`| head -1` closes the pipe."""
     read, write = os.pipe()
     os.close(read)

@@ -1,4 +1,4 @@
-"""What is told of a membership, line by line."""
+"""The narration of a membership, line by line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ VIEW = view_of(MemberState.JOINING)
 
 
 def told(err: io.StringIO) -> list[str]:
-    """The lines without the times of day."""
+    """Return the lines without their times of day."""
     lines = err.getvalue().splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in lines)
     return [line[13:] for line in lines]
 
 
-def test_narration_tells_each_transition_once() -> None:
-    """However often it looks."""
+def test_narration_reports_each_transition_once() -> None:
+    """A transition is reported once, however often the narration looks."""
     err = io.StringIO()
     narration = Narration(err)
     joins = Transition(at=1.0, old=MemberState.UNSUBSCRIBED, new=MemberState.JOINING, reason="it polls")
@@ -37,8 +37,8 @@ def test_narration_tells_each_transition_once() -> None:
     assert told(err) == ["UNSUBSCRIBED -> JOINING: it polls", "JOINING -> RECONCILE, epoch 4: it was answered"]
 
 
-def test_narration_says_what_is_waited_for_every_few_seconds() -> None:
-    """Not at once, since a join always waits a little; and not at every look."""
+def test_narration_reports_wait_every_few_seconds() -> None:
+    """The report is delayed, because a join always waits briefly, and is not repeated on each look."""
     err = io.StringIO()
     narration = Narration(err)
     waiting = replace(
@@ -55,8 +55,8 @@ def test_narration_says_what_is_waited_for_every_few_seconds() -> None:
     assert told(err)[2:] == ["waiting for 8 s for the group's coordinator to be found"]
 
 
-def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:
-    """It still owns its partitions, and nothing comes."""
+def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
+    """The member still owns its partitions, but receives no responses."""
     err = io.StringIO()
     words = "the group's coordinator to be found"
     searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=words, waits_since=0.0)
@@ -64,8 +64,8 @@ def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:
     assert told(err) == [f"waiting for 4 s for {words}"]
 
 
-def test_narration_says_when_nothing_can_be_fetched() -> None:
-    """A settled member whose partitions wait for a broker."""
+def test_narration_reports_stable_member_that_cannot_fetch() -> None:
+    """A stable member's partitions may wait for a broker."""
     err = io.StringIO()
     reading = replace(
         VIEW,
@@ -80,8 +80,8 @@ def test_narration_says_when_nothing_can_be_fetched() -> None:
     assert told(err) == ["waiting for 4 s for a broker that librdkafka can fetch from"]
 
 
-def test_narration_tells_repeated_errors_once() -> None:
-    """A broker that is away must not flood the terminal; librdkafka's figures do not make it another error."""
+def test_narration_reports_repeated_error_once() -> None:
+    """An unavailable broker must not flood the terminal; durations in librdkafka's text do not count."""
     err = io.StringIO()
     narration = Narration(err)
     for took_ms in range(50):
@@ -94,8 +94,8 @@ def test_narration_tells_repeated_errors_once() -> None:
     ]
 
 
-def test_narration_wonders_once_about_a_member_without_partitions() -> None:
-    """Silence would look like a fault."""
+def test_narration_reports_member_without_partitions_once() -> None:
+    """Without this line, the silence would look like a failure."""
     err = io.StringIO()
     narration = Narration(err)
     idle = replace(
@@ -113,8 +113,8 @@ def test_narration_wonders_once_about_a_member_without_partitions() -> None:
     assert told(err)[0].startswith("in the group and without partitions: the group may have more members")
 
 
-def test_narration_names_the_topics_that_do_not_exist() -> None:
-    """A wrong name is the commonest reason."""
+def test_narration_names_missing_topics() -> None:
+    """A misspelled topic is the most common reason for a member without partitions."""
     err = io.StringIO()
     narration = Narration(err)
     idle = replace(VIEW, state=MemberState.STABLE, member_epoch=3, missing_topics=frozenset({"orders", "^typo"}))
@@ -124,7 +124,7 @@ def test_narration_names_the_topics_that_do_not_exist() -> None:
     assert told(err)[-1] == words
 
 
-def test_narration_goes_on_where_nobody_reads_it() -> None:
+def test_narration_ignores_closed_stderr() -> None:
     """`2>&1 | head` closes stderr."""
 
     class Closed(io.StringIO):
@@ -134,7 +134,7 @@ def test_narration_goes_on_where_nobody_reads_it() -> None:
     Narration(Closed()).tell("something")
 
 
-def test_partitions_are_named_as_ranges() -> None:
-    """By topic, neighbours joined, sorted."""
+def test_named_groups_partitions_into_ranges() -> None:
+    """Partitions are sorted by topic, and adjacent numbers form a range."""
     places = [TopicPartition("b", 1), *(TopicPartition("a", number) for number in (7, 0, 2, 1, 4, 5))]
     assert named(places) == "a[0-2,4-5,7] b[1]"

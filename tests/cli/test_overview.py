@@ -1,4 +1,4 @@
-"""`list` and `lag`: filters, tables, JSON, rates; and both on the real broker."""
+"""`list` and `lag`: filters, tables, JSON and rates, and both commands on a real broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.kafka import create_topic, produce, unique
 
 
 def listed(name: str, state: str | None, kind: str | None, protocol_type: str = "consumer") -> ListedGroup:
-    """One group."""
+    """Return one listed group."""
     return ListedGroup(group_id=name, protocol_type=protocol_type, state=state, kind=kind)
 
 
@@ -56,16 +56,16 @@ LISTING = GroupListing(
         ((), ("share",), ""),
     ],
 )
-def test_filters_let_through_what_is_in_both(
+def test_list_filters_require_state_and_protocol(
     states: tuple[str, ...], protocols: tuple[str, ...], expected: str
 ) -> None:
-    """One of the states and one of the protocols; a state in any case of letters."""
+    """A group matches one of the states, in any letter case, and one of the protocols."""
     options = ListOptions(config={}, states=frozenset(states), protocols=frozenset(protocols))
     assert "".join(one.group_id for one in chosen(LISTING, options)) == expected
 
 
-def test_listing_is_a_table_or_json() -> None:
-    """What an old broker does not say is a dash, or null; a protocol type only where it is not "consumer"."""
+def test_list_prints_table_or_json() -> None:
+    """Values that an old broker lacks are a dash or null; only protocol types other than "consumer" appear."""
     assert list(listed_text(LISTING, ListOptions(config={}))) == [
         "GROUP  STATE   PROTOCOL  PROTOCOL TYPE",
         "a      Stable  consumer  -",
@@ -80,8 +80,8 @@ def test_listing_is_a_table_or_json() -> None:
     assert list(listed_text(LISTING, nothing)) == ["No such groups."]
 
 
-def test_long_group_id_widens_no_other_row() -> None:
-    """A very long id moves the rest of its own row, is cut on a terminal, and is whole as JSON."""
+def test_list_limits_width_of_group_column() -> None:
+    """A long id shifts only its own row, is shortened on a terminal, and is complete in JSON."""
     listing = GroupListing(groups=(listed("a", "Stable", "consumer"), listed("x" * 300, "Empty", "classic")), untold={})
     options = ListOptions(config={})
     assert list(listed_text(listing, options)) == [
@@ -94,7 +94,7 @@ def test_long_group_id_widens_no_other_row() -> None:
 
 
 def report(*lags: tuple[int | None, int]) -> GroupReport:
-    """A group that committed these offsets of these ends."""
+    """Return a report on partitions with these committed and end offsets."""
     rows = tuple(
         PartitionProgress(
             topic="t",
@@ -111,8 +111,8 @@ def report(*lags: tuple[int | None, int]) -> GroupReport:
     return GroupReport(group=group(), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
 
 
-def test_lag_is_told_worst_first_with_rates_once_there_are_two_looks() -> None:
-    """A partition that stands still although there is more to read is named."""
+def test_lag_lists_largest_lag_first_with_rates_after_two_samples() -> None:
+    """A partition that has unread records and no progress is marked."""
     rates = Rates()
     rates.look(0.0, positions(report((0, 100), (10, 1_000), (None, 5))))
     now = report((50, 100), (10, 1_200), (None, 5))
@@ -134,15 +134,15 @@ def test_lag_is_told_worst_first_with_rates_once_there_are_two_looks() -> None:
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(0.0, "0 s"), (59.4, "59 s"), (185, "3 min 5 s"), (7_620, "2 h 7 min"), (None, "never")]
 )
-def test_durations_are_for_people(seconds: float | None, expected: str) -> None:
-    """Two units at most."""
+def test_duration_has_at_most_two_units(seconds: float | None, expected: str) -> None:
+    """A duration is shown with at most two units."""
     assert duration(seconds) == expected
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_lag_and_list_of_a_real_group(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """Between two looks the group commits: the second has its rate."""
+def test_lag_and_list_show_real_group(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The group commits between two samples, so the second sample has a rate."""
     servers = kafka.bootstrap_servers
     topic, name = create_topic(servers, unique("topic"), 2), unique("group")
     produce(servers, topic, 20)

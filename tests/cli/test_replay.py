@@ -1,4 +1,4 @@
-"""`replay`: what a recording was of, whether it leads to the same, how the member was; exit codes."""
+"""`replay`: a recording's origin, whether its replay is identical, the state of the member; exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "consumer_membership", "replay"]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A recording of a member that joined, and whose heartbeat is not answered."""
+    """Create a recording of a joined member whose heartbeat receives no response."""
     member = Recorded()
     member.join()
     member.tell(TimePassed(), Polled(), CoordinatorLost(reason="broken"))
@@ -40,13 +40,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """The exit code, and what the command writes."""
+    """Return the exit code and the output of the command."""
     code = main(["replay", *words])
     return code, capsys.readouterr().out
 
 
-def test_member_is_shown_as_it_was(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whose it was, that all is the same, and the member."""
+def test_replay_shows_owner_result_and_member(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The output has the owner, the result of the replay and the member's state."""
     code, text = shown(capsys, str(path))
     assert code == 0
     lines = text.splitlines()
@@ -58,8 +58,8 @@ def test_member_is_shown_as_it_was(path: Path, capsys: pytest.CaptureFixture[str
     assert "waits for the group's coordinator to be found, since 0.0 s" in lines
 
 
-def test_steps_are_shown_until_a_moment(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each event with what it led to, and the member as it was then."""
+def test_replay_step_until_shows_events_up_to_time(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each event is shown with its effects, and the member with its state at that time."""
     code, text = shown(capsys, str(path), "--step", "--until", "1")
     assert code == 0
     assert "replayed 2 of 9 events" in text
@@ -68,8 +68,8 @@ def test_steps_are_shown_until_a_moment(path: Path, capsys: pytest.CaptureFixtur
     assert "JoinAnswered" not in text
 
 
-def test_json_has_all_of_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For programs; times are seconds after the first event."""
+def test_replay_json_has_all_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Times are seconds after the first event."""
     code, text = shown(capsys, str(path), "--json", "--step", "--explain")
     told = json.loads(text)
     assert (code, told["is_identical"], told["replayed"], told["difference"]) == (0, True, 9, None)
@@ -79,10 +79,10 @@ def test_json_has_all_of_it(path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert told["explanation"].startswith("The membership was in order")
 
 
-def test_first_difference_is_shown(
+def test_replay_shows_first_difference_and_exits_1(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what was ordered then and what is ordered now; exit code 1."""
+    """The output has the recorded and the replayed effects."""
     monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
     code, text = shown(capsys, str(path))
     assert code == 1
@@ -92,8 +92,8 @@ def test_first_difference_is_shown(
     assert (code, json.loads(text)["difference"]["recorded"]) == (1, ["FindCoordinator(reason='broken')"])
 
 
-def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, as for any argument that is wrong."""
+def test_replay_of_unreadable_file_exits_2_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is that of any invalid argument."""
     (tmp_path / "a").write_bytes(b"hello")
     assert main(["replay", str(tmp_path / "a")]) == 2
     assert main(["replay", str(tmp_path / "b")]) == 2
@@ -104,15 +104,15 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
-def test_output_on_a_full_disk_is_one_line(path: Path) -> None:
-    """No traceback, and exit code 1."""
+def test_replay_to_full_disk_exits_1_with_one_line(path: Path) -> None:
+    """A full disk causes no traceback."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*COMMAND, path], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "consumer-membership replay: No space left on device\n")
 
 
-def test_other_processes_replay_identically(tmp_path: Path) -> None:
-    """Texts have other hashes there, and sets another order: nothing that a core orders may hang on that."""
+def test_replay_in_other_process_is_identical(tmp_path: Path) -> None:
+    """Hashes and the order of sets differ there, so no effect of the core may depend on them."""
     for number, name in enumerate(("everything", "classic", "pool")):
         for place, recorder in enumerate(simulated(name, number, segment_weight=(2_000, 60)[number % 2])):
             path = tmp_path / f"{number}-{place}.gz"
@@ -130,7 +130,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 
 def nodes(value: Json, place: Place = ()) -> Iterator[Place]:
-    """The places of all values in this JSON."""
+    """Return the places of all values in this JSON."""
     yield place
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in items:
@@ -138,7 +138,7 @@ def nodes(value: Json, place: Place = ()) -> Iterator[Place]:
 
 
 def replaced(value: Json, place: Place, other: Json) -> Json:
-    """This JSON with another value at the place."""
+    """Return this JSON with another value at the place."""
     if not place:
         return other
     copied = value.copy()
@@ -162,10 +162,10 @@ STRANGE = st.one_of(
 
 @given(data=st.data(), word=st.sampled_from(["--explain", "--step", "--json"]))
 @settings(max_examples=100)
-def test_recording_of_a_stranger_is_shown_or_refused_in_printable_lines(
+def test_replay_of_manipulated_recording_prints_only_printable_lines(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, word: str
 ) -> None:
-    """Whatever stands in the place of a value, the command ends with an exit code and writes printable lines."""
+    """With any value replaced, the command ends with an exit code and writes printable lines."""
     lines = list(map(json.loads, written_lines()))
     number = data.draw(st.integers(0, len(lines) - 1))
     place = data.draw(st.sampled_from(list(nodes(lines[number]))))
@@ -184,7 +184,7 @@ def test_recording_of_a_stranger_is_shown_or_refused_in_printable_lines(
 
 @cache
 def written_lines() -> tuple[str, ...]:
-    """The lines of a recording that begins with a checkpoint."""
+    """Return the lines of a recording that begins with a checkpoint."""
     member = Recorded(segment_weight=40)
     member.join()
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""`consumer-membership run`: programs that know nothing of us, started as they are."""
+"""`consumer-membership run`: starts unmodified programs with this package's consumer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with programs, one of them a module in a package."""
+    """Create a folder with programs, one of them a module in a package."""
     (tmp_path / "app.py").write_text(PROGRAM)
     (tmp_path / "child.py").write_text(CHILD)
     (tmp_path / "plain.py").write_text("import sys; print(*(name for name in sys.modules if 'membership' in name))")
@@ -44,7 +44,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run this command in the folder."""
+    """Run the command with these arguments in the folder."""
     command = [sys.executable, "-m", "consumer_membership", "run", *words]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(command, cwd=folder, env=kept | env, capture_output=True, text=True, check=False)
@@ -61,28 +61,28 @@ def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
     ],
     ids=["after two dashes", "by itself", "a file", "a module"],
 )
-def test_program_has_our_consumer_and_its_arguments(programs: Path, words: tuple[str, ...]) -> None:
-    """Whichever way it is named."""
+def test_run_gives_program_our_consumer_and_its_arguments(programs: Path, words: tuple[str, ...]) -> None:
+    """Each way to name the program works."""
     done = run(programs, *words)
     assert (done.returncode, done.stdout, done.stderr) == (0, "a -b -- c\n", "")
 
 
 @pytest.mark.slow
-def test_processes_that_it_starts_have_it_too(programs: Path) -> None:
-    """By `multiprocessing` and by themselves."""
+def test_run_applies_to_child_processes(programs: Path) -> None:
+    """Children of `multiprocessing` and `subprocess` also use this package's consumer."""
     done = run(programs, "child.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 @pytest.mark.slow
-def test_program_without_kafka_imports_nothing(programs: Path) -> None:
-    """It starts as ever."""
+def test_run_of_program_without_kafka_imports_no_package_module(programs: Path) -> None:
+    """A program that does not import confluent_kafka starts without this package's modules."""
     assert run(programs, "plain.py").stdout == "\n"
 
 
 @pytest.mark.slow
-def test_the_next_sitecustomize_runs_as_well(programs: Path) -> None:
-    """A tracer's, or the system's: Python itself would run the first of them alone."""
+def test_run_also_executes_next_sitecustomize(programs: Path) -> None:
+    """Python runs only the first sitecustomize, so `run` executes the next one, for example a tracer's."""
     (programs / "first").mkdir()
     (programs / "first" / "sitecustomize.py").write_text("import os; os.environ['SAID'] = 'so'")
     (programs / "app.py").write_text(PROGRAM + "\nimport os; print(os.environ['SAID'])")
@@ -91,8 +91,8 @@ def test_the_next_sitecustomize_runs_as_well(programs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_python_without_the_package_says_so(programs: Path) -> None:
-    """And goes on with confluent-kafka's own consumer, if it has that."""
+def test_startup_reports_python_that_lacks_the_package(programs: Path) -> None:
+    """The program continues with confluent-kafka's own consumer, if it is installed."""
     (programs / "consumer_membership.py").write_text("raise ImportError('no such thing here')")
     (programs / "other.py").write_text("import confluent_kafka; print(hasattr(confluent_kafka.Consumer, 'membership'))")
     startup = Path(__file__).parents[2] / "consumer_membership" / "cli" / "startup"
@@ -116,8 +116,10 @@ def test_python_without_the_package_says_so(programs: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_started_is_said(programs: Path, words: tuple[str, ...], code: int, said: str) -> None:
-    """With a shell's codes."""
+def test_run_of_unstartable_program_exits_with_shell_code(
+    programs: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """The exit codes are those of a shell, and the error names the reason."""
     (programs / "app.txt").write_text("no program")
     done = run(programs, *words)
     assert (done.returncode, said in done.stderr) == (code, True)

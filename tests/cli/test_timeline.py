@@ -1,5 +1,5 @@
 # both kinds of consumers
-"""`timeline` and `doctor` as commands, on the real broker."""
+"""The commands `timeline` and `doctor` on a real broker."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ SET = AlterConfigOpType.SET
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None:
-    """Also where Ctrl-C ends it early."""
+def test_timeline_writes_page_after_ctrl_c(kafka: Broker, tmp_path: Path) -> None:
+    """The page contains what was sampled until Ctrl-C."""
     servers = kafka.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     produce(servers, topic, 10)
@@ -80,8 +80,8 @@ def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None
 
 
 @pytest.mark.integration
-def test_group_that_is_not_there_is_told_at_once(kafka: Broker, tmp_path: Path) -> None:
-    """A group that does not exist may come while it is watched; if it did not, the exit code is 1."""
+def test_timeline_reports_missing_group_immediately(kafka: Broker, tmp_path: Path) -> None:
+    """The group may appear while it is watched; if it does not, the exit code is 1."""
     group, err = unique("group"), io.StringIO()
     asking = Asking(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
     heard: list[str] = []
@@ -92,8 +92,8 @@ def test_group_that_is_not_there_is_told_at_once(kafka: Broker, tmp_path: Path) 
     assert err.getvalue() == heard[0]
 
 
-def test_page_that_cannot_be_written_is_refused_before_anybody_watches(tmp_path: Path) -> None:
-    """One line, exit code 2, and no broker is asked."""
+def test_timeline_with_unwritable_output_exits_2_before_sampling(tmp_path: Path) -> None:
+    """The command prints one line and sends no request."""
     (tmp_path / "file").touch()
     for output, why in (
         (tmp_path / "no" / "where.html", "No such file or directory"),
@@ -108,7 +108,7 @@ def test_page_that_cannot_be_written_is_refused_before_anybody_watches(tmp_path:
 
 
 def shown(page: Path) -> dict[str, Any]:
-    """What a page was made of."""
+    """Return the data of a page."""
     found = re.search(r"const data = (.*);\n", page.read_text())
     assert found is not None
     told: dict[str, Any] = json.loads(found[1])
@@ -116,7 +116,7 @@ def shown(page: Path) -> dict[str, Any]:
 
 
 def lives(kind: Any, servers: str, group: str, topic: str, protocol: str) -> list[Any]:
-    """Two members, the second of which joins, and stays when the first one leaves; both, closed."""
+    """Run two members; the second one joins and stays when the first one leaves. Return both, closed."""
     config = {"group_protocol": protocol, "auto_commit_interval_ms": 100}
     with application(kind, servers, group, topic, client_id="one", **config) as one:
         one.has(2)
@@ -132,8 +132,8 @@ def lives(kind: Any, servers: str, group: str, topic: str, protocol: str) -> lis
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("kind", [RawConsumer, Consumer], ids=["librdkafka", "ours"])
-def test_past_is_told_without_having_watched(kafka: Broker, tmp_path: Path, kind: Any, protocol: str) -> None:
-    """Who had what, joined and left, after all of them are gone; of ours with what they recorded themselves."""
+def test_timeline_last_shows_past_of_closed_members(kafka: Broker, tmp_path: Path, kind: Any, protocol: str) -> None:
+    """The page shows ownership, joins and leaves afterwards, and the recordings of this package's members."""
     servers, group = kafka.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 2)
     produce(servers, topic, 10)
@@ -161,8 +161,8 @@ def test_past_is_told_without_having_watched(kafka: Broker, tmp_path: Path, kind
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_past_of_javas_members(kafka: Broker, tmp_path: Path) -> None:
-    """The records are the coordinator's, whoever the members are."""
+def test_timeline_last_shows_past_of_java_members(kafka: Broker, tmp_path: Path) -> None:
+    """The records are the coordinator's, so the page works for every client."""
     servers, group = kafka.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 2)
     life = Lifetime(
@@ -180,8 +180,8 @@ def test_past_of_javas_members(kafka: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_past_of_a_group_that_is_converted_is_what_was_described(broker_pool: RunBrokers) -> None:
-    """In both directions, with the shares of classic members; also where the time asked for begins in between."""
+def test_history_of_converted_group_equals_its_descriptions(broker_pool: RunBrokers) -> None:
+    """Both directions work, with classic members' shares, even if the period begins in between."""
     servers, group = broker_pool.shared(properties=BIDIRECTIONAL).bootstrap_servers, unique("group")
     stage, began = Stage(servers), time.time()
     topic = stage.topic(4, 10)
@@ -223,7 +223,7 @@ def test_past_of_a_group_that_is_converted_is_what_was_described(broker_pool: Ru
 
 
 def known(group: GroupDescription | None) -> object:
-    """What both the coordinator's words and its records tell: all but the assignor."""
+    """Return what descriptions and records have in common: all but the assignor."""
     assert group is not None
     members = [replace(one, topics=frozenset()) for one in sorted(group.members, key=lambda one: one.member_id)]
     return group.protocol, group.state, group.epoch, group.assignment_epoch, members
@@ -231,8 +231,8 @@ def known(group: GroupDescription | None) -> object:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_log_is_read_back_only_to_what_changed(broker_pool: RunBrokers) -> None:
-    """Much is committed by another group, then by this one: not all of it is read, and its members are known."""
+def test_history_reads_log_back_only_as_far_as_needed(broker_pool: RunBrokers) -> None:
+    """With many commits of another group and this one, only a part is read, and the members are known."""
     with broker_pool.own(properties={"offsets.topic.num.partitions": "1"}) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
         stage = Stage(servers)
@@ -262,8 +262,8 @@ def test_log_is_read_back_only_to_what_changed(broker_pool: RunBrokers) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_open_transaction_of_another_group_hides_nothing(kafka: Broker) -> None:
-    """Behind the last stable offset of the coordinator's partition are records, too; that it is there is said."""
+def test_history_includes_records_behind_open_transaction(kafka: Broker) -> None:
+    """Records after the last stable offset of the coordinator's partition count, and a note mentions them."""
     servers, group = kafka.bootstrap_servers, unique("group")
     stage, began = Stage(servers), time.time() - 60.0
     topic = stage.topic(1, 10)
@@ -289,15 +289,15 @@ def test_open_transaction_of_another_group_hides_nothing(kafka: Broker) -> None:
 
 
 def committed_in(history: GroupHistory) -> list[int]:
-    """What was committed, one after the other."""
+    """Return the committed offsets in order."""
     facts = (record.fact for record in history.records)
     return [one.committed.offset for one in facts if isinstance(one, OffsetRecorded) and one.committed is not None]
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_reading_of_the_past_ends_when_it_is_cancelled(kafka: Broker) -> None:
-    """By Ctrl-C, say; the reading thread, which asyncio waits for, ends with the batch that it is at."""
+def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
+    """After a cancellation, such as Ctrl-C, the thread that asyncio waits for ends with its current batch."""
     servers, group = kafka.bootstrap_servers, unique("group")
     began = time.time() - 60.0
     commit_often(servers, group, Stage(servers).topic(100), 100, 400)
@@ -327,7 +327,7 @@ def test_reading_of_the_past_ends_when_it_is_cancelled(kafka: Broker) -> None:
 
 
 def commit_often(servers: str, group: str, topic: str, partitions: int, times: int) -> None:
-    """Commit all of these partitions, so many times."""
+    """Commit all of these partitions this many times."""
     consumer = RawConsumer({"bootstrap.servers": servers, "group.id": group})
     for offset in range(times):
         consumer.commit(offsets=[Partition(topic, one, offset) for one in range(partitions)], asynchronous=False)
@@ -336,8 +336,8 @@ def commit_often(servers: str, group: str, topic: str, partitions: int, times: i
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_past_that_may_not_be_read_is_said(broker_pool: RunBrokers, tmp_path: Path) -> None:
-    """On the page and beside it; what is seen now is shown all the same."""
+def test_timeline_reports_unreadable_past(broker_pool: RunBrokers, tmp_path: Path) -> None:
+    """The page and stderr report the missing authorization, and the page shows the present."""
     with broker_pool.own(properties=AUTHORIZER) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
         topic = create_topic(servers, unique("topic"), 1)
@@ -354,8 +354,8 @@ def test_past_that_may_not_be_read_is_said(broker_pool: RunBrokers, tmp_path: Pa
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path: Path) -> None:
-    """The latest of each kind is always there, so that the group's present is; what changed before is not."""
+def test_timeline_counts_compacted_records(broker_pool: RunBrokers, tmp_path: Path) -> None:
+    """The latest record of each key remains, so the group's present is complete; older changes are lost."""
     properties = EAGER_CLEANER | {"offsets.topic.num.partitions": "1"}
     with broker_pool.own(properties=properties) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
@@ -384,8 +384,8 @@ def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path:
         assert "compaction took them" in note
 
 
-def test_long_reading_is_told_now_and_then() -> None:
-    """Not a short one; how far it is, and that Ctrl-C ends it."""
+def test_reading_reporter_reports_long_reading_periodically() -> None:
+    """A long reading reports its progress and that Ctrl-C ends it; a short one reports nothing."""
     told: list[str] = []
     clock = iter([0.0, REPORT_INTERVAL_S / 2, REPORT_INTERVAL_S, REPORT_INTERVAL_S, REPORT_INTERVAL_S * 1.5]).__next__
     tell = ReadingReporter(told.append, clock)
@@ -398,8 +398,8 @@ def test_long_reading_is_told_now_and_then() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_group_that_never_was_is_said(kafka: Broker, tmp_path: Path) -> None:
-    """A group without records and members ends with 1, also where the time asked for begins before the log."""
+def test_timeline_of_unknown_group_exits_1(kafka: Broker, tmp_path: Path) -> None:
+    """A group without records and members exits with 1, also if the period begins before the log."""
     Stage(kafka.bootstrap_servers).commit(unique("other"), (Stage(kafka.bootstrap_servers).topic(), 0, 0))
     page, group = tmp_path / "group.html", unique("nobody")
     words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
@@ -411,8 +411,8 @@ def test_group_that_never_was_is_said(kafka: Broker, tmp_path: Path) -> None:
         assert second == f"The group could not be looked at: Group {group} not found."
 
 
-def test_recording_that_cannot_be_merged_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before a broker is asked: no such file, no recording, or one of another group's member."""
+def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The check precedes all requests and rejects a missing, invalid or foreign recording."""
     words = ["timeline", "-b", "h:1", "-g", "g", "-o", str(tmp_path / "o"), "--recording"]
     text, other = tmp_path / "text", tmp_path / "other"
     text.write_text("hello")
@@ -429,8 +429,8 @@ def test_recording_that_cannot_be_merged_is_refused(tmp_path: Path, capsys: pyte
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_doctor_ends_with_1_where_something_is_not_read(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """A group that is not there is critical, and takes one look."""
+def test_doctor_of_missing_group_exits_1(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing group is critical and takes one sample."""
     group = unique("nobody")
     assert main(["doctor", "-b", kafka.bootstrap_servers, "-g", group, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""`watch`: what its keys do, what stands on 80 columns, and the command in a terminal on a real group."""
+"""`watch`: its keys, its picture on 80 columns, and the command in a terminal on a real group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.kafka import create_topic, produce, unique
 
 
 def report(*lags: int) -> GroupReport:
-    """A member that has these, and is to give up partition 0."""
+    """Return a report on a member with these lags, which is to release partition 0."""
     rows = tuple(
         PartitionProgress(
             topic="t", partition=number, committed=100, end=100 + lag, lag=lag, owner="m", next_owner=None
@@ -37,8 +37,8 @@ def report(*lags: int) -> GroupReport:
     return GroupReport(group=group(holder), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
 
 
-def test_keys_sort_and_filter() -> None:
-    """The filter goes round; a key that means nothing changes nothing."""
+def test_watch_keys_sort_and_filter() -> None:
+    """The filter cycles, and an unknown key has no effect."""
     view = WatchView()
     assert view.after("x") == view
     assert view.after("o").sort == "owner"
@@ -54,8 +54,8 @@ def test_keys_sort_and_filter() -> None:
     assert kept == {"still": [2, 0], "moving": []}
 
 
-def test_picture_fits_80_columns_and_the_height() -> None:
-    """Members, what moves, the partitions that there is room for, and the keys."""
+def test_watch_picture_fits_width_and_height() -> None:
+    """The picture has members, moving partitions, as many partitions as fit, and the keys."""
     out, rates, now = StringIO(), Rates(), report(*range(50))
     rates.look(0.0, positions(now))
     rates.look(4.0, positions(now))
@@ -72,8 +72,8 @@ def test_picture_fits_80_columns_and_the_height() -> None:
 @pytest.mark.parametrize(
     ("width", "name"), [(80, "t"), (40, "t"), (80, "of-a-team." * 9 + "t"), (40, "of-a-team." * 9 + "t")]
 )
-def test_partition_is_told_by_its_number_on_every_width(width: int, name: str) -> None:
-    """Its lag and how long it stands stay, too; rates and owners need more room."""
+def test_watch_picture_keeps_partition_number_at_each_width(width: int, name: str) -> None:
+    """The lag and the stalled time also stay; rates and owners need more width."""
     out, rates, now = StringIO(), Rates(), report(*range(12))
     now = replace(now, partitions=tuple(replace(one, topic=name, owner="a" * 50) for one in now.partitions))
     rates.look(0.0, positions(now))
@@ -89,7 +89,7 @@ def test_partition_is_told_by_its_number_on_every_width(width: int, name: str) -
 
 
 def many(members: int, count: int) -> GroupReport:
-    """So many members, and partitions with as much lag as their number."""
+    """Return a report on this many members and partitions, whose lag is their number."""
     rows = tuple(
         PartitionProgress(
             topic="t",
@@ -107,14 +107,14 @@ def many(members: int, count: int) -> GroupReport:
 
 
 def drawn(now: GroupReport, rates: Rates, view: WatchView) -> list[str]:
-    """The screen."""
+    """Return the lines of the screen."""
     out = StringIO()
     Console(file=out, width=80, height=24).print(picture(now, rates, view, 24, 80))
     return out.getvalue().splitlines()
 
 
-def test_more_partitions_than_lines_are_scrolled_through() -> None:
-    """By line, by page and to the end, which is as far as it goes; another order begins at the top."""
+def test_watch_scrolls_through_partitions() -> None:
+    """Scrolling works by line, by page and to the end; another order begins at the top."""
     rates, now = Rates(), many(3, 1_000)
     rates.look(0.0, positions(now))
     view = WatchView(sort="partition")
@@ -129,8 +129,8 @@ def test_more_partitions_than_lines_are_scrolled_through() -> None:
     assert any("1000 partitions, all, by partition, 1 to 12" in line for line in drawn(now, rates, view))
 
 
-def test_more_members_than_lines_are_scrolled_through() -> None:
-    """After m, by the same keys."""
+def test_watch_scrolls_through_members() -> None:
+    """After m, the scroll keys apply to the members."""
     rates, now = Rates(), many(20, 40)
     view = WatchView().after("m").after(" ", 10)
     lines = drawn(now, rates, view)
@@ -139,22 +139,22 @@ def test_more_members_than_lines_are_scrolled_through() -> None:
     assert len(lines) <= 24
 
 
-def test_keys_without_a_letter_scroll_too() -> None:
-    """Arrows, pages, home and end, however many came at once; the end of the input is a key of its own."""
+def test_watch_decodes_arrow_and_page_keys() -> None:
+    """Several keys may arrive in one read; the end of the input is an empty key."""
     assert keys_of("\x1b[B\x1b[B\x1b[6~q") == ["j", "j", " ", "q"]
     assert keys_of("") == [""]
 
 
-def test_without_a_terminal_it_says_what_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, and nothing on stdout."""
+def test_watch_without_terminal_exits_2_and_names_alternative(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error names `lag --watch --json`, and stdout stays empty."""
     assert main(["watch", "-b", "h:1", "-g", "g"]) == 2
     assert "lag --watch --json" in capsys.readouterr().err
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_screen_of_a_real_group(kafka: Broker) -> None:
-    """Through a pty: the group is drawn, f shows less, q ends it with 0 and gives the terminal back."""
+def test_watch_draws_real_group_in_pty(kafka: Broker) -> None:
+    """The group is drawn, f filters, and q exits with 0 and restores the terminal."""
     servers = kafka.bootstrap_servers
     topic, name = create_topic(servers, unique("t"), 2), unique("g")
     produce(servers, topic, 20)

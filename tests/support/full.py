@@ -77,9 +77,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Fifty groups of three kinds of members, three minutes; the gate has the rules on values (test_doctor.py).
         "tests/observe/test_incidents.py::*": AT_LENGTH,
         "tests/observe/test_nodes_away.py::*": AT_LENGTH,
-        "tests/cli/test_timeline.py::test_past_that_compaction_took_is_counted": AT_LENGTH,
-        "tests/cli/test_timeline.py::test_past_of_javas_members": AT_LENGTH,
-        "tests/cli/test_timeline.py::test_log_is_read_back_only_to_what_changed": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_timeline_counts_compacted_records": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_timeline_last_shows_past_of_java_members": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_history_reads_log_back_only_as_far_as_needed": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
         "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
         "tests/observe/test_timeline.py::test_page_labels_*": AT_LENGTH,
