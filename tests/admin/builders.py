@@ -1,4 +1,4 @@
-"""Groups and members as values, with what a test does not care about filled in."""
+"""Groups and members as values, with defaults for the fields that a test does not set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from consumer_membership.types import GroupProtocol, TopicPartition
 
 
 def partitions(*numbers: int, topic: str = "t") -> frozenset[TopicPartition]:
-    """Partitions of one topic."""
+    """Return partitions of one topic."""
     return frozenset(TopicPartition(topic, number) for number in numbers)
 
 
@@ -23,7 +23,7 @@ def member(
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
     note: str = "",
 ) -> MemberDescription:
-    """A member; its target is its assignment unless given."""
+    """Return a member; its target defaults to its assignment."""
     is_classic = protocol is GroupProtocol.CLASSIC
     return MemberDescription(
         member_id=member_id,
@@ -42,7 +42,7 @@ def member(
 
 
 def group(*members: MemberDescription, protocol: GroupProtocol = GroupProtocol.CONSUMER) -> GroupDescription:
-    """A group of these members."""
+    """Return a group with these members."""
     is_classic = protocol is GroupProtocol.CLASSIC
     return GroupDescription(
         group_id="g",

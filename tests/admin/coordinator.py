@@ -16,7 +16,7 @@ TWO = consumer_group(
 
 
 def scripted(**by_api: Callable[[Received], Answer] | Answer) -> Callable[[Received], Answer]:
-    """A coordinator that also leads every partition of `t`, each with 10 records."""
+    """Return a coordinator that also leads each partition of `t`, with 10 records each."""
     group = answers(**by_api)
 
     def answer(request: Received) -> Answer:
@@ -28,6 +28,6 @@ def scripted(**by_api: Callable[[Received], Answer] | Answer) -> Callable[[Recei
 
 
 def leaves(request: Received) -> Answer:
-    """Removes whom it is asked to, except for x."""
+    """Remove the requested members, except for x."""
     asked = request.entity.members
     return leave_answer(*((one.member_id, one.group_instance_id, 25 * (one.member_id == "x")) for one in asked))

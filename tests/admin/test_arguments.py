@@ -1,4 +1,4 @@
-"""Arguments of `GroupAdmin` that cannot work: refused by name before anybody is asked, whatever their type."""
+"""Invalid arguments of `GroupAdmin`, of any type, raise an error that names them before a request is sent."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from consumer_membership.admin import GroupAdmin, arguments
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from tests.support.texts import ANY_TEXT, is_taken_by_c
 
-#: Nobody listens there: what is asked at all ends as a TransportError.
+#: No server listens there: each request ends with a TransportError.
 NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 def make(config: object = NOBODY, **kwargs: object) -> GroupAdmin:
-    """An admin, whatever the types say."""
+    """Create an admin with arguments of any type."""
     return GroupAdmin(config, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
 
 
 def remove(group: object = "g", **kwargs: object) -> object:
-    """A removal, whatever the types say."""
+    """Remove members with arguments of any type."""
     return make().remove_members(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
 
 
 def describe(group: object, **kwargs: object) -> object:
-    """A description, whatever the types say."""
+    """Request a description with arguments of any type."""
     return make().describe(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
 
 
 def committed(group: object) -> object:
-    """What is committed, whatever the types say."""
+    """Request committed offsets with an argument of any type."""
     return make().committed(group)  # type: ignore[arg-type]  # the mistakes in question
 
 
 def history(since: object = 0.0, **kwargs: object) -> object:
-    """A history, whatever the types say."""
+    """Request a history with arguments of any type."""
     return make().history("g", since, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
 
 
@@ -90,10 +90,10 @@ MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
 
 
 @pytest.mark.parametrize(("go", "words", "kind"), MISTAKES, ids=[words[:40] for _, words, _ in MISTAKES])
-def test_mistake_is_named_before_anybody_is_asked(
+def test_invalid_argument_raises_configuration_error_before_any_request(
     go: Callable[[], object], words: str, kind: type[ConfigurationError]
 ) -> None:
-    """A ConfigurationError with the argument, the value and the remedy; a TypeError too where the type is wrong."""
+    """The error has argument, value and fix; it is also a TypeError if the type is wrong."""
     with pytest.raises(ConfigurationError) as caught:
         go()
     assert words in str(caught.value)
@@ -104,8 +104,8 @@ def test_mistake_is_named_before_anybody_is_asked(
 
 @pytest.mark.slow
 @given(ANY_TEXT.filter(bool))
-def test_group_and_ids_are_any_text_that_can_be_told(text: str) -> None:
-    """And nothing else."""
+def test_group_ids_and_reasons_accept_exactly_valid_text(text: str) -> None:
+    """A text is accepted if and only if confluent-kafka's C code accepts it."""
     for check in (arguments.group_id, lambda one: arguments.ids("member_ids", [one])[0], arguments.reason):
         try:
             assert check(text) == text
@@ -115,8 +115,8 @@ def test_group_and_ids_are_any_text_that_can_be_told(text: str) -> None:
 
 
 @given(st.none() | st.integers() | st.floats() | st.binary() | st.lists(st.integers(), min_size=1) | ANY_TEXT)
-def test_nothing_else_is_raised_whatever_is_given(thing: object) -> None:
-    """No mistake gets past as another error, or as a value that the rest does not expect."""
+def test_argument_checks_raise_only_configuration_error(thing: object) -> None:
+    """Each argument is either accepted or raises ConfigurationError."""
     for check in (arguments.group_id, arguments.seconds, arguments.reason, lambda one: arguments.ids("ids", one)):
         try:
             check(thing)

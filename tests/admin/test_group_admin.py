@@ -1,4 +1,4 @@
-"""`GroupAdmin` over TCP against a scripted coordinator: both protocols, refusals with their remedies, lost answers."""
+"""`GroupAdmin` over TCP against a scripted coordinator: both protocols, errors with fixes, lost responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_CONSUMER = consumer_group(code=69, message="Group g is not a consumer group.
 
 
 def admin(broker: ScriptedBroker, timeout_s: float = PATIENCE_S, **config: object) -> GroupAdmin:
-    """An admin of this cluster, with backoffs that a test can wait for."""
+    """Return an admin of this cluster, with short backoffs."""
     quick = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 10}
     return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers, **quick, **config}, timeout_s=timeout_s)
 
@@ -40,8 +40,8 @@ def admin(broker: ScriptedBroker, timeout_s: float = PATIENCE_S, **config: objec
 # ---- describe --------------------------------------------------------------------------------------------------------
 
 
-def test_group_is_described_with_its_lag() -> None:
-    """Members and epochs from the coordinator, lag from the difference, owner from the assignment."""
+def test_describe_returns_members_and_lag() -> None:
+    """Members and epochs come from the coordinator, and owners from the assignment."""
     committed = fetch_answer_v9({TopicPartition("t", 0): (4, 0)})
     with ScriptedBroker(scripted(describe=TWO, fetch=committed), topics=TOPICS) as broker:
         report = admin(broker).describe("g")
@@ -55,8 +55,8 @@ def test_group_is_described_with_its_lag() -> None:
     assert report.lag == 6
 
 
-def test_classic_group_is_found_without_being_told_so() -> None:
-    """ConsumerGroupDescribe says that it is none of its own, and DescribeGroups knows it."""
+def test_describe_finds_classic_group() -> None:
+    """ConsumerGroupDescribe does not find the group, and then DescribeGroups does."""
     member = classic_member("a", member_assignment=blob({"t": (0, 1)}))
     answers = scripted(describe=NOT_CONSUMER, classic=classic_group(member), fetch=fetch_answer_v9({}))
     with ScriptedBroker(answers, topics=TOPICS) as broker:
@@ -65,16 +65,16 @@ def test_classic_group_is_found_without_being_told_so() -> None:
     assert [one.owner for one in report.partitions] == ["a", "a"]
 
 
-def test_classic_group_on_a_broker_without_the_consumer_protocol() -> None:
-    """No api key 69: only classic groups can be there."""
+def test_describe_finds_classic_group_without_consumer_protocol() -> None:
+    """Without api key 69, a broker has only classic groups."""
     versions = {key: ends for key, ends in NEWEST.items() if key != DESCRIBE}
     answers = scripted(classic=classic_group(), fetch=fetch_answer_v9({}))
     with ScriptedBroker(answers, versions=versions) as broker:
         assert admin(broker).describe("g").group.state == "Stable"
 
 
-def test_description_without_offsets_asks_for_none() -> None:
-    """It needs fewer rights, and fewer requests."""
+def test_describe_without_offsets_sends_no_offset_requests() -> None:
+    """The description then needs fewer ACLs and fewer requests."""
     with ScriptedBroker(scripted(describe=TWO)) as broker:
         assert admin(broker).describe("g", with_offsets=False).partitions == ()
         assert {request.api_key for request in broker.requests()}.isdisjoint({9, LIST_OFFSETS})
@@ -104,8 +104,10 @@ def test_description_without_offsets_asks_for_none() -> None:
         pytest.param(consumer_group(code=24), None, 24, "describing a group was refused: INVALID_GROUP_ID", id="other"),
     ],
 )
-def test_refused_description_names_group_and_remedy(consumer: Answer, classic: Answer, code: int, words: str) -> None:
-    """The error is the package's own, with Kafka's code."""
+def test_describe_raises_group_error_with_group_and_fix(
+    consumer: Answer, classic: Answer, code: int, words: str
+) -> None:
+    """The error class is this package's, and its code is Kafka's."""
     with (
         ScriptedBroker(scripted(describe=consumer, classic=classic)) as broker,
         pytest.raises(GroupError) as refusal,
@@ -116,8 +118,8 @@ def test_refused_description_names_group_and_remedy(consumer: Answer, classic: A
     assert words in str(refusal.value)
 
 
-def test_coordinator_that_is_loading_or_has_moved_is_asked_again() -> None:
-    """With backoff, within the time."""
+def test_describe_retries_loading_or_moved_coordinator() -> None:
+    """The retries have a backoff and end with the timeout."""
 
     def describe(_: Received) -> Answer:
         count = len(broker.requests(DESCRIBE))
@@ -130,22 +132,22 @@ def test_coordinator_that_is_loading_or_has_moved_is_asked_again() -> None:
         assert [request.node_id for request in broker.requests(DESCRIBE)] == [1, 2, 2, 2]
 
 
-def test_coordinator_that_stays_busy_is_named_when_time_is_over() -> None:
-    """The last thing it said, and what to do."""
+def test_describe_raises_last_error_of_loading_coordinator_after_timeout() -> None:
+    """The error has the coordinator's last error code and the fix."""
     with ScriptedBroker(scripted(describe=consumer_group(code=14))) as broker:
         refused = refusal_at_the_end(lambda time_s: admin(broker, timeout_s=time_s).describe("g"), GroupError)
     assert "not ready in time (COORDINATOR_LOAD_IN_PROGRESS); try again" in str(refused)
     assert refused.code == 14
 
 
-def test_silence_ends_in_time() -> None:
-    """A cluster that does not answer holds nobody up."""
+def test_describe_raises_transport_error_after_timeout() -> None:
+    """A cluster that does not respond does not block the caller."""
     with ScriptedBroker(scripted(describe=DROP)) as broker, pytest.raises(TransportError):
         admin(broker, timeout_s=0.05).describe("g")
 
 
-def test_broker_that_cannot_be_asked_is_unsupported() -> None:
-    """Neither protocol's description is offered; the text names the API."""
+def test_describe_raises_unsupported_if_broker_lacks_both_apis() -> None:
+    """The error names the missing API."""
     versions = {key: ends for key, ends in NEWEST.items() if key not in (DESCRIBE, DESCRIBE_CLASSIC)}
     with ScriptedBroker(versions=versions) as broker, pytest.raises(UnsupportedProtocolError, match="DescribeGroups"):
         admin(broker).describe("g")
@@ -155,12 +157,12 @@ def test_broker_that_cannot_be_asked_is_unsupported() -> None:
 
 
 def outcomes(broker: ScriptedBroker, **how: object) -> list[RemovalOutcome]:
-    """What became of each member."""
+    """Return the outcome of each member."""
     return [one.outcome for one in admin(broker).remove_members("g", **how)]  # type: ignore[arg-type]
 
 
-def test_members_are_removed_in_one_request_each_with_its_result() -> None:
-    """One unknown id keeps nobody else."""
+def test_remove_members_sends_one_request_and_returns_each_result() -> None:
+    """An unknown id does not affect the other members."""
     with ScriptedBroker(scripted(describe=TWO, leave=leaves)) as broker:
         found = outcomes(broker, instance_ids=["i"], member_ids=["d", "x"], reason="moving")
         (request,) = broker.requests(LEAVE)
@@ -173,23 +175,23 @@ def test_members_are_removed_in_one_request_each_with_its_result() -> None:
     assert {one.reason for one in request.entity.members} == {"member was removed by an admin: moving"}
 
 
-def test_everyone_is_whoever_the_group_has() -> None:
-    """Described first, then removed."""
+def test_remove_members_everyone_removes_described_members() -> None:
+    """The group is described before its members are removed."""
     with ScriptedBroker(scripted(describe=TWO, leave=leaves)) as broker:
         assert outcomes(broker, everyone=True) == [RemovalOutcome.REMOVED] * 2
         (request,) = broker.requests(LEAVE)
     assert [(one.member_id, one.group_instance_id) for one in request.entity.members] == [("d", None), ("", "i")]
 
 
-def test_everyone_of_nobody_is_nothing() -> None:
-    """An empty group is as it should be, and is not asked."""
+def test_remove_members_everyone_of_empty_group_sends_no_removal() -> None:
+    """An empty group is a success and needs no request."""
     with ScriptedBroker(scripted(describe=consumer_group())) as broker:
         assert outcomes(broker, everyone=True) == []
         assert broker.requests(LEAVE) == []
 
 
-def test_dry_run_asks_for_no_removal() -> None:
-    """It describes, and says what would be."""
+def test_remove_members_dry_run_sends_no_removal() -> None:
+    """A dry run describes the group and reports what would be removed."""
     with ScriptedBroker(scripted(describe=TWO)) as broker:
         found = outcomes(broker, instance_ids=["i", "x"], dry_run=True)
         assert found == [RemovalOutcome.WOULD_BE_REMOVED, RemovalOutcome.UNKNOWN]
@@ -197,8 +199,8 @@ def test_dry_run_asks_for_no_removal() -> None:
         assert broker.requests(LEAVE) == []
 
 
-def test_lost_answer_of_a_removal_is_no_failure() -> None:
-    """The first attempt removed the member, the second one does not find it: it is out of the group."""
+def test_remove_members_succeeds_after_lost_response() -> None:
+    """The first attempt removes the member and the retry does not find it, so it has left the group."""
 
     def leave(_: Received) -> Answer:
         return DISCONNECT if len(broker.requests(LEAVE)) == 1 else leave_answer(("d", None, 25))
@@ -213,14 +215,14 @@ def test_lost_answer_of_a_removal_is_no_failure() -> None:
     assert gone.member is not None
 
 
-def test_member_that_stays_after_unknown_is_a_refusal() -> None:
+def test_remove_members_reports_refused_if_member_stays() -> None:
     """Brokers before 4.0 do not remove members of the consumer protocol."""
     with ScriptedBroker(scripted(describe=TWO, leave=leave_answer(("d", None, 25)))) as broker:
         assert outcomes(broker, member_ids=["d"]) == [RemovalOutcome.REFUSED]
 
 
-def test_removal_goes_on_where_topics_may_not_be_described() -> None:
-    """The right to remove is on the group; who it was is then not known. A dry run and everyone need to know."""
+def test_remove_members_works_without_describe_on_topics() -> None:
+    """Removal needs an ACL on the group only; a dry run and everyone need the description."""
     hidden = consumer_group(code=29)
     with ScriptedBroker(scripted(describe=hidden, leave=leaves)) as broker:
         (done,) = admin(broker).remove_members("g", member_ids=["d"])
@@ -231,8 +233,8 @@ def test_removal_goes_on_where_topics_may_not_be_described() -> None:
                 outcomes(broker, **how)
 
 
-def test_forbidden_removal_names_the_right_that_it_needs() -> None:
-    """READ on the group; nobody was removed."""
+def test_unauthorized_removal_names_required_acl() -> None:
+    """The required ACL is READ on the group, and no member is removed."""
     with (
         ScriptedBroker(scripted(describe=TWO, leave=leave_answer(code=30))) as broker,
         pytest.raises(GroupError, match=r"removing members is not allowed .* the ACL operation READ on the group"),
@@ -240,8 +242,8 @@ def test_forbidden_removal_names_the_right_that_it_needs() -> None:
         outcomes(broker, member_ids=["d"])
 
 
-def test_unknown_group_is_refused_before_any_removal() -> None:
-    """The coordinator itself would call every member unknown."""
+def test_remove_members_of_unknown_group_raises_before_removal() -> None:
+    """The coordinator itself would report each member as unknown."""
     missing = {
         "describe": consumer_group(code=69, message="Group g not found."),
         "classic": classic_group(code=69, message="Group g not found."),
@@ -264,15 +266,15 @@ def test_unknown_group_is_refused_before_any_removal() -> None:
         ({"bootstrap.servers": "h:1", "socket.timeout.ms": "soon"}, "socket.timeout.ms"),
     ],
 )
-def test_configuration_is_a_consumer_s_and_refused_as_one(config: dict[str, object], key: str) -> None:
-    """The same readers and refusals; nothing is opened."""
+def test_group_admin_rejects_config_like_consumer(config: dict[str, object], key: str) -> None:
+    """The consumer's configuration checks apply, and no connection is opened."""
     with pytest.raises(ConfigurationError) as refusal:
         GroupAdmin(config)
     assert refusal.value.key == key
 
 
-def test_group_id_of_the_configuration_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One dict for consumers and admins; the environment counts as it does for them, and no group is needed."""
+def test_group_admin_ignores_group_id_of_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One dict serves consumers and admins; environment variables apply, and no group id is required."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_CLIENT_ID", "from-the-environment")
     with ScriptedBroker(scripted(describe=TWO)) as broker:
         for config in ({}, {"group.id": "another"}, {"group.id": None}):
@@ -282,20 +284,20 @@ def test_group_id_of_the_configuration_does_not_matter(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
-def test_time_must_be_some(timeout_s: float) -> None:
-    """Nothing can be asked in no time."""
+def test_group_admin_with_invalid_timeout_raises(timeout_s: float) -> None:
+    """The timeout must be positive."""
     with pytest.raises(ConfigurationError, match="timeout_s"):
         GroupAdmin({"bootstrap.servers": "h:1"}, timeout_s=timeout_s)
 
 
-def test_group_must_be_named() -> None:
-    """An empty id is refused before anything is opened."""
+def test_describe_with_empty_group_id_raises() -> None:
+    """An empty group id raises an error before a connection is opened."""
     with pytest.raises(ConfigurationError, match="group_id"):
         GroupAdmin({"bootstrap.servers": "127.0.0.1:1"}).describe("")
 
 
-def test_call_within_a_loop_is_refused_with_the_way_out() -> None:
-    """It would block the loop; in a thread it works."""
+def test_describe_in_event_loop_raises_and_names_to_thread() -> None:
+    """The call would block the event loop; in a thread it works."""
     with ScriptedBroker(scripted(describe=TWO)) as broker:
 
         async def directly() -> None:

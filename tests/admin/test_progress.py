@@ -1,4 +1,4 @@
-"""How far a group is: every lag is a difference of two numbers, and where there is none the reason stands."""
+"""A group's progress: each lag is a difference of two offsets, and an unknown lag has a reason."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t",
 def row(
     committed: OffsetAndMetadata | BrokerError | None, end: int | BrokerRefusal | TransportError
 ) -> PartitionProgress:
-    """The row of one partition that nobody has."""
+    """Return the row of one partition without owner."""
     found = progress(group(), {} if committed is None else {T0: committed}, {T0: end})
     return found[0]
 
 
 def at(offset: int) -> OffsetAndMetadata:
-    """A committed offset."""
+    """Return a committed offset."""
     return OffsetAndMetadata(offset=offset)
 
 
 @pytest.mark.parametrize(("committed", "end", "lag"), [(3, 10, 7), (0, 0, 0), (10, 10, 0)])
-def test_lag_is_what_is_left_to_read(committed: int, end: int, lag: int) -> None:
-    """End minus committed; 0 is an offset like any other."""
+def test_lag_is_end_minus_committed_offset(committed: int, end: int, lag: int) -> None:
+    """Offset 0 is a valid offset."""
     found = row(at(committed), end)
     assert (found.committed, found.end, found.lag, found.note) == (committed, end, lag, "")
 
 
 def refused(code: int, message: str = "") -> BrokerRefusal:
-    """A leader's refusal."""
+    """Return a leader's error."""
     return BrokerRefusal(broker_error(code, message), retriable=False)
 
 
@@ -60,16 +60,16 @@ def refused(code: int, message: str = "") -> BrokerRefusal:
         (None, refused(29, "t"), "not authorised: the ACL operation DESCRIBE on topic t is needed"),
     ],
 )
-def test_unknown_lag_has_its_reason(
+def test_unknown_lag_is_none_with_reason(
     committed: OffsetAndMetadata | BrokerError | None, end: int | BrokerRefusal | TransportError, note: str
 ) -> None:
-    """Not known is None, never 0; a broker leaves out what may not be seen, which is not "nothing committed"."""
+    """An unknown lag is None and never 0; a missing authorization differs from "nothing committed"."""
     found = row(committed, end)
     assert (found.lag, found.note) == (None, note)
 
 
-def test_owner_and_the_one_that_is_to_follow() -> None:
-    """A partition that moves is still its owner's; one that stays has no next owner."""
+def test_progress_has_owner_and_next_owner_of_moving_partition() -> None:
+    """A moving partition still belongs to its owner; a staying partition has no next owner."""
     moving = group(member("a", assigned=partitions(0, 1), target=partitions(0)), member("b", target=partitions(1, 2)))
     committed = {T0: at(1)}
     assert partitions_of(moving, committed) == (T0, T1, T2)
@@ -82,8 +82,8 @@ def test_owner_and_the_one_that_is_to_follow() -> None:
 
 
 @pytest.mark.parametrize(("lags", "total"), [((), None), ((None,), None), ((0, None), 0), ((3, 4), 7)])
-def test_lag_of_a_group_is_the_sum_of_what_is_known(lags: tuple[int | None, ...], total: int | None) -> None:
-    """And not 0 where nothing is known."""
+def test_group_lag_is_sum_of_known_lags(lags: tuple[int | None, ...], total: int | None) -> None:
+    """The total is None, not 0, if no lag is known."""
     rows = tuple(
         PartitionProgress(topic="t", partition=number, committed=None, end=None, lag=lag, owner=None, next_owner=None)
         for number, lag in enumerate(lags)
@@ -98,7 +98,7 @@ def test_lag_of_a_group_is_the_sum_of_what_is_known(lags: tuple[int | None, ...]
 def ends(
     known: ConnectionSettings, wanted: list[TopicPartition]
 ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-    """The ends as a client finds them."""
+    """Return the end offsets as a client finds them."""
 
     async def run() -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         client = Cluster(known)
@@ -111,8 +111,8 @@ def ends(
     return asyncio.run(run())
 
 
-def test_leader_that_moved_is_asked_again_and_only_for_what_is_missing() -> None:
-    """The other partition's end is known by then."""
+def test_end_offsets_retries_moved_leader_only_for_missing_partition() -> None:
+    """The other partition's end offset is already known."""
     asked: list[list[TopicPartition]] = []
 
     def offsets(request: Received) -> Answer:
@@ -126,8 +126,8 @@ def test_leader_that_moved_is_asked_again_and_only_for_what_is_missing() -> None
 
 
 @pytest.mark.slow
-def test_topic_that_is_gone_does_not_hold_the_others_back() -> None:
-    """A deleted topic stays in what a group committed; it is given up after a few attempts."""
+def test_end_offsets_returns_error_for_deleted_topic_and_offsets_of_others() -> None:
+    """Committed offsets of a deleted topic remain; its lookup ends after a few attempts."""
     gone = TopicPartition("gone", 0)
     with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, (1,))}) as broker:
         found = ends(settings(*broker.servers), [T0, gone])
@@ -138,8 +138,8 @@ def test_topic_that_is_gone_does_not_hold_the_others_back() -> None:
 
 
 @pytest.mark.slow
-def test_nobody_who_tells_is_an_error() -> None:
-    """Not a group without partitions."""
+def test_end_offsets_raises_if_no_broker_responds() -> None:
+    """An unreachable cluster is not a group without partitions."""
     with ScriptedBroker() as broker:
         servers = broker.servers
     with pytest.raises(TransportError, match="No broker can be reached"):

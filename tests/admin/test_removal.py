@@ -1,4 +1,4 @@
-"""Whom a removal means, and what becomes of each, from descriptions and answers alone."""
+"""Which members a removal selects and its outcome for each, from descriptions and responses alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
 # ---- who is asked for ------------------------------------------------------------------------------------------------
 
 
-def test_each_id_is_asked_for_once_in_the_order_given() -> None:
-    """Instance ids first; an id that is named twice is one member."""
+def test_chosen_returns_each_id_once_in_given_order() -> None:
+    """Instance ids come first; a repeated id is one member."""
     assert removal.chosen(["i", "j", "i"], ["d", "d"], everyone=False) == (
         MemberIdentity(instance_id="i"),
         MemberIdentity(instance_id="j"),
@@ -39,21 +39,21 @@ def test_each_id_is_asked_for_once_in_the_order_given() -> None:
         pytest.param("orders", [], False, "instance_ids", id="a text for a list"),
     ],
 )
-def test_unclear_choice_is_refused_before_anything_is_asked(
+def test_chosen_with_ambiguous_selection_raises(
     instance_ids: list[str],
     member_ids: list[str],
     *,
     everyone: bool,
     key: str,
 ) -> None:
-    """The key that is wrong is named; `instance_ids="orders"` does not mean six members."""
+    """The error names the wrong key; `instance_ids="orders"` does not mean six members."""
     with pytest.raises(ConfigurationError) as refusal:
         removal.chosen(instance_ids, member_ids, everyone=everyone)
     assert refusal.value.key == key
 
 
-def test_everyone_is_asked_for_as_java_does() -> None:
-    """A static member by its instance id, whoever holds it by then; a dynamic one by its member id."""
+def test_identity_of_uses_instance_id_of_static_members() -> None:
+    """As in Java, a static member is removed by its instance id and a dynamic one by its member id."""
     assert [removal.identity_of(one) for one in GROUP.members] == [
         BY_ID,
         BY_INSTANCE,
@@ -61,16 +61,16 @@ def test_everyone_is_asked_for_as_java_does() -> None:
     ]
 
 
-def test_member_that_is_asked_for_both_ways_goes_once() -> None:
-    """The second time the coordinator would not know it, and a removal would look like a failure."""
+def test_without_doubles_merges_both_ids_of_one_member() -> None:
+    """The coordinator would report the second id as unknown, and the removal would look like a failure."""
     both = [BY_INSTANCE, MemberIdentity(member_id="s"), BY_ID]
     assert removal.without_doubles(both, GROUP) == {both[0]: both[0], both[1]: both[0], BY_ID: BY_ID}
     assert removal.without_doubles(both, None) == {one: one for one in both}
 
 
 @pytest.mark.parametrize(("reason", "said"), [(None, ""), ("", ""), ("moving", ": moving")])
-def test_reason_begins_as_java_s(reason: str | None, said: str) -> None:
-    """Operators search the coordinator's log for these words."""
+def test_full_reason_begins_with_java_wording(reason: str | None, said: str) -> None:
+    """Operators search the coordinator's log for this text."""
     assert removal.full_reason(reason) == f"member was removed by an admin{said}"
 
 
@@ -92,8 +92,8 @@ def test_reason_begins_as_java_s(reason: str | None, said: str) -> None:
         (MemberIdentity(instance_id="j"), "it was away"),
     ],
 )
-def test_dry_run_says_who_is_meant_and_what_would_follow(asked: MemberIdentity, words: str) -> None:
-    """What a removal leads to depends on whether the member may still be alive."""
+def test_foreseen_names_member_and_consequence(asked: MemberIdentity, words: str) -> None:
+    """The consequence of a removal depends on whether the member may still be alive."""
     foreseen = removal.foreseen(asked, GROUP)
     assert (foreseen.outcome, foreseen.succeeded) == (RemovalOutcome.WOULD_BE_REMOVED, True)
     assert foreseen.member is not None
@@ -111,35 +111,35 @@ def test_dry_run_says_who_is_meant_and_what_would_follow(asked: MemberIdentity, 
         (MemberIdentity(instance_id="d"), "'d'; it is the member id of one: give it as that"),
     ],
 )
-def test_unknown_id_is_told_with_those_that_there_are(asked: MemberIdentity, words: str) -> None:
-    """In a dry run and in a real one alike."""
+def test_unknown_id_message_lists_existing_ids(asked: MemberIdentity, words: str) -> None:
+    """A dry run and a real removal have the same message."""
     for unknown in (removal.foreseen(asked, GROUP), removal.concluded(asked, UNKNOWN, GROUP, GROUP)):
         assert (unknown.outcome, unknown.succeeded, unknown.member) == (RemovalOutcome.UNKNOWN, False, None)
         assert words in unknown.message
 
 
-def test_unknown_id_in_a_group_that_has_none_of_the_kind() -> None:
-    """No list of nothing."""
+def test_unknown_id_message_without_such_ids_has_no_list() -> None:
+    """The message has no empty list of ids."""
     asked = MemberIdentity(instance_id="x")
     assert removal.foreseen(asked, group()).message.endswith("'x'; it has no members")
     assert removal.foreseen(asked, group(DYNAMIC)).message.endswith("'x'; it has no member with an instance id")
     assert removal.concluded(asked, UNKNOWN, None, None).message == "the group has no member with the instance id 'x'"
 
 
-def test_member_that_joined_after_the_description_is_removed_all_the_same() -> None:
+def test_member_that_joined_after_description_is_removed() -> None:
     """The coordinator decides, not the description."""
     done = removal.concluded(MemberIdentity(member_id="new"), None, GROUP, None)
     assert (done.outcome, done.member, done.message) == (RemovalOutcome.REMOVED, None, "")
 
 
-def test_member_that_left_meanwhile_is_gone_and_no_failure() -> None:
-    """It left by itself, or an attempt removed it whose answer was lost: it is out of the group either way."""
+def test_member_that_left_meanwhile_is_already_gone_and_succeeds() -> None:
+    """The member left, or an attempt whose response was lost removed it; both are a success."""
     gone = removal.concluded(BY_ID, UNKNOWN, GROUP, group(STATIC))
     assert (gone.outcome, gone.succeeded, gone.member) == (RemovalOutcome.ALREADY_GONE, True, DYNAMIC)
 
 
-def test_member_that_is_shown_and_not_known_is_too_new_for_the_broker() -> None:
-    """Rules 3.5: before 4.0 LeaveGroup knows members of the classic protocol only."""
+def test_described_member_reported_unknown_is_refused_with_version_hint() -> None:
+    """Rules 3.5: Before 4.0, LeaveGroup covers only members of the classic protocol."""
     refused = removal.concluded(BY_ID, UNKNOWN, GROUP, GROUP)
     assert (refused.outcome, refused.succeeded) == (RemovalOutcome.REFUSED, False)
     assert "can be removed from Apache Kafka 4.0 on" in refused.message
@@ -147,15 +147,15 @@ def test_member_that_is_shown_and_not_known_is_too_new_for_the_broker() -> None:
     assert removal.concluded(BY_ID, UNKNOWN, classic, classic).message == "UNKNOWN_MEMBER_ID"
 
 
-def test_any_other_error_is_a_refusal_in_the_broker_s_words() -> None:
-    """Never a success."""
+def test_other_removal_error_is_refused_with_brokers_error() -> None:
+    """Another error is never a success."""
     refused = removal.concluded(BY_INSTANCE, FENCED, GROUP, None)
     assert (refused.outcome, refused.succeeded) == (RemovalOutcome.REFUSED, False)
     assert (refused.member, refused.message) == (STATIC, "FENCED_INSTANCE_ID")
 
 
-def test_removal_without_description_says_what_is_not_known() -> None:
-    """Topics that may not be described hide the members, not the right to remove them."""
+def test_removal_without_description_states_missing_authorization() -> None:
+    """Topics without DESCRIBE authorization hide the members, but do not prevent their removal."""
     done = removal.concluded(BY_ID, None, None, None)
     assert (done.outcome, done.member) == (RemovalOutcome.REMOVED, None)
     assert "describing the group is not allowed" in done.message

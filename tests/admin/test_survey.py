@@ -1,4 +1,4 @@
-"""Surveys and listings on the real broker: what surrounds a group, and refusals in the place of what they keep back."""
+"""Surveys and listings on a real broker: a group's surroundings, and errors in place of unavailable parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def commit(broker: Broker, group: str, *partitions: Partition) -> None:
-    """Commit these as nobody of the group."""
+    """Commit these offsets without a member."""
     consumer = RawConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=list(partitions), asynchronous=False)
     consumer.close()
@@ -31,7 +31,7 @@ def commit(broker: Broker, group: str, *partitions: Partition) -> None:
 
 @contextmanager
 def transaction(broker: Broker, topic: str, name: str) -> Iterator[Producer]:
-    """One record of an open transaction in partition 0."""
+    """Open a transaction with one record in partition 0."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(20)
     producer.begin_transaction()
@@ -41,8 +41,8 @@ def transaction(broker: Broker, topic: str, name: str) -> Iterator[Producer]:
     producer.abort_transaction(20)
 
 
-def test_survey_has_offsets_and_who_holds_them_up(kafka: Broker) -> None:
-    """Start, end and last stable offset of every partition of the group's topics; the open transaction by its name."""
+def test_survey_returns_offsets_and_open_transactions(kafka: Broker) -> None:
+    """Each partition of the group's topics has start, end and last stable offset."""
     topic, group, name = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), unique("tx")
     produce(kafka.bootstrap_servers, topic, 4)
     commit(kafka, group, Partition(topic, 0, 1))
@@ -66,8 +66,8 @@ def test_survey_has_offsets_and_who_holds_them_up(kafka: Broker) -> None:
     assert int(survey.group_settings["consumer.session.timeout.ms"]) > 0
 
 
-def test_quick_survey_asks_for_what_changes(kafka: Broker) -> None:
-    """Group, committed offsets and ends; nothing else."""
+def test_quick_survey_returns_only_group_offsets_and_ends(kafka: Broker) -> None:
+    """A quick survey omits settings and transactions, which rarely change."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     commit(kafka, group, Partition(topic, 0, 0))
     survey = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).survey(group, in_depth=False)
@@ -75,15 +75,15 @@ def test_quick_survey_asks_for_what_changes(kafka: Broker) -> None:
     assert (survey.broker_settings, survey.group_settings, survey.transactions) == ({}, {}, ())
 
 
-def test_group_that_is_not_there_is_a_refusal(kafka: Broker) -> None:
-    """A survey is no failure for it."""
+def test_survey_of_missing_group_contains_refusal(kafka: Broker) -> None:
+    """A missing group does not fail the survey."""
     survey = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).survey(unique("nobody"))
     assert survey.group is None
     assert survey.refusals[Subject.GROUP].name == "GROUP_ID_NOT_FOUND"
 
 
-def test_missing_right_keeps_back_its_own_answer_alone(broker_pool: RunBrokers) -> None:
-    """DESCRIBE on the group; the settings, for one, are told all the same."""
+def test_survey_without_describe_on_group_returns_other_parts(broker_pool: RunBrokers) -> None:
+    """A missing ACL affects only its own part; the broker settings, for example, are returned."""
     broker = broker_pool.shared(properties=AUTHORIZER)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic")), unique("group")
     commit(broker, group, Partition(topic, 0, 0))
@@ -93,14 +93,14 @@ def test_missing_right_keeps_back_its_own_answer_alone(broker_pool: RunBrokers) 
     assert survey.broker_settings
 
 
-def test_cluster_that_does_not_answer_raises() -> None:
-    """Nothing is known then, and that is no survey."""
+def test_survey_of_unreachable_cluster_raises() -> None:
+    """Without any response there is no survey."""
     with pytest.raises(TransportError):
         GroupAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.5).survey("g")
 
 
-def test_groups_are_listed_with_state_and_kind(kafka: Broker) -> None:
-    """A group that only holds offsets is a classic one, and empty."""
+def test_list_groups_returns_state_and_type(kafka: Broker) -> None:
+    """A group that only holds offsets is classic and empty."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     commit(kafka, group, Partition(topic, 0, 0))
     listing = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).list_groups()
