@@ -1,1 +1,1 @@
-"""The flight recorder: its ring, its files, and the core run on them again."""
+"""The flight recorder: its ring, its files, and replays of the core."""

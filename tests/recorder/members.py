@@ -1,4 +1,4 @@
-"""Recorded members for tests: played by hand, or taken out of simulated groups."""
+"""Recorded members for tests, driven by the test or taken from simulated groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = MemberSettings(group_id="orders-group")
 
 
 class Recorded:
-    """A member of the consumer protocol with a recorder, to which a test tells what happens, one second apart."""
+    """A member of the consumer protocol with a recorder; the test sends it events, one second apart."""
 
     def __init__(self, settings: MemberSettings = SETTINGS, *, segment_weight: int = SEGMENT_WEIGHT) -> None:
         numbers = count(1)
@@ -45,14 +45,14 @@ class Recorded:
         self.now = 100.0
 
     def tell(self, *events: GroupEvent) -> None:
-        """Let these happen."""
+        """Handle these events."""
         for event in events:
             self.now += 1.0
             self.recorder.handle(event, self.now)
             self.recorder.record_view(self.recorder.member.view())
 
     def join(self) -> None:
-        """Subscribe, be let in with nothing, and be STABLE."""
+        """Subscribe, join without partitions, and become STABLE."""
         subscription = Subscription(topics=frozenset({"orders"}))
         self.tell(Subscribed(subscription=subscription), Polled(), CoordinatorFound(coordinator=NODE))
         self.answer()
@@ -61,7 +61,7 @@ class Recorded:
 
     @property
     def last_request(self) -> int:
-        """The number of the latest heartbeat."""
+        """Return the number of the latest heartbeat."""
         entries = self.recorder.contents().entries
         sent = [one.request_id for entry in entries for one in entry.effects if isinstance(one, SendHeartbeat)]
         return sent[-1]
@@ -74,13 +74,13 @@ class Recorded:
         self.tell(answer)
 
     def written(self, path: Path) -> Recording:
-        """What a file holds with all of it."""
+        """Write a file and return its content."""
         write(path, self.recorder.contents(), "a test", self.now)
         return read(path)
 
 
 def simulated(name: str, seed: int, *, segment_weight: int) -> list[Recorder]:
-    """The recorders of all processes of one simulated run, those that were killed, too."""
+    """Return the recorders of all processes of one simulated run, including killed ones."""
     made: list[Recorder] = []
 
     def make(settings: MemberSettings, protocols: ProtocolSettings, **chance: object) -> Recorder:

@@ -1,4 +1,4 @@
-"""When a recording becomes a file by itself, where, and how often."""
+"""When, where and how often a recording is written automatically."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.recorder.members import Recorded
 
 
 def dumps_of(directory: Path | None, *, is_on: bool = True) -> Dumps:
-    """Of a member that has joined."""
+    """Return the dumps of a member that has joined."""
     member = Recorded()
     member.join()
     settings = RecorderSettings(is_on=is_on, directory=None if directory is None else str(directory))
     return Dumps(member.recorder, settings)
 
 
-def test_file_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
-    """To the path of a file, into a folder that is there, or into the configured one, which is made."""
+def test_dump_writes_to_given_path_folder_or_configured_directory(tmp_path: Path) -> None:
+    """The configured directory is created if it does not exist."""
     made = dumps_of(tmp_path / "configured" / "folder")
     assert made.write("a test", tmp_path / "a.gz") == tmp_path / "a.gz"
     assert made.write("a test", str(tmp_path)).parent == tmp_path
@@ -33,8 +33,8 @@ def test_file_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     assert read(path).cause == "a test"
 
 
-def test_folder_into_which_nothing_could_be_written_is_refused(tmp_path: Path) -> None:
-    """When the consumer is made, and not once it is stuck; one that is not there yet is made with the first file."""
+def test_recorder_directory_that_is_not_writable_raises_on_construction(tmp_path: Path) -> None:
+    """The check runs when the consumer is created; a missing folder is created with the first file."""
     (tmp_path / "file").touch()
     check_directory(RecorderSettings(directory=str(tmp_path / "new" / "folder")))
     check_directory(RecorderSettings(directory=str(tmp_path / "file"), is_on=False))
@@ -44,25 +44,25 @@ def test_folder_into_which_nothing_could_be_written_is_refused(tmp_path: Path) -
         assert refused.value.key == "recorder.directory"
 
 
-def test_file_without_a_place_goes_to_the_temporary_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is what the caller gets."""
+def test_dump_without_directory_goes_to_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller receives the path."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert dumps_of(None).write("a test").parent == tmp_path
 
 
-def test_recorder_that_is_off_says_so() -> None:
-    """With the key to remove."""
+def test_dump_with_disabled_recorder_raises() -> None:
+    """The error names the key to remove."""
     with pytest.raises(UseError, match=r"recorder\.enable=false"):
         dumps_of(None, is_on=False).write("a test")
 
 
-def test_nothing_is_written_by_itself_without_a_directory() -> None:
-    """Who did not ask for files gets none."""
+def test_automatic_dump_without_directory_writes_nothing() -> None:
+    """Files are written automatically only into a configured directory."""
     assert dumps_of(None).write_automatically("fatal", "fatal: full") is None
 
 
-def test_what_goes_wrong_again_and_again_does_not_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file a minute for each kind of cause, and ten in all."""
+def test_automatic_dumps_are_limited_by_cause_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is one file a minute for each kind of cause, and ten files in total."""
     made = dumps_of(tmp_path)
     words = made.write_automatically("fatal", "fatal: full")
     assert words is not None
@@ -75,8 +75,8 @@ def test_what_goes_wrong_again_and_again_does_not_fill_a_disk(tmp_path: Path, mo
     assert len(list(tmp_path.iterdir())) == dumps.MOST_FILES
 
 
-def test_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The member goes on, whatever is the matter with the disk."""
+def test_automatic_dump_that_fails_is_reported(tmp_path: Path) -> None:
+    """The member continues despite the disk error."""
     (tmp_path / "file").write_text("")
     words = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
     assert words is not None

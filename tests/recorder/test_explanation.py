@@ -1,4 +1,4 @@
-"""The paragraph of `--explain`: each way to stand still is told by its cause."""
+"""The paragraph of `--explain` names the cause of each kind of stall."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.recorder.members import ID, Recorded
 
 @pytest.fixture
 def member() -> Recorded:
-    """One that has joined."""
+    """Return a member that has joined."""
     recorded = Recorded()
     recorded.join()
     return recorded
 
 
 def words(member: Recorded, path: Path, *, later_s: float = 0.0) -> str:
-    """What is said of it so many seconds after the last event."""
+    """Return the explanation this many seconds after the last event."""
     member.now += later_s
     recording = member.written(path / "a")
     replayed = tuple(Replay(recording).steps())
@@ -41,23 +41,23 @@ def words(member: Recorded, path: Path, *, later_s: float = 0.0) -> str:
 
 
 def is_assigned(member: Recorded) -> None:
-    """The coordinator assigns a partition, and its start is known."""
+    """Let the coordinator assign a partition with a known start offset."""
     member.tell(TimePassed())
     member.answer(frozenset({TopicIdPartition(ID, 0)}))
     member.tell(TopicIdsResolved(names={ID: "orders"}))
     member.tell(StartOffsetsFetched(attempt=2, offsets={TopicPartition("orders", 0): 5}))
 
 
-def test_member_in_order(member: Recorded, tmp_path: Path) -> None:
-    """There is nothing to explain but where it stands."""
+def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, tmp_path: Path) -> None:
+    """A healthy member needs no explanation but its state."""
     member.tell(Polled())
     assert words(member, tmp_path).startswith(
         "The membership was in order: 0 partitions, all that the member was to have."
     )
 
 
-def test_application_that_does_not_come_back_from_a_callback(member: Recorded, tmp_path: Path) -> None:
-    """Whose turn it is, and since when nobody heard of the application."""
+def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_path: Path) -> None:
+    """The text names the callback and since when the application has been silent."""
     is_assigned(member)
     said = words(member, tmp_path, later_s=50.0)
     assert said.startswith("The member was in the middle of a rebalance: it owned 0 partitions, and was to own 1.")
@@ -65,8 +65,8 @@ def test_application_that_does_not_come_back_from_a_callback(member: Recorded, t
     assert "Since then it was ordered to take part in a rebalance, and did not." in said
 
 
-def test_file_that_was_cut_short_blames_nobody_for_what_it_has_not(member: Recorded, tmp_path: Path) -> None:
-    """The application polled until the file was written, as far as anybody knows."""
+def test_explanation_of_truncated_file_does_not_blame_application(member: Recorded, tmp_path: Path) -> None:
+    """The missing part may contain polls, so the application is assumed to have polled."""
     member.tell(Polled())
     member.now += 100.0
     recording = replace(member.written(tmp_path / "a"), is_whole=False)
@@ -74,23 +74,23 @@ def test_file_that_was_cut_short_blames_nobody_for_what_it_has_not(member: Recor
     assert "last seen polling" not in explained(recording, recording.entries, replayed[-1].view)
 
 
-def test_application_that_did_not_poll_in_time(member: Recorded, tmp_path: Path) -> None:
-    """The limit is named."""
+def test_explanation_names_exceeded_max_poll_interval(member: Recorded, tmp_path: Path) -> None:
+    """The text names the limit."""
     member.now += 400.0
     member.tell(TimePassed())
     said = words(member, tmp_path)
     assert said.startswith("The application did not poll within max.poll.interval.ms (300 s)")
 
 
-def test_coordinator_that_does_not_answer(member: Recorded, tmp_path: Path) -> None:
-    """What was sent, and since when."""
+def test_explanation_names_request_without_response(member: Recorded, tmp_path: Path) -> None:
+    """The text names the request and the elapsed time."""
     member.tell(TimePassed(), Polled())
     said = words(member, tmp_path, later_s=20.0)
     assert "The coordinator had not answered a Heartbeat for 22.0 s. It was last heard of 22.0 s before." in said
 
 
-def test_brokers_that_cannot_be_reached(member: Recorded, tmp_path: Path) -> None:
-    """The last error says why."""
+def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_path: Path) -> None:
+    """The last error states the reason."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     member.tell(CoordinatorLost(reason="broken"), CoordinatorLookupFailed(error=error, is_final=False))
     said = words(member, tmp_path)
@@ -98,8 +98,8 @@ def test_brokers_that_cannot_be_reached(member: Recorded, tmp_path: Path) -> Non
     assert "The last error was: _TRANSPORT: Connection refused." in said
 
 
-def test_refusal_for_good(member: Recorded, tmp_path: Path) -> None:
-    """The broker's words."""
+def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_path: Path) -> None:
+    """The text has the broker's message."""
     member.tell(TimePassed())
     error = BrokerError(code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized")
     sent = member.last_request
@@ -109,8 +109,10 @@ def test_refusal_for_good(member: Recorded, tmp_path: Path) -> None:
     )
 
 
-def test_fault_of_the_core(member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is our bug, and the event is named."""
+def test_explanation_of_core_failure_names_exception_and_event(
+    member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of the core is a bug of this package."""
     advance = GroupMember._advance
 
     def fail(one: GroupMember) -> None:

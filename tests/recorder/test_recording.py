@@ -1,4 +1,4 @@
-"""A recording as a file: written whole or not at all, read as far as it is whole, refused in words."""
+"""A recording file is written completely or not at all, read up to its last complete line, and checked."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.recorder.members import Recorded
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the file is."""
+    """Return the path of the file."""
     return tmp_path / "a.recording.gz"
 
 
 def rewritten(path: Path, **changes: object) -> None:
-    """The file with another head."""
+    """Change the file's head."""
     head, *lines = gzip.decompress(path.read_bytes()).splitlines()
     changed = json.dumps(json.loads(head) | changes).encode()
     path.write_bytes(gzip.compress(b"\n".join([changed, *lines])))
 
 
-def test_file_holds_what_the_ring_held(path: Path) -> None:
-    """With who wrote it, when and why; for its owner's eyes."""
+def test_recording_file_has_content_of_ring(path: Path) -> None:
+    """The file also has its writer, time and cause, and only its owner can read it."""
     member = Recorded()
     member.join()
     recording, held = member.written(path), member.recorder.contents()
@@ -42,8 +42,8 @@ def test_file_holds_what_the_ring_held(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_idle_minutes_are_a_few_kilobytes(path: Path) -> None:
-    """A heartbeat that changes nothing costs a few dozen bytes."""
+def test_recording_of_idle_minutes_is_a_few_kilobytes(path: Path) -> None:
+    """A heartbeat without changes takes a few dozen bytes."""
     member = Recorded()
     member.join()
     before = len(gzip.compress(b"")) + path.stat().st_size if member.written(path) else 0
@@ -55,16 +55,16 @@ def test_idle_minutes_are_a_few_kilobytes(path: Path) -> None:
     assert path.stat().st_size - before < 12 * 500
 
 
-def test_file_that_cannot_be_written_is_not_there(tmp_path: Path) -> None:
-    """Nor is half of it."""
+def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    """A failed write leaves no incomplete file either."""
     member = Recorded()
     with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
         write(tmp_path / "no" / "folder", member.recorder.contents(), "a test", 0.0)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_write_leaves_links_and_files_of_others_alone(tmp_path: Path) -> None:
-    """A symbolic link or a file that is there already is replaced by the recording, and nothing is written to it."""
+def test_write_replaces_links_without_following_them(tmp_path: Path) -> None:
+    """The recording replaces an existing symbolic link or file and does not write through it."""
     member = Recorded()
     foreign, path = tmp_path / "foreign", tmp_path / "a.gz"
     foreign.write_text("keep")
@@ -75,8 +75,8 @@ def test_write_leaves_links_and_files_of_others_alone(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {"foreign", "a.gz", "a.gz.part"}
 
 
-def test_write_does_not_share_its_unfinished_file(tmp_path: Path) -> None:
-    """A second write to one path, begun while the first is under way, has its own file, and both end whole."""
+def test_concurrent_writes_use_separate_temporary_files(tmp_path: Path) -> None:
+    """A second write to the same path during the first one has its own file, and both complete."""
     path = tmp_path / "a.gz"
     member = Recorded()
     member.join()
@@ -97,8 +97,8 @@ def test_write_does_not_share_its_unfinished_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_file_without_its_end_is_read_as_far_as_it_goes(path: Path) -> None:
-    """The disk was full, or the copy was cut."""
+def test_read_of_truncated_file_returns_complete_entries(path: Path) -> None:
+    """The disk was full, or the copy was truncated."""
     member = Recorded()
     member.join()
     for _ in range(200):
@@ -118,8 +118,8 @@ def test_file_without_its_end_is_read_as_far_as_it_goes(path: Path) -> None:
         read(path)
 
 
-def test_file_of_another_version_is_refused_in_words(path: Path) -> None:
-    """Who wrote it can read it."""
+def test_read_of_other_format_version_raises(path: Path) -> None:
+    """The error names the package release that can read the file."""
     member = Recorded()
     member.written(path)
     rewritten(path, version=VERSION + 1, package="9.9")
@@ -127,8 +127,8 @@ def test_file_of_another_version_is_refused_in_words(path: Path) -> None:
         read(path)
 
 
-def test_what_is_no_recording_is_refused(path: Path) -> None:
-    """Another file, compressed or not, and one whose lines say something else."""
+def test_read_of_invalid_file_raises(path: Path) -> None:
+    """Another file, compressed or not, and a file with invalid lines raise RecordingError."""
     path.write_bytes(b"hello")
     with pytest.raises(RecordingError, match="is no recording"):
         read(path)
@@ -145,8 +145,8 @@ def test_what_is_no_recording_is_refused(path: Path) -> None:
         read(path)
 
 
-def test_read_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that unpacks to more than a recording can hold, or nests without end, is refused, not read into memory."""
+def test_read_limits_size_and_nesting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that unpacks to more than a recording can hold, or nests too deeply, raises RecordingError."""
     member = Recorded()
     member.join()
     member.written(path)

@@ -1,4 +1,4 @@
-"""Every recording of simulated members, whatever went wrong there, replays identically; another core is found out."""
+"""Each recording of simulated members replays identically, and a different core is detected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_RECORDINGS, LEAST_CHECKPOINTS = 500, 100
 
 
 def is_identical(recorder: Recorder, path: Path) -> bool:
-    """Whether a file of what it holds leads to the same effects, all of them, and to the same view."""
+    """Return whether a replay of the written file has the same effects and the same view."""
     held = recorder.contents()
     write(path, held, "a test", held.entries[-1].at if held.entries else 0.0)
     replay = Replay(read(path))
@@ -35,8 +35,8 @@ def is_identical(recorder: Recorder, path: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_every_recording_of_the_simulation_replays_identically(tmp_path: Path) -> None:
-    """Of each process of each profile: killed, fenced, closed, taken over, of both protocols."""
+def test_recordings_of_simulation_replay_identically(tmp_path: Path) -> None:
+    """Each process of each profile replays: killed, fenced, closed and taken over, of both protocols."""
     count = checkpoints = 0
     different = []
     for name in PROFILES:
@@ -52,8 +52,8 @@ def test_every_recording_of_the_simulation_replays_identically(tmp_path: Path) -
     assert checkpoints >= LEAST_CHECKPOINTS
 
 
-def test_core_that_does_otherwise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first entry whose effects are other ones is shown, with both."""
+def test_replay_finds_first_different_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first entry with other effects is returned with both versions."""
     member = Recorded()
     member.join()
     member.tell(Polled(), CoordinatorLost(reason="broken"), Polled())
@@ -65,8 +65,8 @@ def test_core_that_does_otherwise_is_found_out(tmp_path: Path, monkeypatch: pyte
     assert difference.recorded != difference.replayed
 
 
-def test_core_that_draws_otherwise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it orders the same for now."""
+def test_replay_finds_different_random_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A different draw counts even if the effects are still equal."""
     member = Recorded()
     member.join()
     recording = member.written(tmp_path / "a")
@@ -82,8 +82,8 @@ def test_core_that_draws_otherwise_is_found_out(tmp_path: Path, monkeypatch: pyt
     assert difference.what == "a number was drawn that was not drawn then"
 
 
-def test_fault_of_the_core_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same exception at the same event; where it is mended the replay says so."""
+def test_replay_repeats_exception_of_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exception occurs at the same event; if the bug is fixed, the replay reports a difference."""
     member = Recorded()
     member.join()
 
@@ -105,8 +105,8 @@ def test_fault_of_the_core_is_replayed(tmp_path: Path, monkeypatch: pytest.Monke
     assert difference.what == "it raised ZeroDivisionError: by nothing then, and nothing now"
 
 
-def test_replay_stops_at_a_moment(tmp_path: Path) -> None:
-    """And shows the member as it was then."""
+def test_replay_until_stops_at_given_time(tmp_path: Path) -> None:
+    """The steps end with the member's state at that time."""
     member = Recorded()
     member.join()
     replay = Replay(member.written(tmp_path / "a"))
@@ -114,8 +114,8 @@ def test_replay_stops_at_a_moment(tmp_path: Path) -> None:
     assert replay.count == 2
 
 
-def test_regular_expression_of_a_recording_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event that takes more CPU time than any event of a member ends the replay with an error that names it."""
+def test_replay_limits_cpu_time_of_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that takes more CPU time than a real one ends the replay with an error that names it."""
     monkeypatch.setattr("consumer_membership.recorder.replay.MOST_CPU_S", 0.1)
     member = Recorded(MemberSettings(group_id="g", topic_refresh_s=60.0))
     pattern = TopicPattern(text="^a", broker="a.*", member="(b)")

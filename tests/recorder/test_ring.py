@@ -1,4 +1,4 @@
-"""What is kept of a member's life: all of it as long as it is short, then the latest, from a checkpoint on."""
+"""The ring keeps a short life of a member completely, and of a long life the latest part after a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.recorder.members import SETTINGS, Recorded
 from tests.simulation.world import protocols_of
 
 
-def test_short_life_is_kept_from_its_birth() -> None:
-    """Events with their times, what was drawn, and what they led to; and how the member looks after the last."""
+def test_ring_keeps_short_life_completely() -> None:
+    """The ring keeps events with times, draws and effects, and the last view."""
     member = Recorded()
     member.join()
     held = member.recorder.contents()
@@ -26,8 +26,8 @@ def test_short_life_is_kept_from_its_birth() -> None:
     assert (held.view_after, held.view) == (6, member.recorder.member.view())
 
 
-def test_long_life_is_kept_from_a_checkpoint_on() -> None:
-    """The ring has one full segment at least and two at most, and knows how many events there were before them."""
+def test_ring_keeps_long_life_from_checkpoint() -> None:
+    """The ring has one to two full segments and the number of earlier events."""
     member = Recorded(segment_weight=50)
     member.join()
     for _ in range(500):
@@ -38,8 +38,8 @@ def test_long_life_is_kept_from_a_checkpoint_on() -> None:
     assert held.first + len(held.entries) == 506
 
 
-def test_commits_of_many_partitions_weigh_more() -> None:
-    """What is kept is bounded by what it holds, not by the number of events."""
+def test_ring_weighs_entries_by_content() -> None:
+    """The limit applies to the content of the entries, not to their number."""
     offsets = {TopicPartition("orders", number): OffsetAndMetadata(offset=1) for number in range(400)}
     member = Recorded(segment_weight=1_000)
     for number in range(1, 40):
@@ -47,8 +47,8 @@ def test_commits_of_many_partitions_weigh_more() -> None:
     assert len(member.recorder.contents().entries) < 25
 
 
-def test_what_the_core_raises_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last event of a core that failed is the one that a replay must come to."""
+def test_ring_keeps_exception_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay must reach the last event of a failed core."""
     member = Recorded()
     member.join()
 
@@ -61,8 +61,8 @@ def test_what_the_core_raises_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert member.recorder.contents().entries[-1].error == "ZeroDivisionError: by nothing"
 
 
-def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was kept stays; what is the matter is told with it."""
+def test_recorder_keeps_member_running_if_snapshot_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kept entries remain, and the failure is recorded with them."""
 
     def fail(*_: object) -> bytes:
         raise RecordingError("a new kind of value")
@@ -77,8 +77,8 @@ def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.Monke
     assert member.recorder.member.context.event.now == member.now
 
 
-def test_recorder_that_is_off_keeps_nothing() -> None:
-    """What it hands on is the member's own method."""
+def test_disabled_recorder_keeps_nothing() -> None:
+    """Its `handle` is the member's own method."""
     recorder = Recorder(
         SETTINGS, protocols_of(GroupProtocol.CONSUMER), new_member_id=lambda: "m", jitter=lambda: 0.5, is_on=False
     )

@@ -1,4 +1,4 @@
-"""Values of the core as JSON and back; nothing of the application's own in it, and nothing else made of it."""
+"""Values of the core as JSON and back: without application data, and without creating other objects."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ VALUES = (
 
 
 def read_back(value: object) -> object:
-    """What a reader of the file gets."""
+    """Return what a reader of the file receives."""
     return decoded(json.loads(json.dumps(encoded(value, SEAL), allow_nan=False)))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=[type(value).__name__ for value in VALUES])
-def test_value_comes_back_as_it_was(value: object) -> None:
-    """Through text, and floats to their last bit."""
+def test_value_survives_encoding(value: object) -> None:
+    """A value survives the conversion to text, and a float keeps its last bit."""
     assert read_back(value) == value
 
 
-def test_object_that_is_met_again_is_one_object() -> None:
-    """Lists, sets and dicts that several places share, or that contain themselves, come back as such."""
+def test_shared_object_is_decoded_as_one_object() -> None:
+    """Shared or self-containing lists, sets and dicts keep their identity."""
     shared = [P0]
     value: dict[str, object] = {"a": shared, "b": {1}, "c": shared}
     value["self"] = value
@@ -75,16 +75,16 @@ def test_object_that_is_met_again_is_one_object() -> None:
     assert made["self"] is made
 
 
-def test_many_records_are_written_as_columns() -> None:
-    """The class is named once, and a value that JSON has is written as it is."""
+def test_records_are_encoded_as_columns() -> None:
+    """The class is named once, and JSON values are written unchanged."""
     assert encoded((P0, P1), SEAL) == {
         "!": "tuple",
         "=": {"!": "types.TopicPartition", "topic": ["orders", "orders"], "partition": [0, 1]},
     }
 
 
-def test_metadata_of_commits_and_bytes_of_assignors_are_not_written() -> None:
-    """In their place stands what is equal where they are equal, and tells nothing without the process's own key."""
+def test_encoding_seals_commit_metadata_and_assignor_bytes() -> None:
+    """Their seals are equal for equal values and reveal nothing without the process's key."""
     offsets = {one: OffsetAndMetadata(offset=1, metadata="my secret") for one in (P0, P1)}
     commit = events.CommitRequested(commit_id=1, offsets=offsets, timeout_s=1.0)
     join = exchanges.JoinAnswered(
@@ -123,14 +123,14 @@ def test_metadata_of_commits_and_bytes_of_assignors_are_not_written() -> None:
     ],
     ids=range(14),
 )
-def test_what_is_none_of_the_cores_values_is_refused(coded: object) -> None:
-    """A file can make the core's values and nothing else; what this version does not know is said."""
+def test_decoding_of_unknown_value_raises(coded: object) -> None:
+    """A file can create only the core's values; the error names a value that this version lacks."""
     with pytest.raises(RecordingError):
         decoded(coded)
 
 
-def test_what_cannot_be_recorded_is_refused() -> None:
-    """A value of a new kind needs a line in `values`; the simulation would meet it."""
+def test_encoding_of_unsupported_value_raises() -> None:
+    """A new kind of value needs a line in `values`; the simulation would detect its absence."""
     with pytest.raises(RecordingError, match="cannot be recorded"):
         encoded(object(), SEAL)
     with pytest.raises(RecordingError, match="cannot be recorded"):
