@@ -1,4 +1,4 @@
-"""Surveys and observations as values, with what a test does not care about filled in."""
+"""Surveys and observations as values, with defaults for the fields that a test does not set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def survey(
     at: float = 0.0,
     **fields: object,
 ) -> GroupSurvey:
-    """The group's topic `t`: for each partition what is committed, and the end."""
+    """Return a survey of topic `t` with each partition's committed offset and end."""
     given = offsets or {}
     values: dict[str, object] = {
         "group_id": "g",
@@ -41,10 +41,10 @@ def survey(
 
 
 def seen(*surveys: GroupSurvey) -> Observation:
-    """What was seen in these."""
+    """Return the observation of these surveys."""
     return Observation(surveys=surveys)
 
 
 def refusal(name: str, message: str = "") -> BrokerError:
-    """A broker's."""
+    """Return a broker's error."""
     return BrokerError(code=1, name=name, message=message)

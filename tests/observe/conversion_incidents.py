@@ -1,7 +1,7 @@
 # both kinds of consumers
-"""Incidents of KAFKA-21582: a static member of librdkafka's that converts a classic group at the wrong moment.
+"""Incidents of KAFKA-21582: a static librdkafka member converts a classic group at the wrong moment.
 
-Its join replaces the classic member of its instance id, and the coordinator takes the group's assignment for settled.
+Its join replaces the classic member of its instance id, and the coordinator treats the group's assignment as settled.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def converted(
     state: str = "PreparingRebalance",
     kind: Any = RAW,
 ) -> tuple[ConsumerThread[Any], ConsumerThread[Any]]:
-    """Have something happen, wait for the group's state, and have its static member replaced, which is of this kind.
+    """Cause a rebalance, wait for the group's state, and replace its static member with one of this kind.
 
-    `happens` is given the member that may leave; the two others do not poll meanwhile, so that no rebalance ends.
-    Returns the replacement, and the classic member that stays.
+    `happens` receives the member that may leave; the two others do not poll meanwhile, so that no rebalance ends.
+    Returns the replacement and the classic member that stays.
     """
     classic = {"partition_assignment_strategy": "range"}
     static = app(stage, stack, RAW, group, topic, group_instance_id=STATIC, **classic).has(6)
@@ -55,7 +55,7 @@ def converted(
 
 @incident(Cause.STALE_TARGET, registry=CONVERSIONS)
 def group_is_converted_while_one_leaves(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Its two partitions are nobody's for ever."""
+    """No member ever receives the two partitions of the leaving member."""
     converted(stage, group, stack, stage.topic(6), ConsumerThread.stop)
     stage.settled(group, 2)
     return nothing
@@ -63,7 +63,7 @@ def group_is_converted_while_one_leaves(stage: Stage, group: str, stack: ExitSta
 
 @incident(Cause.STALE_TARGET, registry=CONVERSIONS)
 def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """It never has a partition."""
+    """The new member never receives a partition."""
     topic = stage.topic(6)
 
     def happens(_: ConsumerThread[Any]) -> None:
@@ -75,17 +75,17 @@ def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStac
 
 
 def grown(stage: Stage, topic: str, _: ConsumerThread[Any]) -> None:
-    """The topic has nine partitions, which no member has seen yet."""
+    """Grow the topic to nine partitions, which no member has seen yet."""
     admin = AdminClient({"bootstrap.servers": stage.servers})
     admin.create_partitions([NewPartitions(topic, 9)])[topic].result()
-    # The coordinators hear of it later than brokers answer for it: another group of theirs has all nine by then.
+    # Coordinators learn of the partitions later than brokers serve them; wait until another group has all nine.
     with application(RAW, stage.servers, unique("another"), topic, group_protocol="consumer") as another:
         another.has(9)
 
 
 @incident(Cause.STALE_TARGET, registry=CONVERSIONS)
 def group_is_converted_before_it_sees_its_topic_grow(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Nobody is given the new partitions."""
+    """No member receives the new partitions."""
     topic = stage.topic(6)
     converted(stage, group, stack, topic, partial(grown, stage, topic), state="Stable")
     stage.settled(group, 3)

@@ -1,5 +1,5 @@
 # both kinds of consumers
-"""Incidents as they happen to groups, made on a real broker with confluent-kafka's consumer and with ours."""
+"""Incidents of groups, caused on a real broker with confluent-kafka's consumer and this package's."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Between = Callable[[], object]
 
 
 def nothing() -> None:
-    """Nothing happens."""
+    """Do nothing."""
 
 
 def application(kind: Any, servers: str, group: str, *topics: str, **config: object) -> ConsumerThread[Any]:
-    """A consumer of this kind in a thread that polls, as soon as its context is entered."""
+    """Return a consumer of this kind in a thread, which polls once its context is entered."""
     settings: dict[str, object] = {
         "bootstrap.servers": servers,
         "group.id": group,
@@ -44,34 +44,34 @@ def application(kind: Any, servers: str, group: str, *topics: str, **config: obj
 
 @dataclass(slots=True)
 class Stage:
-    """A broker on which an incident is made."""
+    """The broker on which an incident is caused."""
 
     servers: str
 
     @property
     def admin(self) -> GroupAdmin:
-        """Who is asked."""
+        """Return an admin of the broker."""
         return GroupAdmin({"bootstrap.servers": self.servers}, timeout_s=20.0)
 
     def topic(self, partitions: int = 2, records: int = 0) -> str:
-        """A topic with records."""
+        """Create a topic with records."""
         name = create_topic(self.servers, unique("topic"), partitions)
         if records:
             produce(self.servers, name, records)
         return name
 
     def write(self, topic: str, count: int = 10) -> None:
-        """More records."""
+        """Write more records."""
         produce(self.servers, topic, count)
 
     def commit(self, group: str, *offsets: tuple[str, int, int]) -> None:
-        """Commit as nobody of the group."""
+        """Commit these offsets without a member."""
         consumer = RawConsumer({"bootstrap.servers": self.servers, "group.id": group})
         consumer.commit(offsets=[Partition(*one) for one in offsets], asynchronous=False)
         consumer.close()
 
     def until(self, group: str, is_so: Callable[[GroupDescription], bool]) -> None:
-        """Wait until the group is described so."""
+        """Wait until the group's description satisfies the predicate."""
 
         def described() -> bool:
             found = self.admin.survey(group, in_depth=False).group
@@ -80,11 +80,11 @@ class Stage:
         wait_until(described, "the state of the group", seen=lambda: self.admin.survey(group, in_depth=False).group)
 
     def settled(self, group: str, members: int) -> None:
-        """Wait until the group is at rest with so many members."""
+        """Wait until the group is stable with this many members."""
         self.until(group, lambda one: (one.state, len(one.members)) == ("Stable", members))
 
     def caught_up(self, group: str) -> None:
-        """Wait until everything is committed."""
+        """Wait until all records are committed."""
         wait_until(lambda: self.admin.describe(group).lag == 0, "everything committed")
 
 
@@ -93,7 +93,7 @@ Made = Callable[[Stage, str], AbstractContextManager[Between]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One incident; `make` gives what happens between two looks. `is_limited`: on a broker of narrow limits."""
+    """An incident; `make` returns what happens between two samples. `is_limited`: on a broker with narrow limits."""
 
     name: str
     cause: Cause
@@ -110,7 +110,7 @@ def incident(
     is_limited: bool = False,
     registry: list[Incident] = INCIDENTS,
 ) -> Callable[[Any], Any]:
-    """Register one, in each of its variants."""
+    """Register an incident in each of its variants."""
 
     def register(function: Any) -> Any:
         for name, options in variants or (("", {}),):
@@ -132,18 +132,18 @@ ALL = (*BOTH, ("raw-consumer", {"kind": RAW, "protocol": "consumer"}))
 
 
 def app(stage: Stage, stack: ExitStack, kind: Any, group: str, *topics: str, **config: object) -> ConsumerThread[Any]:
-    """A running one."""
+    """Start an application and stop it with the stack."""
     return stack.enter_context(application(kind, stage.servers, group, *topics, **config))
 
 
 @incident(Cause.NO_SUCH_GROUP)
 def nobody_ever_joined(_: Stage, __: str, ___: ExitStack) -> Between:
-    """A name that is misspelt."""
+    """The group's name is misspelled."""
     return nothing
 
 
 def denied(stage: Stage, stack: ExitStack, kind: ResourceType, name: str) -> None:
-    """DESCRIBE is denied until the incident is over."""
+    """Deny DESCRIBE until the incident is over."""
     rule = forbid(stage.servers, kind, name, AclOperation.DESCRIBE)
     admin = AdminClient({"bootstrap.servers": stage.servers})
     same = AclBindingFilter(
@@ -160,7 +160,7 @@ def denied(stage: Stage, stack: ExitStack, kind: ResourceType, name: str) -> Non
 
 @incident(Cause.GROUP_FORBIDDEN)
 def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Whoever asks may not see it."""
+    """The observer is not authorized to describe the group."""
     stage.commit(group, (stage.topic(), 0, 0))
     denied(stage, stack, ResourceType.GROUP, group)
     return nothing
@@ -168,7 +168,7 @@ def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.TOPIC_FORBIDDEN, *BOTH)
 def topic_is_denied(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """The members were there before the rule."""
+    """The members joined before the ACL was created."""
     topic = stage.topic()
     app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     denied(stage, stack, ResourceType.TOPIC, topic)
@@ -177,7 +177,7 @@ def topic_is_denied(stage: Stage, group: str, stack: ExitStack, kind: Any, proto
 
 @incident(Cause.TOPIC_MISSING, *ALL[1:])
 def topic_is_misspelt(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """A subscription of which nothing comes; librdkafka's classic member does not even join for it."""
+    """The subscribed topic does not exist; librdkafka's classic member does not even join for it."""
     app(stage, stack, kind, group, unique("misspelt"), group_protocol=protocol)
     stage.settled(group, 1)
     return nothing
@@ -185,7 +185,7 @@ def topic_is_misspelt(stage: Stage, group: str, stack: ExitStack, kind: Any, pro
 
 @incident(Cause.TOPIC_MISSING)
 def topic_is_deleted(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Under a member that goes on."""
+    """The topic is deleted while a member consumes it."""
     topic = stage.topic()
     app(stage, stack, OURS, group, topic, group_protocol="consumer").has(2)
     delete_topic(stage.servers, topic)
@@ -195,7 +195,7 @@ def topic_is_deleted(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.PATTERN_WITHOUT_TOPIC, ("ours", {"kind": OURS}), ("raw", {"kind": RAW}))
 def pattern_matches_nothing(stage: Stage, group: str, stack: ExitStack, kind: Any) -> Between:
-    """Resolved by the broker, which says nothing of it."""
+    """The broker resolves the pattern and reports no error."""
     app(stage, stack, kind, group, f"^{unique('nothing')}.*", group_protocol="consumer")
     stage.settled(group, 1)
     return nothing
@@ -203,14 +203,14 @@ def pattern_matches_nothing(stage: Stage, group: str, stack: ExitStack, kind: An
 
 @incident(Cause.OFFSET_BEYOND_END)
 def offset_is_beyond_the_end(stage: Stage, group: str, _: ExitStack) -> Between:
-    """As after a topic was made anew."""
+    """The committed offset exceeds the end, as after a topic was recreated."""
     stage.commit(group, (stage.topic(1, 10), 0, 1_000))
     return nothing
 
 
 @incident(Cause.OFFSET_BEFORE_START)
 def retention_was_faster(stage: Stage, group: str, _: ExitStack) -> Between:
-    """Records were deleted before they were read."""
+    """Records were deleted before the group read them."""
     topic = stage.topic(1, 10)
     stage.commit(group, (topic, 0, 2))
     admin = AdminClient({"bootstrap.servers": stage.servers})
@@ -221,7 +221,7 @@ def retention_was_faster(stage: Stage, group: str, _: ExitStack) -> Between:
 
 @incident(Cause.OPEN_TRANSACTION, *BOTH)
 def transaction_is_left_open(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """A reader of committed records waits at its first record, whatever is written behind it."""
+    """A read_committed reader waits at the transaction's first record, whatever is written after it."""
     topic = stage.topic(1, 10)
     reader = app(stage, stack, kind, group, topic, group_protocol=protocol, isolation_level="read_committed").has(1)
     stage.caught_up(group)
@@ -237,7 +237,7 @@ def transaction_is_left_open(stage: Stage, group: str, stack: ExitStack, kind: A
 
 @incident(Cause.REBALANCE_STORM, *BOTH)
 def members_come_and_go(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """One more each time."""
+    """One more member joins before each sample."""
     topic = stage.topic(8)
     app(stage, stack, kind, group, topic, group_protocol=protocol).has(8)
     members = [1]
@@ -252,7 +252,7 @@ def members_come_and_go(stage: Stage, group: str, stack: ExitStack, kind: Any, p
 
 @incident(Cause.STUCK_REBALANCE, *ALL)
 def member_does_not_give_up(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """It does not poll while another one joins."""
+    """A member does not poll while another one joins."""
     topic = stage.topic(4)
     first = app(stage, stack, kind, group, topic, group_protocol=protocol).has(4)
     first.freeze()
@@ -269,7 +269,7 @@ def member_does_not_give_up(stage: Stage, group: str, stack: ExitStack, kind: An
     ("nothing-to-read", {"kind": RAW, "records": 0}),
 )
 def static_member_is_away(stage: Stage, group: str, _: ExitStack, kind: Any, records: int) -> Between:
-    """It closed, and its partitions wait for it."""
+    """A static member closed, and its partitions are reserved for it."""
     topic = stage.topic()
     with application(kind, stage.servers, group, topic, group_protocol="consumer", group_instance_id="one") as member:
         member.has(2)
@@ -280,7 +280,7 @@ def static_member_is_away(stage: Stage, group: str, _: ExitStack, kind: Any, rec
 
 @incident(Cause.NO_MEMBERS, *BOTH)
 def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: str) -> Between:
-    """And others still write."""
+    """All members left, and producers still write."""
     topic = stage.topic(1, 10)
     with application(kind, stage.servers, group, topic, group_protocol=protocol) as member:
         member.has(1)
@@ -292,7 +292,7 @@ def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: 
 
 @incident(Cause.READ_WITHOUT_MEMBERS)
 def partitions_assigned_by_hand(stage: Stage, group: str, _: ExitStack) -> Between:
-    """A program that assigns its partitions itself, and is well: others write, and it commits."""
+    """A program with manually assigned partitions is healthy: it commits while producers write."""
     topic, reached = stage.topic(1, 10), [0]
 
     def go_on() -> None:
@@ -306,7 +306,7 @@ def partitions_assigned_by_hand(stage: Stage, group: str, _: ExitStack) -> Betwe
 
 @incident(Cause.NOT_SUBSCRIBED, *BOTH)
 def topic_was_dropped(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """A deployment that forgot one of its topics."""
+    """A deployment no longer subscribes to one of its topics."""
     forgotten, topic = stage.topic(1, 10), stage.topic()
     stage.commit(group, (forgotten, 0, 3))
     app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
@@ -327,7 +327,7 @@ def topic_has_grown(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.NEVER_COMMITTED, *ALL)
 def member_never_commits(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """It reads, and tells nobody."""
+    """A member reads records and never commits."""
     topic = stage.topic(2, 10)
     app(stage, stack, kind, group, topic, group_protocol=protocol, enable_auto_commit=False).has(2)
     stage.settled(group, 1)
@@ -336,7 +336,7 @@ def member_never_commits(stage: Stage, group: str, stack: ExitStack, kind: Any, 
 
 @incident(Cause.MEMBER_STANDS, *ALL)
 def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """It read and committed, and does not come back from a record."""
+    """A member read and committed, and then a handler hangs on a record."""
     topic = stage.topic(2, 10)
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.settled(group, 1)
@@ -348,7 +348,7 @@ def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protoco
 
 @incident(Cause.MEMBER_STANDS, *BOTH)
 def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """The other one goes on, so that a sum would hide it."""
+    """The other member progresses, so a sum would hide the stall."""
     topic = stage.topic(2, 10)
     members = [app(stage, stack, kind, group, topic, group_protocol=protocol) for _ in range(2)]
     for member in members:
@@ -362,7 +362,7 @@ def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, prot
 
 @incident(Cause.PARTITION_STANDS, *BOTH)
 def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """And nobody resumes it; the member's other one moves."""
+    """A paused partition is not resumed, while the member's other partition progresses."""
     topic = stage.topic(2, 10)
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.settled(group, 1)
@@ -378,7 +378,7 @@ def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, p
 
 
 def advancing(stage: Stage, topic: str, group: str, member: ConsumerThread[Any], step: int, written: int) -> Between:
-    """It commits so many more each time, by hand, and more are written."""
+    """Let the member commit `step` more and write more records before each sample."""
     at = [0]
 
     def go_on() -> None:
@@ -393,7 +393,7 @@ def advancing(stage: Stage, topic: str, group: str, member: ConsumerThread[Any],
 
 @incident(Cause.TOO_SLOW, *BOTH)
 def reader_is_slower_than_writers(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """It moves, and falls behind."""
+    """The reader progresses and its lag grows."""
     topic = stage.topic(1, 300)
     config = {"group_protocol": protocol, "enable_auto_commit": False}
     member = app(stage, stack, kind, group, topic, **config).has(1)
@@ -402,7 +402,7 @@ def reader_is_slower_than_writers(stage: Stage, group: str, stack: ExitStack, ki
 
 @incident(Cause.SKEWED_LAG)
 def one_key_has_all(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Partition 0 has nearly everything that is written."""
+    """Partition 0 receives nearly all records."""
     topic = stage.topic(5)
     producer = Producer({"bootstrap.servers": stage.servers})
     for _ in range(1_000):
@@ -421,7 +421,7 @@ def one_key_has_all(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.TOO_MANY_MEMBERS, *BOTH)
 def members_are_idle(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """Three for two partitions."""
+    """Three members share two partitions."""
     topic = stage.topic(2)
     for _ in range(3):
         app(stage, stack, kind, group, topic, group_protocol=protocol)
@@ -433,7 +433,7 @@ def members_are_idle(stage: Stage, group: str, stack: ExitStack, kind: Any, prot
 
 @incident(Cause.MIXED_SUBSCRIPTIONS, *BOTH)
 def two_applications_share_a_group(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """Each with a topic of its own."""
+    """Each application subscribes to its own topic."""
     for _ in range(2):
         app(stage, stack, kind, group, stage.topic(2), group_protocol=protocol)
     stage.until(group, lambda one: one.state == "Stable" and [len(m.assignment) for m in one.members] == [2, 2])
@@ -442,7 +442,7 @@ def two_applications_share_a_group(stage: Stage, group: str, stack: ExitStack, k
 
 @incident(Cause.SKEWED_ASSIGNMENT)
 def range_gives_the_first_more(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Three topics of three partitions for two members."""
+    """Two members share three topics of three partitions."""
     topics = [stage.topic(3) for _ in range(3)]
     for _ in range(2):
         app(stage, stack, RAW, group, *topics, partition_assignment_strategy="range")
@@ -452,7 +452,7 @@ def range_gives_the_first_more(stage: Stage, group: str, stack: ExitStack) -> Be
 
 @incident(Cause.CONVERSION_UNFINISHED)
 def one_member_is_not_upgraded(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """A classic member in a group of the consumer protocol."""
+    """A group of the consumer protocol has a classic member."""
     topic = stage.topic(2)
     app(stage, stack, RAW, group, topic, partition_assignment_strategy="cooperative-sticky").has(2)
     app(stage, stack, OURS, group, topic, group_protocol="consumer").has(1)
@@ -462,7 +462,7 @@ def one_member_is_not_upgraded(stage: Stage, group: str, stack: ExitStack) -> Be
 
 @incident(Cause.GROUP_FULL, *BOTH, is_limited=True)
 def group_is_full(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """Nobody else is let in."""
+    """The group accepts no more members."""
     topic = stage.topic(2)
     for _ in range(2):
         app(stage, stack, kind, group, topic, group_protocol=protocol)
@@ -472,7 +472,7 @@ def group_is_full(stage: Stage, group: str, stack: ExitStack, kind: Any, protoco
 
 @incident(Cause.SHORT_SESSION, is_limited=True)
 def session_is_one_heartbeat(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """As the broker is set."""
+    """The broker's session timeout equals one heartbeat interval."""
     app(stage, stack, RAW, group, stage.topic(2), group_protocol="consumer").has(2)
     stage.settled(group, 1)
     return nothing
@@ -480,7 +480,7 @@ def session_is_one_heartbeat(stage: Stage, group: str, stack: ExitStack) -> Betw
 
 @incident(Cause.CANNOT_BE_CONVERTED, is_limited=True)
 def conversion_is_switched_off(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """A classic group that members of the consumer protocol cannot join."""
+    """Members of the consumer protocol cannot join the classic group."""
     app(stage, stack, RAW, group, stage.topic(2)).has(2)
     stage.settled(group, 1)
     return nothing
@@ -488,6 +488,6 @@ def conversion_is_switched_off(stage: Stage, group: str, stack: ExitStack) -> Be
 
 @incident(Cause.OFFSETS_EXPIRE, is_limited=True)
 def offsets_are_kept_for_an_hour(stage: Stage, group: str, _: ExitStack) -> Between:
-    """Of a group that nobody is in."""
+    """The broker keeps the offsets of an empty group for an hour."""
     stage.commit(group, (stage.topic(1), 0, 0))
     return nothing

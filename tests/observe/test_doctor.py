@@ -1,4 +1,4 @@
-"""The rules on values: what must not be taken for a fault, and what cannot be made on a broker at will."""
+"""The doctor's rules on values: what is not a fault, and what cannot be caused on a broker at will."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ ONE = group(member("m", assigned=partitions(0), epoch=6))
 
 
 def first(observation: Observation) -> Cause:
-    """What is told first."""
+    """Return the cause of the first finding."""
     return diagnosed(observation)[0].cause
 
 
-def test_group_that_reads_is_well() -> None:
-    """Behind, and moving: nothing is the matter."""
+def test_doctor_reports_reading_group_as_well() -> None:
+    """A group with lag that progresses is healthy."""
     watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (8, 12)}, at=12.0))
     assert [one.cause for one in diagnosed(watched)] == [Cause.WELL]
 
 
-def test_idle_partition_does_not_stand_still() -> None:
-    """Nothing to read; and one that nobody has committed and nobody writes to may have been begun at its end."""
+def test_doctor_does_not_report_idle_partition_as_stalled() -> None:
+    """Nothing is left to read; a partition without commits and writes may have been started at its end."""
     for committed in (10, None):
         watched = seen(survey(ONE, {0: (committed, 10)}), survey(ONE, {0: (committed, 10)}, at=60.0))
         assert first(watched) is Cause.WELL
 
 
-def test_marker_of_a_transaction_is_nothing_to_read() -> None:
-    """Who commits behind each record stays one offset from the end: of one that is not written to that says nothing."""
+def test_doctor_does_not_report_lag_of_one_transaction_marker_as_stall() -> None:
+    """A transaction marker keeps the committed offset one below the end. Without new records, this proves nothing."""
     before = survey(ONE, {0: (9, 10)})
     assert first(seen(before, survey(ONE, {0: (9, 10)}, at=12.0))) is Cause.WELL
     assert first(seen(before, survey(ONE, {0: (9, 11)}, at=12.0))) is Cause.MEMBER_STANDS
@@ -50,19 +50,19 @@ def test_marker_of_a_transaction_is_nothing_to_read() -> None:
     assert "t[0]" not in " ".join(standing.evidence)
 
 
-def test_group_that_is_read_without_members_is_well() -> None:
-    """Partitions that a program assigns itself, and commits: nobody is in the group, and nothing stands still."""
+def test_doctor_reports_manually_assigned_reader_as_well() -> None:
+    """A program with manually assigned partitions commits without group members, and no partition stalls."""
     empty = replace(group(), state="Empty")
     before, day = survey(empty, {0: (5, 10)}), {"offsets.retention.minutes": "1440"}
     watched = seen(before, survey(empty, {0: (8, 12)}, at=12.0, broker_settings=day))
     assert [one.cause for one in diagnosed(watched)] == [Cause.READ_WITHOUT_MEMBERS, Cause.WELL]
     assert first(seen(before, survey(empty, {0: (5, 12)}, at=12.0))) is Cause.NO_MEMBERS
-    # Somebody was in it at first: who committed may have been that one.
+    # A member was in the group at first and may have made the commits.
     assert first(seen(survey(ONE, {0: (5, 10)}), survey(empty, {0: (8, 12)}, at=12.0))) is Cause.NO_MEMBERS
 
 
-def test_stillness_needs_time_or_records_in_between() -> None:
-    """A look or two within a second say nothing about a member that commits every five."""
+def test_doctor_reports_stall_only_after_time_or_new_records() -> None:
+    """Two samples within a second prove nothing about a member that commits every five seconds."""
     before = survey(ONE, {0: (5, 10)})
     assert first(seen(before)) is Cause.WELL
     assert first(seen(before, survey(ONE, {0: (5, 10)}, at=1.0))) is Cause.WELL
@@ -70,8 +70,8 @@ def test_stillness_needs_time_or_records_in_between() -> None:
     assert first(seen(before, survey(ONE, {0: (5, 11)}, at=1.0))) is Cause.MEMBER_STANDS
 
 
-def test_stale_target_is_told_from_a_rebalance() -> None:
-    """The epochs say that all is assigned, and a partition is in nobody's target; told at rest only."""
+def test_doctor_distinguishes_stale_target_from_rebalance() -> None:
+    """A stable group whose epochs match but whose target lacks a partition has a stale target."""
     offsets: dict[int, tuple[int | None, int]] = {0: (0, 0), 1: (0, 0)}
     assert first(seen(survey(ONE, offsets))) is Cause.STALE_TARGET
     assert first(seen(survey(replace(ONE, state="Reconciling"), offsets))) is Cause.WELL
@@ -79,8 +79,8 @@ def test_stale_target_is_told_from_a_rebalance() -> None:
     assert first(seen(survey(classic, offsets))) is Cause.NOT_ASSIGNED
 
 
-def test_member_that_was_left_out_is_told_from_an_idle_one() -> None:
-    """The broker's assignors give each subscriber of a topic one of its partitions before another one has two."""
+def test_doctor_distinguishes_omitted_member_from_idle_one() -> None:
+    """The broker's assignors give each subscriber a partition before any subscriber receives a second one."""
     offsets: dict[int, tuple[int | None, int]] = {0: (0, 0), 1: (0, 0)}
     idle = member("idle", assigned=frozenset(), target=frozenset())
     crowded = member("m", assigned=partitions(0, 1), target=partitions(0, 1))
@@ -104,14 +104,14 @@ def test_member_that_was_left_out_is_told_from_an_idle_one() -> None:
         ("GROUP_ID_NOT_FOUND", "Group g is not a classic group.", Cause.OTHER_KIND),
     ],
 )
-def test_refused_group_says_why(name: str, message: str, expected: Cause) -> None:
-    """Nothing else is known then."""
+def test_doctor_reports_reason_of_refused_group_description(name: str, message: str, expected: Cause) -> None:
+    """Without the description nothing else is known."""
     refused = survey(None, refusals={Subject.GROUP: refusal(name, message)})
     assert first(seen(refused)) is expected
 
 
-def test_partition_without_leader_and_deleted_topic() -> None:
-    """The first explains a member that stands; the second is worth knowing only."""
+def test_doctor_ranks_offline_partition_critical_and_deleted_topic_as_note() -> None:
+    """A partition without leader explains a stalled member; a deleted topic is only a note."""
     offline = TopicSurvey(leaders={0: None}, is_internal=False, error=None)
     standing = survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0, topics={"t": offline})
     found = diagnosed(seen(*standing))
@@ -121,8 +121,8 @@ def test_partition_without_leader_and_deleted_topic() -> None:
     assert [one.cause for one in told] == [Cause.TOPIC_DELETED, Cause.WELL]
 
 
-def test_urgency_ranks_before_cause() -> None:
-    """Of two that are as urgent, the one that explains the other."""
+def test_ranked_orders_findings_by_urgency_then_cause() -> None:
+    """Of two equally urgent findings, the one that explains the other comes first."""
 
     def finding(urgency: Urgency, cause: Cause) -> GroupFinding:
         return GroupFinding(urgency=urgency, cause=cause, subject="s", explanation="e")
@@ -135,8 +135,8 @@ def test_urgency_ranks_before_cause() -> None:
     assert ranked(given) == (given[2], given[1], given[0])
 
 
-def test_findings_are_text_or_json() -> None:
-    """What it is, by what that is seen, what helps; the cause by a name that programs may rely on."""
+def test_findings_print_as_text_or_json() -> None:
+    """A finding has title, evidence and fix; programs may rely on the name of its cause."""
     watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0))
     findings = diagnosed(watched)
     lines = list(findings_text(watched, findings))

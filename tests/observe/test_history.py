@@ -1,4 +1,4 @@
-"""A coordinator's records as the looks that they stand for: both protocols, before a moment and since."""
+"""A coordinator's records as samples: both protocols, before the start time and after it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ ID = UUID(int=7)
 
 
 def ids(*numbers: int) -> Assignment:
-    """Partitions of the topic `t`, by its id."""
+    """Return partitions of the topic `t`, by its id."""
     return frozenset(TopicIdPartition(ID, number) for number in numbers)
 
 
 def has(at: float, name: str, epoch: int, assigned: Assignment, revoking: Assignment = frozenset()) -> LoggedRecord:
-    """A member's assignment."""
+    """Return a record of a member's assignment."""
     return LoggedRecord(at, AssignmentRecorded(member_id=name, epoch=epoch, assigned=assigned, revoking=revoking))
 
 
 def joined(at: float, name: str) -> LoggedRecord:
-    """A member's record."""
+    """Return a record of a member."""
     return LoggedRecord(at, MemberRecorded(member_id=name, member=member(name)))
 
 
 def told(*records: LoggedRecord, before: tuple[LoggedRecord, ...] = ()) -> GroupHistory:
-    """What was written from 100 s to 110 s."""
+    """Return the history of the records from 100 s to 110 s."""
     return GroupHistory(
         group_id="g",
         since=100.0,
@@ -53,8 +53,8 @@ def told(*records: LoggedRecord, before: tuple[LoggedRecord, ...] = ()) -> Group
     )
 
 
-def test_group_of_the_consumer_protocol() -> None:
-    """A partition that is to be given up is still its member's; epochs say what the group was doing."""
+def test_history_of_consumer_group_yields_its_states() -> None:
+    """A partition pending revocation still belongs to its member; epochs determine the group's state."""
     before = (
         LoggedRecord(90.0, GroupEpochRecorded(epoch=1)),
         LoggedRecord(90.0, TargetEpochRecorded(epoch=1)),
@@ -89,7 +89,7 @@ def test_group_of_the_consumer_protocol() -> None:
     ]
 
 
-def test_classic_group() -> None:
+def test_history_of_classic_group_yields_each_rebalance() -> None:
     """Each rebalance is one record with all members; before the first one there was no group."""
     classic = GroupProtocol.CLASSIC
     one = group(member("m", assigned=partitions(0, 1), protocol=classic), protocol=classic)
@@ -97,12 +97,12 @@ def test_classic_group() -> None:
     seen = [survey.group for survey in surveys_of(history, 60.0)]
     assert seen[0] is not None
     assert (seen[0].state, seen[1:]) == (NO_GROUP, [one])
-    # Of no group none became another.
+    # There was no group before, so the cause is the join.
     assert cause_of(seen[0], one) == "c (m) joined"
 
 
-def test_group_of_living_members_is_converted() -> None:
-    """A classic member of a group of the consumer protocol has its share; each moment is of one protocol."""
+def test_history_of_converted_group_yields_one_protocol_at_a_time() -> None:
+    """A classic member in a consumer group has its assignment, and each sample has one protocol."""
     classic = GroupProtocol.CLASSIC
     old = group(member("c", assigned=partitions(0, 1), protocol=classic), protocol=classic)
     stays = member("c", protocol=classic)
@@ -142,8 +142,8 @@ def test_group_of_living_members_is_converted() -> None:
     ]
 
 
-def test_commits_between_two_changes_are_looked_at_now_and_then() -> None:
-    """So often as it was asked for, with the ends of that time, which grow evenly between two that are known."""
+def test_history_samples_commits_at_given_interval() -> None:
+    """Each sample has the end offsets of its time, interpolated linearly between two known ones."""
     commits = (
         LoggedRecord(
             at, OffsetRecorded(partition=TopicPartition("t", 0), committed=OffsetAndMetadata(offset=round(at - 100)))
@@ -158,8 +158,8 @@ def test_commits_between_two_changes_are_looked_at_now_and_then() -> None:
     assert data["partitions"] == [["t[0]", [0, -1], [], [-1, 4, 2, 4, -2, 4]]]
 
 
-def test_what_nobody_wrote_down_was_as_it_is_now() -> None:
-    """Members, what they have, epochs and commits; what was written down since is by its records."""
+def test_history_fills_gaps_from_present_state() -> None:
+    """Members, assignments, epochs and commits without records have their present value."""
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     here = (
         replace(member("m", assigned=partitions(0), epoch=2), target=partitions(0)),
@@ -199,8 +199,8 @@ def test_what_nobody_wrote_down_was_as_it_is_now() -> None:
     assert committed == [[7, 5], [7, 5], [7, 5], [7, 9]]
 
 
-def test_group_in_which_nothing_happened_is_as_it_is_now() -> None:
-    """Of either protocol."""
+def test_history_without_records_yields_present_state() -> None:
+    """Groups of both protocols have their present state."""
     for protocol in GroupProtocol:
         one = group(member("m", assigned=partitions(0, 1), protocol=protocol), protocol=protocol)
         (survey,) = surveys_of(replace(told(), now=GroupPresent(group=one, committed={})), 60.0)
@@ -208,6 +208,6 @@ def test_group_in_which_nothing_happened_is_as_it_is_now() -> None:
         assert [(m.member_id, m.assignment) for m in survey.group.members] == [("m", partitions(0, 1))]
 
 
-def test_nothing_that_was_written_is_no_look() -> None:
-    """Neither of a group that nobody knows, nor of one whose records may not be read."""
+def test_history_without_records_and_present_state_yields_no_samples() -> None:
+    """This applies to an unknown group and to unreadable records."""
     assert list(surveys_of(told(), 1.0)) == []

@@ -1,4 +1,4 @@
-"""Incidents made on a real broker: the doctor names the one that was made, and names it first."""
+"""Incidents on a real broker: the doctor's first finding names the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.kafka import unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Members settle sooner, and nobody's topic is made for being asked for.
+#: Members settle sooner, and topics are not auto-created.
 QUICK = {
     **AUTHORIZER,
     "auto.create.topics.enable": "false",
@@ -37,11 +37,11 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("incident", [*INCIDENTS, *UNSEEN, *CONVERSIONS], ids=lambda one: one.name)
-def test_cause_is_named_first(incident: Incident, broker_pool: RunBrokers) -> None:
+def test_doctor_names_cause_of_incident_first(incident: Incident, broker_pool: RunBrokers) -> None:
     """The cause of each incident is the doctor's first finding."""
     broker = broker_pool.shared(properties=LIMITED if incident.is_limited else QUICK)
     stage, group = Stage(broker.bootstrap_servers), unique("group")
     with incident.make(stage, group) as go_on:
-        # Between two looks stands what happens, and no pause.
+        # The incident continues between two samples, in place of a pause.
         findings = diagnosed(observe(stage.admin, group, 4.5, lambda _: go_on()))
     assert findings[0].cause is incident.cause, findings

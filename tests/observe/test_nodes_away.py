@@ -1,4 +1,4 @@
-"""Incidents that take nodes from a broker: the doctor names what is away, and names it first."""
+"""Incidents of stopped nodes: the doctor's first finding names the unavailable part."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PROPERTIES = {
 
 
 def leaders(servers: str, topic: str) -> dict[int, int]:
-    """Who leads each partition; -1: nobody."""
+    """Return the leader of each partition, or -1."""
     admin = AdminClient({"bootstrap.servers": servers})
     told = admin.list_topics(topic, timeout=20).topics[topic]
     return {number: one.leader for number, one in told.partitions.items()}
 
 
 def on_nodes(servers: str, *nodes: int) -> str:
-    """A topic with a partition on each of these nodes alone."""
+    """Create a topic with one partition on each of these nodes."""
     name = unique("topic")
     admin = AdminClient({"bootstrap.servers": servers})
     topic = NewTopic(name, num_partitions=len(nodes), replica_assignment=[[node] for node in nodes])
@@ -44,20 +44,20 @@ def on_nodes(servers: str, *nodes: int) -> str:
 
 
 def found(stage: Stage, group: str) -> tuple[GroupFinding, ...]:
-    """What the doctor finds."""
+    """Return the doctor's findings."""
     return diagnosed(observe(stage.admin, group, 3.0))
 
 
 def coordinated_by(servers: str, node: int) -> str:
-    """A group's name whose coordinator is this node."""
+    """Return a group id whose coordinator is this node."""
     leads = leaders(servers, TOPIC)
     return next(
         name for name in (unique("group") for _ in range(1_000)) if leads[partition_of(name, len(leads))] == node
     )
 
 
-def test_partition_and_coordinator_on_a_node_that_is_away(broker_pool: RunBrokers) -> None:
-    """One replica each, on a node that is stopped: the partition of one group, the coordinator of another one."""
+def test_doctor_names_offline_partition_and_unavailable_coordinator(broker_pool: RunBrokers) -> None:
+    """A stopped node holds the only replica of one group's partition and of another group's coordinator."""
     with broker_pool.own(nodes=3, properties=_PROPERTIES) as broker:
         servers = broker.bootstrap_servers
         stage = Stage(servers)

@@ -1,4 +1,4 @@
-"""What one recording tells of its member: who had what, what stood still, and why, on the clock of the wall."""
+"""A recording's account of its member: ownership, stalls and causes, in wall-clock time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE = TopicPartition("orders", 0)
 
 @pytest.fixture
 def member() -> Recorded:
-    """A member that was given partition 0 of `orders`, and took it, a second for each word."""
+    """Return a member that received partition 0 of `orders`, one second per event."""
     made = Recorded()
     made.join()
     made.tell(Polled())
@@ -40,13 +40,13 @@ def member() -> Recorded:
 
 
 def told(member: Recorded, folder: Path) -> tuple[MemberAccount, Recording]:
-    """Its account, and the recording that it is of."""
+    """Return the account and its recording."""
     recording = member.written(folder / "a")
     return account_of(folder / "a"), recording
 
 
-def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recorded, tmp_path: Path) -> None:
-    """And had stood still since the coordinator's word; the cause is the state machine's own."""
+def test_account_owns_partition_from_its_handover(member: Recorded, tmp_path: Path) -> None:
+    """The partition stalled from the coordinator's response until then; the cause is the state machine's."""
     account, recording = told(member, tmp_path)
     (run,) = account.runs
     taken = recording.moment(member.now)
@@ -59,8 +59,8 @@ def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recor
     )
 
 
-def test_account_ends_where_a_file_was_cut_short(member: Recorded, tmp_path: Path) -> None:
-    """Who had the partition afterwards is not known."""
+def test_account_ends_at_truncation_of_file(member: Recorded, tmp_path: Path) -> None:
+    """The partition's later owner is unknown."""
     taken = member.now
     member.now += 100.0
     path = tmp_path / "a"
@@ -72,8 +72,8 @@ def test_account_ends_where_a_file_was_cut_short(member: Recorded, tmp_path: Pat
     assert account.note == "a was cut short: what became of its member afterwards is not known."
 
 
-def test_application_that_does_not_poll_loses_it(member: Recorded, tmp_path: Path) -> None:
-    """The end of the membership is told, and what was lost with it."""
+def test_account_reports_loss_after_missed_poll(member: Recorded, tmp_path: Path) -> None:
+    """The account has the end of the membership and the lost partitions."""
     member.now += 300.0
     member.tell(TimePassed())
     account, _ = told(member, tmp_path)
@@ -82,10 +82,10 @@ def test_application_that_does_not_poll_loses_it(member: Recorded, tmp_path: Pat
     assert words[1].startswith("lost orders[0]")
 
 
-def test_account_ends_where_the_core_does_otherwise(
+def test_account_ends_at_first_replay_difference(
     member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another version of the package did is not guessed, and the page says so."""
+    """The behavior of another package version is not guessed, and a note states this."""
     member.written(tmp_path / "a")
     monkeypatch.setattr(Reconciler, "start_offsets_fetched", lambda *_: None)
     account = account_of(tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Samples gathered into runs and written as one page; the page in a real browser."""
+"""Samples collected into runs and written as one page; the page in a real browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO = replace(
 
 
 def gathered() -> Timeline:
-    """Ten seconds: a second member joins after five and takes partition 1."""
+    """Return ten seconds in which a second member joins after five seconds and receives partition 1."""
     timeline = Timeline("g", 10.0)
     timeline.add(survey(ONE, {0: (5, 10), 1: (10, 10)}, at=100.0))
     timeline.add(survey(TWO, {0: (5, 12), 1: (10, 11)}, at=105.0))
@@ -41,7 +41,7 @@ def gathered() -> Timeline:
     return timeline
 
 
-def test_runs_begin_where_something_changes() -> None:
+def test_timeline_starts_run_at_each_change() -> None:
     """The page has the owners and lags of each partition, and a rebalance with its cause."""
     data = gathered().data()
     assert data["partitions"] == [
@@ -52,8 +52,8 @@ def test_runs_begin_where_something_changes() -> None:
     assert (data["columns"], data["ms"], data["members"]) == ([0, 5000, 5000], 10000, ["c m", "c n"])
 
 
-def test_causes_are_what_is_visible_from_outside() -> None:
-    """Who came, left, went away or subscribed to something else; an epoch without any of it says so."""
+def test_cause_of_names_visible_change() -> None:
+    """A member joined, left, went away or changed its subscription; an epoch without such a change says so."""
     away = group(member("m", assigned=partitions(0, 1), epoch=-2))
     other = group(replace(member("m", assigned=partitions(0, 1), epoch=6), topics=frozenset({"u"})))
     assert cause_of(ONE, ONE) == ""
@@ -63,8 +63,8 @@ def test_causes_are_what_is_visible_from_outside() -> None:
     assert cause_of(ONE, replace(ONE, epoch=7)).startswith("a new group epoch without a visible cause")
 
 
-def test_group_that_may_not_be_looked_at_is_said_once() -> None:
-    """With the reason; so is another one."""
+def test_timeline_notes_each_refusal_once() -> None:
+    """Each different reason produces one note."""
     timeline = Timeline("g", 10.0)
     for at, name in ((0.0, "A"), (1.0, "A"), (2.0, "B")):
         timeline.add(survey(None, at=at, refusals={Subject.GROUP: refusal(name, f"no, at {at}")}))
@@ -72,15 +72,15 @@ def test_group_that_may_not_be_looked_at_is_said_once() -> None:
     assert timeline.data()["notes"] == told
 
 
-def test_partition_that_was_committed_is_shown_without_an_end() -> None:
-    """Its lag is unknown."""
+def test_timeline_shows_committed_partition_without_end_offset() -> None:
+    """The partition's lag is unknown."""
     timeline = Timeline("g", 10.0)
     timeline.add(replace(survey(ONE, {0: (5, 10)}), offsets={}))
     assert timeline.data()["partitions"] == [["t[0]", [0, 0], [], [-1]], ["t[1]", [0, 0], [], [-1]]]
 
 
 def account(**fields: object) -> MemberAccount:
-    """The recording of member `m`, from 101 s to 108 s, with what a test cares about."""
+    """Return a recording of member `m` from 101 s to 108 s, with defaults for the other fields."""
     values: dict[str, object] = {
         "group_id": "g",
         "name": "process 1",
@@ -94,8 +94,8 @@ def account(**fields: object) -> MemberAccount:
     return MemberAccount(**(values | fields))  # type: ignore[arg-type]
 
 
-def test_recording_takes_the_place_of_what_was_sampled() -> None:
-    """What the member had while it was recorded is exact; before and after it, and of others, the looks count."""
+def test_timeline_prefers_recording_over_samples() -> None:
+    """A recorded member's ownership is exact; samples apply outside the recording and to other members."""
     timeline = gathered()
     one, two = TopicPartition("t", 0), TopicPartition("t", 1)
     had = [
@@ -114,8 +114,8 @@ def test_recording_takes_the_place_of_what_was_sampled() -> None:
     assert data["notes"] == ["a note"]
 
 
-def test_time_between_two_recorded_owners_is_a_standstill() -> None:
-    """To the millisecond, as one with what stood on either side of it; of a partition that no look has seen, too."""
+def test_timeline_shows_stall_between_two_recorded_owners() -> None:
+    """The stall is exact to the millisecond and merges with adjacent stalls, even in an unsampled partition."""
     timeline = Timeline("g", 10.0, began=100.0)
     timeline.add(survey(ONE, {0: (5, 10)}, at=110.0))
     moved = TopicPartition("t", 7)
@@ -132,8 +132,8 @@ def test_time_between_two_recorded_owners_is_a_standstill() -> None:
     assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 600]]
 
 
-def test_page_has_everything_in_it() -> None:
-    """The page takes no server and no other file, and a name neither ends its script nor hides the script's end."""
+def test_timeline_page_is_self_contained() -> None:
+    """The page needs no server or other file, and a name neither ends nor hides its script."""
     timeline = Timeline("</script><!--<script><b>", 10.0)
     timeline.add(survey(ONE, {0: (5, 10)}, at=0.0))
     page = timeline.page()
@@ -146,7 +146,7 @@ def test_page_has_everything_in_it() -> None:
 
 
 def ten_minutes(count: int, commit_interval_s: int = 1) -> Timeline:
-    """A sample a second; every partition's lag changes each time, and a tenth of them moves each minute."""
+    """Return a sample for each second; each lag changes each time, and a tenth of the partitions moves each minute."""
     timeline = Timeline("g", 600.0)
     for second in range(601):
         minute = second // 60
@@ -167,13 +167,13 @@ def ten_minutes(count: int, commit_interval_s: int = 1) -> Timeline:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("commit_interval_s", [1, 4])
-def test_ten_minutes_of_a_thousand_partitions_are_3_mb_at_most(commit_interval_s: int) -> None:
-    """Although each lag is another one at each look, and each partition stands still between any two commits."""
+def test_timeline_page_of_ten_minutes_and_thousand_partitions_is_at_most_3_mb(commit_interval_s: int) -> None:
+    """The limit holds although each lag differs in each sample and each partition stalls between commits."""
     assert len(ten_minutes(1_000, commit_interval_s).page().encode()) <= 3_000_000
 
 
 def standstills(timeline: Timeline) -> dict[str, list[tuple[int, int]]]:
-    """From when to when (ms) each partition is shown as stalled, where it is."""
+    """Return the stalls of each partition, as begin and end in ms."""
     found: dict[str, list[tuple[int, int]]] = {}
     for name, _, still, _ in timeline.data()["partitions"]:  # type: ignore[attr-defined]
         times = list(accumulate(still))
@@ -183,7 +183,7 @@ def standstills(timeline: Timeline) -> dict[str, list[tuple[int, int]]]:
 
 
 def committed_at(moments: Iterable[float], until: float, watched: GroupDescription = ONE) -> Timeline:
-    """A sample each second of partition 1, which gets ten records a second and is committed to the end at these."""
+    """Return a timeline of partition 1, with ten records a second and commits to the end at these times."""
     timeline, left, committed = Timeline("g", 600.0), deque(sorted(moments)), 0
     for second in range(math.ceil(until) + 1):
         while left and left[0] <= second:
@@ -193,12 +193,12 @@ def committed_at(moments: Iterable[float], until: float, watched: GroupDescripti
 
 
 @pytest.mark.parametrize("commit_interval_s", [1, 5, 30])
-def test_timeline_of_a_healthy_group_shows_no_standstill(commit_interval_s: int) -> None:
-    """Between two commits of its usual cadence, a partition with lag does not stall, whoever takes it over."""
+def test_timeline_of_healthy_group_shows_no_stall(commit_interval_s: int) -> None:
+    """Between two commits of its usual interval, a partition with lag does not stall, whoever takes it over."""
     assert standstills(ten_minutes(12, commit_interval_s)) == {}
 
 
-def test_timeline_before_three_commits_assumes_the_default_commit_interval() -> None:
+def test_timeline_assumes_default_commit_interval_before_three_commits() -> None:
     """Until three gaps between commits were seen, a partition stalls after three times five seconds."""
     assert standstills(committed_at([], 14.0)) == {}
     assert standstills(committed_at([], 16.0)) == {"t[1]": [(0, 16000)]}
@@ -209,8 +209,8 @@ def test_timeline_before_three_commits_assumes_the_default_commit_interval() -> 
     cadence_s=st.sampled_from([1.0, 5.0, 20.0]),
     place=st.integers(min_value=8, max_value=9),
 )
-def test_timeline_marks_exactly_the_pause_beyond_the_usual_gap(gaps: list[float], cadence_s: float, place: int) -> None:
-    """Gaps around a usual length are never marked; one that is ten times as long always is."""
+def test_timeline_marks_only_pause_beyond_usual_commit_gap(gaps: list[float], cadence_s: float, place: int) -> None:
+    """Gaps around the usual length are never marked; a gap ten times as long always is."""
     healthy = list(accumulate(cadence_s * gap for gap in gaps))
     assert standstills(committed_at(healthy, healthy[-1])) == {}
     pause_s = 10 * cadence_s
@@ -220,8 +220,8 @@ def test_timeline_marks_exactly_the_pause_beyond_the_usual_gap(gaps: list[float]
     assert end / 1000 == pytest.approx(paused[place], abs=2.0)
 
 
-def test_timeline_judges_a_partition_by_its_own_commits_first() -> None:
-    """A partition that its owner commits each ten seconds does not stall between the commits of a faster one."""
+def test_timeline_judges_partition_by_its_own_commit_interval() -> None:
+    """A partition committed every ten seconds does not stall between the commits of a faster one."""
     timeline = Timeline("g", 600.0)
     for second in range(61):
         offsets: dict[int, tuple[int | None, int]] = {0: (second, second + 1), 1: (second // 10, second + 1)}
@@ -232,8 +232,8 @@ def test_timeline_judges_a_partition_by_its_own_commits_first() -> None:
     assert standstills(timeline) == {"t[0]": [(60000, 99000)], "t[1]": [(60000, 99000)]}
 
 
-def test_timeline_of_frequent_commits_shows_a_short_standstill_only_at_a_handover() -> None:
-    """Below a column of the page, a pause beyond the cadence is shown only where the partition changes its owner."""
+def test_timeline_shows_short_stall_only_at_ownership_change() -> None:
+    """A pause shorter than a page column is shown only if the partition changes its owner."""
     timeline = Timeline("g", 600.0)
     moments = [*(number / 10 for number in range(21)), 4.0, 4.1, 4.2, 6.0, 6.1]
     for at in sorted({*moments, 3.0, 5.0, 5.9}):
@@ -245,7 +245,7 @@ def test_timeline_of_frequent_commits_shows_a_short_standstill_only_at_a_handove
 
 @contextmanager
 def browser_with(page: Path, scheme: str = "light", width: int = 1200, script: str = "") -> Iterator[Any]:
-    """Chromium, of this width, that shows the page; `script` runs before those of the page."""
+    """Show the page in Chromium at this width; `script` runs before the page's scripts."""
     webdriver = import_module("selenium.webdriver")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
@@ -270,8 +270,8 @@ def browser_with(page: Path, scheme: str = "light", width: int = 1200, script: s
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 1_000])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_in_a_browser(tmp_path: Path, count: int, scheme: str) -> None:
-    """The page draws, shows what is below the mouse, and zooms by wheel and keys."""
+def test_timeline_page_draws_and_zooms_in_browser(tmp_path: Path, count: int, scheme: str) -> None:
+    """The page draws, shows details below the mouse, and zooms by wheel and keys."""
     chains = import_module("selenium.webdriver.common.action_chains")
     wheel = import_module("selenium.webdriver.common.actions.wheel_input")
     path = tmp_path / "group.html"
@@ -310,8 +310,8 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y, most) {
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [500, 1200])
 @pytest.mark.parametrize("count", [12, 100])
-def test_page_labels_do_not_overlap(tmp_path: Path, count: int, width: int) -> None:
-    """A label ends before the next one and is not squeezed, also with long names, in a narrow window or zoomed."""
+def test_timeline_page_labels_do_not_overlap(tmp_path: Path, count: int, width: int) -> None:
+    """A label ends before the next one and is not compressed, even with long names, narrow windows or zoom."""
     names = {'"t[': '"payments.orders.v2.customer-created[', '"c m-': '"orders-service-worker-eu-west-1 9a2c-'}
     page = ten_minutes(count, 5).page()
     for short, long in names.items():

@@ -1,5 +1,5 @@
 # both kinds of consumers
-"""Ten more incidents, written down before anybody looked at what the rules say of them."""
+"""Ten more incidents, written before the doctor's rules were run on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNSEEN: list[Incident] = []
 
 @incident(Cause.TOPIC_MISSING, registry=UNSEEN)
 def one_of_two_topics_is_deleted(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Two members go on with the other one."""
+    """Two members continue with the other topic."""
     gone, topic = stage.topic(), stage.topic()
     members = [app(stage, stack, OURS, group, gone, topic, group_protocol="consumer") for _ in range(2)]
     for member in members:
@@ -43,7 +43,7 @@ def one_of_two_topics_is_deleted(stage: Stage, group: str, stack: ExitStack) -> 
 
 @incident(Cause.OFFSET_BEFORE_START, registry=UNSEEN)
 def retention_overtook_a_paused_member(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """It has the partition, polls, and would jump as soon as it is resumed."""
+    """The member owns the partition and polls, and would skip records as soon as it resumes."""
     topic = stage.topic(1, 10)
     member = app(stage, stack, RAW, group, topic).has(1)
     stage.caught_up(group)
@@ -57,9 +57,9 @@ def retention_overtook_a_paused_member(stage: Stage, group: str, stack: ExitStac
 
 @incident(Cause.NEVER_COMMITTED, registry=UNSEEN)
 def topic_is_made_anew_below_a_member(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """With fewer records than it had read of the old one: the group's offsets went with that, and it does not reset.
+    """The new topic has fewer records than the member had read; the group's offsets were deleted with the old one.
 
-    While nothing is written nothing of this can be seen from outside, and nothing was found at first.
+    Without new records this is invisible from outside, and the doctor found nothing at first.
     """
     topic = stage.topic(1, 50)
     stage.commit(group, (topic, 0, 0))
@@ -74,7 +74,7 @@ def topic_is_made_anew_below_a_member(stage: Stage, group: str, stack: ExitStack
 
 @incident(Cause.OPEN_TRANSACTION, registry=UNSEEN)
 def two_transactions_are_left_open(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """In two partitions of three; the third one moves."""
+    """Two of three partitions have an open transaction, and the third one progresses."""
     topic = stage.topic(3, 30)
     app(stage, stack, RAW, group, topic, isolation_level="read_committed").has(3)
     stage.caught_up(group)
@@ -90,7 +90,7 @@ def two_transactions_are_left_open(stage: Stage, group: str, stack: ExitStack) -
 
 @incident(Cause.MEMBER_STANDS, *BOTH, registry=UNSEEN)
 def everything_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """The application polls, and paused all that it has."""
+    """The application polls and has paused all its partitions."""
     topic = stage.topic(2, 10)
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.caught_up(group)
@@ -101,7 +101,7 @@ def everything_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, 
 
 @incident(Cause.MIXED_SUBSCRIPTIONS, registry=UNSEEN)
 def pattern_beside_names(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Two versions of an application in one group."""
+    """Two versions of an application share one group."""
     topic = stage.topic(2)
     app(stage, stack, OURS, group, f"^{topic}$", group_protocol="consumer").has(2)
     app(stage, stack, OURS, group, topic, group_protocol="consumer").has(1)
@@ -111,9 +111,9 @@ def pattern_beside_names(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.NEVER_COMMITTED, registry=UNSEEN)
 def records_may_not_be_read(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """The member may describe the topic, joins, and every fetch of it is refused."""
+    """The member may describe the topic and joins, and each fetch is rejected."""
     topic = stage.topic(2, 10)
-    # Beside a rule that allows something nothing else is allowed; to write implies to describe.
+    # An ACL that allows an operation denies all other ones; WRITE implies DESCRIBE.
     allow(stage.servers, ResourceType.TOPIC, topic, AclOperation.WRITE)
     app(stage, stack, RAW, group, topic).has(2)
     stage.settled(group, 1)
@@ -122,7 +122,7 @@ def records_may_not_be_read(stage: Stage, group: str, stack: ExitStack) -> Betwe
 
 @incident(Cause.TOO_MANY_MEMBERS, registry=UNSEEN)
 def spare_static_members(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Three replicas of a StatefulSet for two partitions."""
+    """A StatefulSet has three replicas for two partitions."""
     topic = stage.topic(2)
     for number in range(3):
         app(stage, stack, OURS, group, topic, group_protocol="consumer", group_instance_id=f"i-{number}")
@@ -132,7 +132,7 @@ def spare_static_members(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.PARTITION_STANDS, registry=UNSEEN)
 def one_partition_is_never_committed(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """By hand, of the other one only."""
+    """The program commits only the other partition."""
     topic = stage.topic(2, 10)
     stage.commit(group, (topic, 0, 0), (topic, 1, 0))
     member = app(stage, stack, RAW, group, topic, enable_auto_commit=False).has(2)
@@ -149,7 +149,7 @@ def one_partition_is_never_committed(stage: Stage, group: str, stack: ExitStack)
 
 @incident(Cause.NO_MEMBERS, registry=UNSEEN)
 def group_was_committed_for_and_never_joined(stage: Stage, group: str, _: ExitStack) -> Between:
-    """An operator set its offsets, and the deployment never came up."""
+    """An operator set the group's offsets, and the deployment never started."""
     topic = stage.topic(2, 20)
     stage.commit(group, (topic, 0, 5), (topic, 1, 5))
     return lambda: stage.write(topic)

@@ -42,7 +42,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
         # The page is as large with commits every second.
-        "tests/observe/test_timeline.py::test_ten_minutes_*[[]4]": AT_LENGTH,
+        "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
         # Three nodes: test_coordinator.py stops one of them, too.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.
@@ -81,8 +81,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/cli/test_timeline.py::test_timeline_last_shows_past_of_java_members": AT_LENGTH,
         "tests/cli/test_timeline.py::test_history_reads_log_back_only_as_far_as_needed": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
-        "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
-        "tests/observe/test_timeline.py::test_page_labels_*": AT_LENGTH,
+        "tests/observe/test_timeline.py::test_timeline_page_draws_and_zooms_in_browser*": AT_LENGTH,
+        "tests/observe/test_timeline.py::test_timeline_page_labels_*": AT_LENGTH,
         # Twenty processes; the gate has four.
         "tests/integration/test_kubelet.py::*[[]20-*": AT_LENGTH,
         # A broker of its own that is killed: the gate has the pod that outlives it.
