@@ -1,5 +1,5 @@
 # entities of many versions, which share no type
-"""Builders of a classic member's orders and of what its coordinator answers."""
+"""Builders of a classic member's requests and of its coordinator's responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUBSCRIBED = MemberSubscription(topics=frozenset({"t"}), owned=frozenset({TopicP
 
 
 def join_order(**changed: Any) -> SendJoin:
-    """A JoinGroup's order."""
+    """Build a JoinGroup order."""
     fields: dict[str, Any] = {
         "request_id": 7,
         "member_id": "m",
@@ -39,19 +39,19 @@ def join_order(**changed: Any) -> SendJoin:
 
 
 def sync_order(**changed: Any) -> SendSync:
-    """A SyncGroup's order, a follower's."""
+    """Build a follower's SyncGroup order."""
     fields: dict[str, Any] = {"request_id": 8, "generation": 5, "member_id": "m", "instance_id": None}
     return SendSync(**(fields | {"protocol_name": "range"} | changed))
 
 
 def beat_order(**changed: Any) -> SendClassicHeartbeat:
-    """A Heartbeat's order."""
+    """Build a Heartbeat order."""
     fields: dict[str, Any] = {"request_id": 9, "generation": 5, "member_id": "m", "instance_id": None}
     return SendClassicHeartbeat(**(fields | changed))
 
 
 def leave_order(**changed: Any) -> SendClassicLeave:
-    """A LeaveGroup's order."""
+    """Build a LeaveGroup order."""
     fields: dict[str, Any] = {
         "request_id": 10,
         "member_id": "m",
@@ -62,7 +62,7 @@ def leave_order(**changed: Any) -> SendClassicLeave:
 
 
 def join_answer(*, code: int = 0, version: int = 9, members: Mapping[str, Any] | None = None, **changed: Any) -> Any:
-    """JoinGroup's answer; `members` gives each member's bytes, or instance id and bytes."""
+    """Build a JoinGroup response; `members` maps each member to its bytes, or to instance id and bytes."""
     kind = importlib.import_module(load_response_schema(JOIN, version).__module__)
     pairs = {name: told if isinstance(told, tuple) else (None, told) for name, told in (members or {}).items()}
     fields: dict[str, Any] = {
@@ -83,7 +83,7 @@ def join_answer(*, code: int = 0, version: int = 9, members: Mapping[str, Any] |
 
 
 def sync_answer(*, code: int = 0, version: int = 5, assignment: bytes = b"", **changed: Any) -> Any:
-    """SyncGroup's answer."""
+    """Build a SyncGroup response."""
     fields: dict[str, Any] = {"throttle_time": ZERO, "error_code": ErrorCode(code), "assignment": assignment}
     if version == 5:
         fields |= {"protocol_type": "consumer", "protocol_name": "range"}
@@ -91,6 +91,6 @@ def sync_answer(*, code: int = 0, version: int = 5, assignment: bytes = b"", **c
 
 
 def beat_answer(code: int = 0, version: int = 4) -> Any:
-    """Heartbeat's answer."""
+    """Build a Heartbeat response."""
     entity: Any = load_response_schema(BEAT, version)
     return entity(throttle_time=ZERO, error_code=ErrorCode(code))

@@ -1,5 +1,5 @@
 # entities of many versions, which share no type
-"""Builders of the bytes that a broker sends, and the reading of those that a client sends."""
+"""Builders of the bytes that a broker sends, and readers of the bytes that a client sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSIONS = BrokerVersions({key: VersionRange(*ends) for key, ends in NEWEST.item
 
 
 def sent(data: bytes) -> tuple[Any, Any]:
-    """Header and entity of one request; the size in front must be right."""
+    """Return header and entity of one request, and check its size."""
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     api_key, version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
     schema = load_request_schema(api_key, version)
@@ -34,14 +34,14 @@ def sent(data: bytes) -> tuple[Any, Any]:
 
 
 def written(entity: Any, layout: Any = None) -> bytes:
-    """The entity's bytes without header and size."""
+    """Return the entity's bytes without header and size."""
     buffer = io.BytesIO()
     entity_writer(layout or type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def versions_answer(correlation_id: int = 0, *, version: int = 3, code: ErrorCode = ErrorCode.none) -> bytes:
-    """ApiVersions' answer, offering what a broker of 4.3 offers."""
+    """Build an ApiVersions response with the versions of a 4.3 broker."""
     if version == 0:
         keys = tuple(v0.response.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in NEWEST.items())
         return frame(v0.ApiVersionsResponse(error_code=code, api_keys=keys), correlation_id)
@@ -52,7 +52,7 @@ def versions_answer(correlation_id: int = 0, *, version: int = 3, code: ErrorCod
 def heartbeat_answer(
     *, epoch: int = 5, code: int = 0, message: str | None = None, assigned: dict[UUID, tuple[int, ...]] | None = None
 ) -> heartbeat_v1.ConsumerGroupHeartbeatResponse:
-    """A heartbeat's answer."""
+    """Build a heartbeat response."""
     assignment = None
     if assigned is not None:
         topics = tuple(heartbeat_v1.TopicPartitions(topic_id=i, partitions=p) for i, p in assigned.items())
@@ -69,7 +69,7 @@ def heartbeat_answer(
 
 
 def ready_connection(max_frame_bytes: int = 100_000_000) -> Connection:
-    """A connection behind its handshake."""
+    """Return a connection after its handshake."""
     connection = Connection(client_id="c", max_frame_bytes=max_frame_bytes, software_version="1.2")
     connection.start()
     connection.receive(versions_answer())
@@ -77,12 +77,12 @@ def ready_connection(max_frame_bytes: int = 100_000_000) -> Connection:
 
 
 def only(api: Api, version: int) -> BrokerVersions:
-    """A broker that offers this API in this version."""
+    """Return the versions of a broker that offers this API in this version."""
     return BrokerVersions({api.value: VersionRange(version, version)})
 
 
 def on_the_wire(call: Call, api: Api, version: int) -> Any:  # an entity of this version
-    """What a broker reads of the call."""
+    """Return what a broker reads from the call."""
     header, entity = sent(encode(call, 7, "rdkafka"))
     assert (header.request_api_key, header.request_api_version) == (api.value, version)
     assert (header.correlation_id, header.client_id) == (7, "rdkafka")

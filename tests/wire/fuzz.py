@@ -1,8 +1,8 @@
 # ruff: noqa: S311  # inputs by chance
-"""Bytes by chance into every reader: `python -m tests.wire.fuzz --inputs 1000000 [--seed N]`.
+"""Random bytes into every reader: `python -m tests.wire.fuzz --inputs 1000000 [--seed N]`.
 
-Half of them are messages in which a few bytes were changed, cut out or put in, the others are nonsense from the start.
-Each is read or refused with MalformedError; the memory that one takes is bounded by its size.
+Half of the inputs are messages with a few bytes changed, removed or inserted; the others are random. Each input is
+either read or rejected with MalformedError, and its memory is bounded by its size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.kio_entities import some_entity, written
 
 #: Each byte of a frame may become an element of an array, an empty text or a structure without fields at most.
 BYTES_FOR_EACH = 400
-#: What a reader takes whatever it reads.
+#: What a reader takes for any input.
 BYTES_FOR_ANY = 20_000
 #: The values at which lengths and signs turn.
 TURNING = bytes([0, 0, 0, 1, 2, 127, 128, 129, 255])
@@ -94,7 +94,7 @@ class Fuzz:
 
 
 def main() -> int:
-    """Read so many inputs, and say what came of them."""
+    """Read this many inputs and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.wire.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)

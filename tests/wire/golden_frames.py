@@ -1,8 +1,8 @@
 # messages of many layouts
-"""Frames that clients of others sent and that a broker answered: the file that keeps them, and how they are read.
+"""Frames of other clients and a broker's responses: the file that stores them, and its readers.
 
-`tests/wire/golden/frames.jsonl` is written by `tests.wire.record_golden`; its first line says how. Each other line is a
-frame without the four bytes of its size.
+`tests.wire.record_golden` writes `tests/wire/golden/frames.jsonl`; its first line describes the recording. Each other
+line is a frame without the four bytes of its size.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class GoldenFrame:
 
     @property
     def table(self) -> Table:
-        """Ours for its body."""
+        """Return this package's table of the body."""
         return LAYOUTS[self.api][self.direction == ANSWER]
 
     def as_json(self) -> str:
-        """Its line in the file."""
+        """Return the frame's line in the file."""
         return json.dumps(
             {
                 "client": self.client,
@@ -83,14 +83,14 @@ class GoldenFrame:
 
 
 def header_version(api: Api, version: int, direction: str) -> int:
-    """Which header such a frame has; the answer to ApiVersions always has the oldest one (KIP-511)."""
+    """Return the header version of such a frame; an ApiVersions response always has version 0 (KIP-511)."""
     if direction == REQUEST:
         return 2 if has(LAYOUTS[api][0].flexible, version) else 1
     return 1 if api is not Api.API_VERSIONS and has(LAYOUTS[api][1].flexible, version) else 0
 
 
 def body_of(frame: GoldenFrame) -> int:
-    """The offset behind the header."""
+    """Return the offset after the header."""
     if frame.direction == ANSWER:
         offset = _ANSWER_HEADER.size
         return skip_tagged(frame.data, offset) if frame.header == 1 else offset
@@ -99,7 +99,7 @@ def body_of(frame: GoldenFrame) -> int:
 
 
 def sender_of(frame: GoldenFrame) -> tuple[int, int, int, str]:
-    """The header of a request: api key, version, number, and the client's id."""
+    """Return api key, version, correlation id and client id of a request's header."""
     key, version, number, length = _REQUEST_HEADER.unpack_from(frame.data)
     return key, version, number, frame.data[_REQUEST_HEADER.size :][:length].decode()
 
@@ -116,7 +116,7 @@ def message_of(frame: GoldenFrame) -> tuple[Struct, int]:
 
 
 def written_again(frame: GoldenFrame) -> bytes:
-    """What our codec writes of what it reads; `encode` writes the header too, that of an answer is as it was."""
+    """Return the bytes that the codec writes for what it reads; a response keeps its original header."""
     message, _ = message_of(frame)
     if frame.direction == ANSWER:
         return frame.data[: body_of(frame)] + write_data(frame.table, frame.version, as_values(message))
@@ -125,7 +125,7 @@ def written_again(frame: GoldenFrame) -> bytes:
 
 
 def may_end_with(frame: GoldenFrame) -> frozenset[bytes]:
-    """What may stand behind the last field."""
+    """Return the bytes that may follow the last field."""
     is_metadata = (frame.client, frame.api, frame.direction) == (LIBRDKAFKA, Api.METADATA, REQUEST)
     if is_metadata and frame.header == _FLEXIBLE_REQUEST and message_of(frame)[0].topics is None:
         return LIBRDKAFKAS_RESTS
@@ -133,14 +133,14 @@ def may_end_with(frame: GoldenFrame) -> frozenset[bytes]:
 
 
 def as_values(value: Any) -> Any:
-    """What was read as what is to be written: a mapping for each structure."""
+    """Return a read value as input of the writer: a mapping for each structure."""
     if isinstance(value, Struct):
         return {name: as_values(one) for name, one in vars(value).items()}
     return tuple(map(as_values, value)) if isinstance(value, tuple) else value
 
 
 def facets(value: Any, path: str = "") -> Iterator[str]:
-    """What is worth a frame of its own: nulls, what is empty, lengths, numbers below 1, codes of errors, by field."""
+    """Yield what justifies a frame: nulls, empty values, lengths, numbers below 1 and error codes, by field."""
     if isinstance(value, Struct):
         for name, one in vars(value).items():
             yield from facets(one, f"{path}.{name}")
@@ -157,14 +157,14 @@ def facets(value: Any, path: str = "") -> Iterator[str]:
 
 
 def save(about: Mapping[str, str], frames: Iterable[GoldenFrame]) -> None:
-    """Write the file anew."""
+    """Write the file."""
     lines = [json.dumps(about), *(one.as_json() for one in frames)]
     FILE.write_text("".join(f"{line}\n" for line in lines))
 
 
 @cache
 def golden() -> tuple[GoldenFrame, ...]:
-    """All frames of the file."""
+    """Return all frames of the file."""
     apis = {api.title: api for api in Api}
     _, *lines = FILE.read_text().splitlines()
     return tuple(

@@ -1,5 +1,5 @@
 # entities of many versions, which share no type
-"""Builders of what a coordinator answers about groups."""
+"""Builders of a coordinator's responses about groups."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TOPIC_ID = UUID(int=0xA)
 
 
 def module_of(api_key: int, version: int) -> Any:
-    """The module of an API's answer, where its nested classes are too."""
+    """Return the module of an API's response, which contains the nested classes."""
     return importlib.import_module(load_response_schema(api_key, version).__module__)
 
 
 def consumer_member(member_id: str, *, version: int = 1, **fields: Any) -> Any:
-    """One member of ConsumerGroupDescribe's answer; assignments as partitions of the topic `t`."""
+    """Build a member of a ConsumerGroupDescribe response; assignments are partitions of topic `t`."""
     kind = module_of(69, version)
 
     def assignment(partitions: tuple[int, ...]) -> Any:
@@ -43,7 +43,7 @@ def consumer_member(member_id: str, *, version: int = 1, **fields: Any) -> Any:
 
 
 def consumer_group(*members: Any, version: int = 1, group: str = "g", **fields: Any) -> Any:
-    """ConsumerGroupDescribe's answer with one group; `code` and `message` for a refusal."""
+    """Build a ConsumerGroupDescribe response with one group; `code` and `message` make it an error."""
     kind = module_of(69, version)
     described = kind.DescribedGroup(
         error_code=ErrorCode(fields.get("code", 0)),
@@ -59,7 +59,7 @@ def consumer_group(*members: Any, version: int = 1, group: str = "g", **fields: 
 
 
 def classic_member(member_id: str, *, version: int = 6, **fields: Any) -> Any:
-    """One member of DescribeGroups' answer."""
+    """Build a member of a DescribeGroups response."""
     values: dict[str, Any] = {
         "client_id": "c",
         "client_host": "/10.0.0.1",
@@ -71,7 +71,7 @@ def classic_member(member_id: str, *, version: int = 6, **fields: Any) -> Any:
 
 
 def classic_group(*members: Any, version: int = 6, group: str = "g", **fields: Any) -> Any:
-    """DescribeGroups' answer with one group; `code` and, in version 6, `message` for a refusal."""
+    """Build a DescribeGroups response with one group; `code` and `message` (version 6) make it an error."""
     kind = module_of(15, version)
     described = kind.DescribedGroup(
         error_code=ErrorCode(fields.get("code", 0)),
@@ -86,7 +86,7 @@ def classic_group(*members: Any, version: int = 6, group: str = "g", **fields: A
 
 
 def leave_answer(*members: tuple[str, str | None, int], code: int = 0) -> leave_v5.LeaveGroupResponse:
-    """LeaveGroup's answer: member id, instance id and error code of each."""
+    """Build a LeaveGroup response from member id, instance id and error code of each member."""
     return leave_v5.LeaveGroupResponse(
         throttle_time=ZERO,
         error_code=ErrorCode(code),
@@ -100,7 +100,7 @@ def leave_answer(*members: tuple[str, str | None, int], code: int = 0) -> leave_
 def config_answer(
     settings: Mapping[str, str | None], *, code: int = 0, message: str | None = None, group: str = "g"
 ) -> configs_v4.DescribeConfigsResponse:
-    """DescribeConfigs' answer for one group."""
+    """Build a DescribeConfigs response for one group."""
     return configs_v4.DescribeConfigsResponse(
         throttle_time=ZERO,
         results=(
@@ -121,7 +121,7 @@ def config_answer(
 
 
 def blob(partitions: Mapping[str, tuple[int, ...]], version: int = 3, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
-    """A ConsumerProtocolAssignment as clients write it; the tail is the user data, null here."""
+    """Build a ConsumerProtocolAssignment as clients write it; the tail is the user data, by default null."""
     data = version.to_bytes(2, "big") + len(partitions).to_bytes(4, "big")
     for topic, numbers in partitions.items():
         data += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
@@ -130,7 +130,7 @@ def blob(partitions: Mapping[str, tuple[int, ...]], version: int = 3, tail: byte
 
 
 def commit_answer(codes: dict[TopicPartition, int]) -> commit_v9.OffsetCommitResponse:
-    """The answer with these codes, one topic entry for each partition."""
+    """Build a response with these codes and one topic entry for each partition."""
     return commit_v9.OffsetCommitResponse(
         throttle_time=ZERO,
         topics=tuple(
@@ -149,7 +149,7 @@ Fetched = dict[TopicPartition, tuple[int, int]]  # offset and error code
 
 
 def fetch_answer_v7(fetched: Fetched, code: int = 0) -> fetch_v7.OffsetFetchResponse:
-    """The answer for one group, in the form of versions 6 and 7."""
+    """Build a response for one group in the form of versions 6 and 7."""
     return fetch_v7.OffsetFetchResponse(
         throttle_time=ZERO,
         topics=tuple(
@@ -172,7 +172,7 @@ def fetch_answer_v7(fetched: Fetched, code: int = 0) -> fetch_v7.OffsetFetchResp
 
 
 def fetch_answer_v9(fetched: Fetched, code: int = 0, group: str = "g") -> fetch_v9.OffsetFetchResponse:
-    """The answer for a batch of groups, in the form of versions 8 and 9."""
+    """Build a response for a batch of groups in the form of versions 8 and 9."""
     return fetch_v9.OffsetFetchResponse(
         throttle_time=ZERO,
         groups=(

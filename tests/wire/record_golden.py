@@ -1,9 +1,9 @@
-"""Records the golden frames anew: `python -m tests.wire.record_golden [--only java|librdkafka]`.
+"""Recorder of the golden frames: `python -m tests.wire.record_golden [--only java|librdkafka]`.
 
-A real broker, a proxy in front of it that keeps what passes, and behind the proxy the Java client (`golden/
-RecordedClient.java`) and librdkafka, each in groups of both protocols. It needs Java with its compiler, and takes a
-minute or two. The broker speaks newer versions than this package, and clients take the newest that both have. So they
-come several times: to the broker as it is, and to one whose offers the proxy lowers, to what this package speaks.
+The recorder starts a real broker and a recording proxy, and runs the Java client (`golden/RecordedClient.java`) and
+librdkafka through the proxy in groups of both protocols. It needs Java with its compiler and takes a minute or two.
+Broker and clients use newer versions than this package. Therefore each client runs several times: with the broker's own
+versions, and with versions that the proxy lowers to those of this package.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _JAVA_ASSIGNORS = {
 
 
 class Recording:
-    """The frames that are kept: one is, if a field of it is as in no other of its client, API, version, direction."""
+    """The kept frames: each has a field value that no other of its client, API, version and direction has."""
 
     def __init__(self) -> None:
         self.frames: list[GoldenFrame] = []
@@ -107,7 +107,7 @@ class Recording:
         self._known: dict[tuple[str, Api, int, str], set[str]] = {}
 
     def add(self, frame: GoldenFrame) -> None:
-        """Keep it if it tells something; what our reader refuses tells everything."""
+        """Keep the frame if it has new field values, or if the reader rejects it."""
         if len(frame.data) > MOST_BYTES:
             self.left_out += 1
             return
@@ -188,7 +188,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def act_librdkafka(bootstrap: str, group: str, strategy: str, topics: Mapping[str, int] = TOPICS) -> None:
-    """Two members of a group, and an admin that looks at them."""
+    """Run two group members and an admin that describes the group."""
     topic, partitions = next(iter(topics)), sum(topics.values())
     common: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
@@ -223,7 +223,7 @@ def act_librdkafka(bootstrap: str, group: str, strategy: str, topics: Mapping[st
 
 
 def pattern_of(topics: Iterable[str]) -> str:
-    """Means just these."""
+    """Return a pattern that matches only these topics."""
     return "|".join(topics)
 
 
@@ -269,7 +269,7 @@ def _look(admin: AdminClient, group: str, topic: str) -> None:
 
 
 def _try(futures: Iterable[Future[object]]) -> None:
-    """What the broker refuses is recorded like anything else."""
+    """Wait for the futures; a broker's error is recorded like any other response."""
     for one in futures:
         try:
             one.result(PATIENCE_S)
@@ -278,7 +278,7 @@ def _try(futures: Iterable[Future[object]]) -> None:
 
 
 def login_librdkafka(bootstrap: str, mechanism: str, user: str, passwords: Sequence[str]) -> None:
-    """With each of the passwords, of which the last one is wrong."""
+    """Log in with each password; the last one is wrong."""
     for password in passwords:
         admin = AdminClient(
             {
@@ -321,7 +321,7 @@ class JavaClient:
         self._run("group", bootstrap, group, *_TOPICS, *settings)
 
     def act_by_pattern(self, bootstrap: str, group: str) -> None:
-        """Likewise, and the broker takes the second member's pattern."""
+        """Run two group members, the second with a pattern that the broker resolves, and an admin."""
         self._run("group", bootstrap, group, *_TOPICS, "group.protocol=consumer", f"pattern={pattern_of(TOPICS)}")
 
     def login(self, bootstrap: str, mechanism: str, user: str, passwords: Sequence[str]) -> None:
@@ -342,7 +342,7 @@ number of the version was made one that no broker knows, and the broker answered
 
 
 class Recorder:
-    """One broker, and what clients do with it; `of`: only these APIs are kept."""
+    """One broker and its clients; only the APIs in `of` are kept."""
 
     def __init__(self, broker: Broker, recording: Recording | None = None, *, of: frozenset[Api] = ALL_APIS) -> None:
         self._broker = broker
@@ -352,7 +352,7 @@ class Recorder:
     def record(
         self, client: str, during: str, offers: Offers, act: Callable[[str], None], *, listener: str | None = None
     ) -> None:
-        """Have a client act through a proxy of its own, in plain text or at a secured listener."""
+        """Run a client through its own proxy, in plaintext or at a secured listener."""
         version = NEWEST if client == JAVA else confluent_kafka.libversion()[0]
 
         def keep(api: Api, of: int, direction: str, data: bytes) -> None:
@@ -376,14 +376,14 @@ class Recorder:
             act(proxy.address)
 
     def record_groups(self, client: str, act: Callable[..., None]) -> None:
-        """In each round a group of this client."""
+        """Run one group of this client in each round."""
         for number, (name, offers, strategy) in enumerate(JAVA_ROUNDS if client == JAVA else ROUNDS):
             group = f"golden-{client}-{number}"
             print(f"{client}: {strategy}, {name}", flush=True)
             self.record(client, f"{strategy}, {name}", offers, partial(act, group=group, strategy=strategy))
 
     def record_logins(self, client: str, login: Callable[..., None], password: str) -> None:
-        """PLAIN and SCRAM, each with the right and with a wrong password, in both versions."""
+        """Log in with PLAIN and SCRAM in both versions, with the right and a wrong password."""
         for name, offers in (("all versions", EVERYTHING), ("versions of step 0", STEPS[0])):
             for mechanism in ("PLAIN", "SCRAM-SHA-256"):
                 print(f"{client}: {mechanism}, {name}", flush=True)
@@ -392,7 +392,7 @@ class Recorder:
 
 
 def record_telemetry(folder: Path, recording: Recording, acts: Mapping[str, Callable[..., None]]) -> None:
-    """Each client in a group of a broker that wants a metric of it, and no other: a push has to be small."""
+    """Run each client on a broker that requests a single metric, so that a push is small."""
     with receiver(start, folder) as received:
         bootstrap = received.broker.bootstrap_servers
         received.subscribe("one", "org.apache.kafka.consumer.coordinator.assigned.partitions", _PUSH_MS)
@@ -407,7 +407,7 @@ def record_telemetry(folder: Path, recording: Recording, acts: Mapping[str, Call
 
 
 def about(frames: Iterable[GoldenFrame]) -> dict[str, str]:
-    """The first line of the file."""
+    """Return the first line of the file."""
     versions = {one.client: one.client_version for one in frames}
     return {
         "what": "what clients of others sent, and a broker answered; written by tests.wire.record_golden",
@@ -421,7 +421,7 @@ def about(frames: Iterable[GoldenFrame]) -> dict[str, str]:
 
 
 def main() -> int:
-    """Record, and write the file."""
+    """Record the frames and write the file."""
     parser = argparse.ArgumentParser(prog="python -m tests.wire.record_golden", description=__doc__)
     parser.add_argument("--only", choices=[JAVA, LIBRDKAFKA], help="of this client; the file is left as it is")
     only = parser.parse_args().only

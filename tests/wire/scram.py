@@ -1,4 +1,4 @@
-"""A broker's half of SCRAM."""
+"""The broker side of SCRAM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Server:
-    """A broker's half of SCRAM by the formulas of RFC 5802, section 3: it keeps two keys, and no password."""
+    """The broker side of SCRAM by RFC 5802, section 3; it stores two keys and no password."""
 
     def __init__(self, name: str, password: str, salt: bytes, iterations: int = 4096) -> None:
         self.digest, self.salt, self.iterations = DIGESTS[name], salt, iterations
@@ -33,7 +33,7 @@ class Server:
         return total.to_bytes(len(block))
 
     def first(self, message: bytes, nonce: bytes) -> bytes:
-        """The answer to the client's first message, by which the user is known, too."""
+        """Return the response to the client's first message, which also names the user."""
         header, self.bare = message[:3], message[3:]
         assert header == b"n,,"
         username, _, client_nonce = self.bare.removeprefix(b"n=").partition(b",r=")
@@ -44,7 +44,7 @@ class Server:
         return self.said
 
     def final(self, message: bytes) -> bytes:
-        """The answer to the client's proof: a signature, or an error."""
+        """Return the response to the client's proof: a signature or an error."""
         without_proof, _, proof = message.partition(b",p=")
         if without_proof != b"c=" + b64encode(b"n,,") + b",r=" + self.nonce:
             return b"e=other-error"

@@ -1,4 +1,4 @@
-"""SASL on one connection: before it is ready, and once more while it is in use."""
+"""SASL on one connection: before it is ready, and again while it is in use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEARTBEAT = requests.consumer_group_heartbeat(VERSIONS, "g", Heartbeat(member_id
 
 
 class Countdown:
-    """A mechanism of so many answers: it says how many are left."""
+    """A mechanism with this many messages, each of which is the number of remaining messages."""
 
     name = "COUNTDOWN"
 
@@ -53,7 +53,7 @@ class Countdown:
 
 
 def shaken(correlation_id: int, code: ErrorCode = ErrorCode.none) -> bytes:
-    """SaslHandshake's answer."""
+    """Build a SaslHandshake response."""
     return frame(SaslHandshakeResponse(error_code=code, mechanisms=("PLAIN", "GSSAPI")), correlation_id)
 
 
@@ -66,7 +66,7 @@ def authenticated(
     session_s: float = 0,
     version: ModuleType = v2,
 ) -> bytes:
-    """SaslAuthenticate's answer."""
+    """Build a SaslAuthenticate response."""
     entity = version.SaslAuthenticateResponse(
         error_code=code,
         error_message=message,
@@ -77,7 +77,7 @@ def authenticated(
 
 
 def new_connection(answers: int = 1) -> Connection:
-    """A connection that has just sent its SaslHandshake, number 1."""
+    """Return a connection that has just sent its SaslHandshake, with correlation id 1."""
     connection = Connection(client_id="c", max_frame_bytes=1_000_000, mechanism=Countdown(answers))
     connection.start()
     (event,) = connection.receive(versions_answer())
@@ -87,7 +87,7 @@ def new_connection(answers: int = 1) -> Connection:
 
 
 def ready_connection(session_s: float = 60) -> Connection:
-    """A connection that has authenticated; its next request has the number 3."""
+    """Return an authenticated connection whose next request has correlation id 3."""
     connection = new_connection()
     connection.receive(shaken(1) + authenticated(2, session_s=session_s))
     assert connection.state is ConnectionState.READY
@@ -95,13 +95,13 @@ def ready_connection(session_s: float = 60) -> Connection:
 
 
 def said(event: ConnectionEvent) -> tuple[Any, Any]:
-    """Header and entity of what is to be sent."""
+    """Return header and entity of the bytes to send."""
     assert isinstance(event, BytesToSend)
     return sent(event.data)
 
 
 def ending(events: tuple[ConnectionEvent, ...]) -> TransportError:
-    """The one event, which says that the connection is broken."""
+    """Return the error of the single event, which must be Broken."""
     (event,) = events
     assert isinstance(event, Broken)
     return event.error
@@ -110,8 +110,8 @@ def ending(events: tuple[ConnectionEvent, ...]) -> TransportError:
 # ---- before the connection is ready ----------------------------------------------------------------------------------
 
 
-def test_mechanism_is_asked_for_what_to_say_until_it_is_done() -> None:
-    """KIP-152: SaslHandshake names the mechanism, then each message is a SaslAuthenticate of its own."""
+def test_connection_authenticates_until_mechanism_is_done() -> None:
+    """KIP-152: SaslHandshake names the mechanism, and each message is a separate SaslAuthenticate."""
     connection = new_connection(answers=2)
     (first,) = connection.receive(shaken(1))
     (second,) = connection.receive(authenticated(2))
@@ -121,16 +121,16 @@ def test_mechanism_is_asked_for_what_to_say_until_it_is_done() -> None:
     assert connection.state is ConnectionState.READY
 
 
-def test_session_is_as_long_as_the_broker_says() -> None:
-    """KIP-368: a lifetime of 0 is none, and the session lasts as long as the connection."""
+def test_ready_event_has_session_lifetime_of_broker() -> None:
+    """KIP-368: A lifetime of 0 means that the session lasts as long as the connection."""
     for session_s, told in ((0, None), (3600, 3600.0), (0.5, 0.5)):
         connection = new_connection()
         connection.receive(shaken(1))
         assert connection.receive(authenticated(2, session_s=session_s)) == (Ready(versions=VERSIONS, session_s=told),)
 
 
-def test_broker_of_version_1_is_spoken_to_in_it() -> None:
-    """Kafka 2.4 offers SaslAuthenticate up to 1."""
+def test_authentication_uses_version_1_with_older_broker() -> None:
+    """Kafka 2.4 offers SaslAuthenticate up to version 1."""
     connection = Connection(client_id="c", max_frame_bytes=1_000_000, mechanism=Countdown())
     connection.start()
     connection.receive(older_versions({36: (0, 1)}))
@@ -141,15 +141,15 @@ def test_broker_of_version_1_is_spoken_to_in_it() -> None:
     assert ready.session_s == 7
 
 
-def test_broker_without_sasl_is_named_as_such() -> None:
-    """Nothing to negotiate is a reason, not a bug of ours."""
+def test_broker_without_sasl_breaks_connection_with_reason() -> None:
+    """A broker without SaslAuthenticate is a transport error and not an internal error."""
     connection = Connection(client_id="c", max_frame_bytes=1_000_000, mechanism=Countdown())
     connection.start()
     assert "SaslAuthenticate (api key 36) is needed" in str(ending(connection.receive(older_versions({36: None}))))
 
 
 def older_versions(other: dict[int, tuple[int, int] | None]) -> bytes:
-    """ApiVersions' answer of a broker that differs from the newest in these."""
+    """Build the ApiVersions response of a broker that differs from the newest one in these APIs."""
     from kio.schema.api_versions.v3 import response  # noqa: PLC0415
 
     offered = {key: ends for key, ends in {**NEWEST, **other}.items() if ends is not None}
@@ -175,8 +175,8 @@ def older_versions(other: dict[int, tuple[int, int] | None]) -> bytes:
         (shaken(1) + authenticated(2, b"who are you?"), "the broker says b'who are you?'"),
     ],
 )
-def test_refusal_ends_the_connection_with_the_brokers_words(answer: bytes, words: str) -> None:
-    """Whoever is not believed may not go on; what is wrong is told with the remedy."""
+def test_rejected_authentication_breaks_connection_with_brokers_message(answer: bytes, words: str) -> None:
+    """The error has the broker's message and the fix."""
     connection = new_connection()
     error = ending(connection.receive(answer)[-1:])
     assert isinstance(error, AuthenticationError)
@@ -184,13 +184,13 @@ def test_refusal_ends_the_connection_with_the_brokers_words(answer: bytes, words
     assert connection.state is ConnectionState.BROKEN
 
 
-def test_end_without_a_word_is_told_with_where_to_look() -> None:
-    """A broker may close without an answer."""
+def test_end_during_authentication_breaks_connection_with_hint() -> None:
+    """A broker may close the connection without a response."""
     assert "during the authentication, without a reason" in str(ending(new_connection().receive_end()))
 
 
-def test_listener_that_wants_sasl_is_guessed_from_how_it_ends_the_connection() -> None:
-    """Without SASL such a listener answers ApiVersions and ends the connection at the first request."""
+def test_end_after_first_request_suggests_sasl() -> None:
+    """A SASL listener answers ApiVersions and closes an unauthenticated connection at its first request."""
     connection = Connection(client_id="c", max_frame_bytes=1_000_000)
     connection.start()
     connection.receive(versions_answer())
@@ -201,8 +201,8 @@ def test_listener_that_wants_sasl_is_guessed_from_how_it_ends_the_connection() -
     assert str(ending(known.receive_end())) == "the peer closed the connection"
 
 
-def test_large_frame_is_foreign_until_the_broker_is_known() -> None:
-    """Nothing that large belongs to an authentication, whatever may come later."""
+def test_large_frame_during_authentication_breaks_connection() -> None:
+    """No authentication response is that large, so the peer is not a Kafka broker."""
     connection = Connection(client_id="c", max_frame_bytes=100_000_000, mechanism=Countdown())
     connection.start()
     connection.receive(versions_answer())
@@ -212,8 +212,8 @@ def test_large_frame_is_foreign_until_the_broker_is_known() -> None:
 # ---- once more -------------------------------------------------------------------------------------------------------
 
 
-def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
-    """KIP-368: a request in the middle would end the connection; answers to earlier ones still come, in order."""
+def test_renewal_delivers_responses_and_holds_back_requests() -> None:
+    """KIP-368: A request during the renewal would end the connection. Responses to earlier requests arrive in order."""
     connection = ready_connection()
     before, _ = connection.send(HEARTBEAT)
     header, _ = sent(connection.renew(Countdown()))
@@ -235,8 +235,8 @@ def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
     )
 
 
-def test_renewal_that_is_refused_ends_the_connection() -> None:
-    """The broker does not believe any more who this is."""
+def test_rejected_renewal_breaks_connection() -> None:
+    """The broker no longer accepts the credentials."""
     connection = ready_connection()
     connection.renew(Countdown())
     connection.send(HEARTBEAT)
@@ -246,8 +246,8 @@ def test_renewal_that_is_refused_ends_the_connection() -> None:
     assert connection.receive_end() == ()
 
 
-def test_renewals_do_not_overlap() -> None:
-    """A second one before the first is over is a bug of ours; after it there may be another."""
+def test_overlapping_renewals_raise_internal_error() -> None:
+    """A second renewal during the first one is a bug; after the first one, it is allowed."""
     connection = ready_connection()
     connection.renew(Countdown())
     with pytest.raises(InternalError, match="renewing"):
@@ -258,8 +258,8 @@ def test_renewals_do_not_overlap() -> None:
 
 
 @given(st.lists(st.integers(0, 400), max_size=8))
-def test_cuts_of_the_stream_do_not_matter(places: list[int]) -> None:
-    """The same bytes give the same events, however they come."""
+def test_authentication_events_do_not_depend_on_stream_cuts(places: list[int]) -> None:
+    """The same bytes produce the same events, however TCP splits them."""
     stream = shaken(1) + authenticated(2) + authenticated(3, session_s=1)
     whole = new_connection(answers=2).receive(stream)
     ends = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
@@ -269,7 +269,7 @@ def test_cuts_of_the_stream_do_not_matter(places: list[int]) -> None:
 
 
 def cut(data: bytes) -> list[bytes]:
-    """Each request of some, with its size."""
+    """Split the bytes into requests with their sizes."""
     found = []
     while data:
         end = 4 + int.from_bytes(data[:4], "big")

@@ -1,4 +1,4 @@
-"""One connection's protocol: handshake, order, and streams that are not Kafka's."""
+"""The protocol of one connection: handshake, order, and peers that do not use the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ HEARTBEAT = requests.consumer_group_heartbeat(VERSIONS, "g", Heartbeat(member_id
 
 
 def new_connection() -> Connection:
-    """A connection that waits for the answer to ApiVersions."""
+    """Return a connection that waits for the ApiVersions response."""
     connection = Connection(client_id="rdkafka", max_frame_bytes=1_000_000, software_version="1.2")
     connection.start()
     return connection
 
 
 def only_error(events: tuple[ConnectionEvent, ...]) -> str:
-    """The text of the one event, which says that the connection is broken."""
+    """Return the error text of the single event, which must be Broken."""
     (event,) = events
     assert isinstance(event, Broken)
     return str(event.error)
@@ -45,22 +45,22 @@ def only_error(events: tuple[ConnectionEvent, ...]) -> str:
 # ---- the handshake ---------------------------------------------------------------------------------------------------
 
 
-def test_handshake_tells_the_broker_who_asks() -> None:
-    """KIP-511: the first request is ApiVersions with the client's id, software and version."""
+def test_handshake_sends_client_id_and_software() -> None:
+    """KIP-511: The first request is ApiVersions with the client's id, software and version."""
     header, entity = sent(Connection(client_id="rdkafka", max_frame_bytes=1, software_version="1.2").start())
     assert (header.request_api_key, header.request_api_version, header.client_id) == (18, 3, "rdkafka")
     assert (entity.client_software_name, entity.client_software_version) == ("consumer-membership", "1.2")
 
 
-def test_handshake_ends_with_what_the_broker_offers() -> None:
-    """The answer makes the connection ready and is handed on."""
+def test_handshake_returns_ready_with_brokers_versions() -> None:
+    """The response makes the connection ready and is returned."""
     connection = new_connection()
     assert connection.receive(versions_answer()) == (Ready(versions=VERSIONS),)
     assert connection.state is ConnectionState.READY
 
 
-def test_broker_that_does_not_know_the_version_is_asked_in_version_0() -> None:
-    """KIP-511: UNSUPPORTED_VERSION comes in version 0, whatever was asked; the next question is in version 0."""
+def test_handshake_retries_in_version_0_after_unsupported_version() -> None:
+    """KIP-511: UNSUPPORTED_VERSION arrives in version 0 for any requested version, and the retry uses version 0."""
     connection = new_connection()
     (event,) = connection.receive(versions_answer(version=0, code=ErrorCode.unsupported_version))
     assert isinstance(event, BytesToSend)
@@ -69,16 +69,16 @@ def test_broker_that_does_not_know_the_version_is_asked_in_version_0() -> None:
     assert connection.receive(versions_answer(header.correlation_id, version=0)) == (Ready(versions=VERSIONS),)
 
 
-def test_broker_that_knows_no_version_is_given_up() -> None:
-    """The second UNSUPPORTED_VERSION is the last: there is no loop."""
+def test_second_unsupported_version_breaks_connection() -> None:
+    """The handshake retries only once, so there is no loop."""
     connection = new_connection()
     connection.receive(versions_answer(version=0, code=ErrorCode.unsupported_version))
     text = only_error(connection.receive(versions_answer(1, version=0, code=ErrorCode.unsupported_version)))
     assert "ApiVersions v0 was refused with error code 35" in text
 
 
-def test_requests_wait_for_the_handshake() -> None:
-    """To send before the connection is ready is a bug of ours, as is a second start."""
+def test_send_before_handshake_raises_internal_error() -> None:
+    """A send before the connection is ready and a second start are bugs."""
     connection = new_connection()
     with pytest.raises(InternalError, match="negotiating"):
         connection.send(HEARTBEAT)
@@ -89,8 +89,8 @@ def test_requests_wait_for_the_handshake() -> None:
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def test_answers_belong_to_the_calls_in_their_order() -> None:
-    """Several calls may be under way; each answer comes with its call's number."""
+def test_responses_have_correlation_ids_of_their_calls() -> None:
+    """Several calls may be in flight; each response carries its call's correlation id."""
     connection = ready_connection()
     numbers = [connection.send(HEARTBEAT)[0] for _ in range(3)]
     answers = [heartbeat_answer(epoch=epoch) for epoch in (7, 8, 9)]
@@ -101,23 +101,23 @@ def test_answers_belong_to_the_calls_in_their_order() -> None:
     )
 
 
-def test_call_is_sent_with_header_and_size() -> None:
-    """The bytes of a call are one frame with the number that its answer will carry."""
+def test_send_returns_one_frame_with_header_and_size() -> None:
+    """A call is one frame with the correlation id that its response will carry."""
     number, data = ready_connection().send(HEARTBEAT)
     header, entity = sent(data)
     assert (header.correlation_id, header.request_api_key, header.request_api_version) == (number, 68, 1)
     assert (entity.group_id, entity.member_id, entity.member_epoch) == ("g", "m", 5)
 
 
-def test_numbers_wrap_before_they_leave_int32() -> None:
-    """A connection may live for more than 2^31 requests."""
+def test_correlation_ids_wrap_within_int32() -> None:
+    """A connection may send more than 2^31 requests."""
     connection = ready_connection()
     connection._next_id = 2**31 - 1
     assert [connection.send(HEARTBEAT)[0] for _ in range(3)] == [2**31 - 1, 0, 1]
 
 
-def test_answer_out_of_order_breaks_the_connection() -> None:
-    """Brokers answer in order; where one seems not to, nothing that follows can be trusted."""
+def test_response_out_of_order_breaks_connection() -> None:
+    """Brokers respond in order; after a mismatch, no later byte can be trusted."""
     connection = ready_connection()
     number, _ = connection.send(HEARTBEAT)
     text = only_error(connection.receive(frame(heartbeat_answer(), number + 1)))
@@ -125,13 +125,13 @@ def test_answer_out_of_order_breaks_the_connection() -> None:
     assert connection.receive(frame(heartbeat_answer(), number)) == ()
 
 
-def test_answer_to_nothing_breaks_the_connection() -> None:
-    """An answer without a call is no answer."""
+def test_response_without_call_breaks_connection() -> None:
+    """A response without a pending call is invalid."""
     assert "none was expected" in only_error(ready_connection().receive(frame(heartbeat_answer(), 1)))
 
 
-def test_answer_that_cannot_be_read_breaks_the_connection() -> None:
-    """Bytes that do not hold the entity end the connection with a text that says so."""
+def test_unreadable_response_breaks_connection() -> None:
+    """Bytes that are not the expected entity end the connection with an error that states this."""
     connection = ready_connection()
     number, _ = connection.send(HEARTBEAT)
     data = (12).to_bytes(4, "big") + number.to_bytes(4, "big") + b"\x00" + bytes(7)
@@ -139,7 +139,7 @@ def test_answer_that_cannot_be_read_breaks_the_connection() -> None:
     assert "an answer of 12 bytes cannot be read (ConsumerGroupHeartbeatResponse v1" in text
 
 
-def test_unknown_error_code_does_not_break_the_connection() -> None:
+def test_unknown_error_code_keeps_connection() -> None:
     """A code that kio does not know (its list ends at 133) arrives as a number."""
     connection = ready_connection()
     number, _ = connection.send(HEARTBEAT)
@@ -150,8 +150,8 @@ def test_unknown_error_code_does_not_break_the_connection() -> None:
 
 
 @given(cuts=st.sets(st.integers(min_value=1, max_value=400)), ending=st.sampled_from([b"", b"HTTP", bytes(8)]))
-def test_the_same_bytes_give_the_same_events_however_they_are_cut(cuts: set[int], ending: bytes) -> None:
-    """TCP keeps bytes, not messages: any cutting of the stream gives what the whole gives."""
+def test_events_do_not_depend_on_stream_cuts(cuts: set[int], ending: bytes) -> None:
+    """TCP preserves bytes, not messages, so every split of the stream produces the same events."""
 
     def events(chunks: list[bytes]) -> list[str]:
         connection = new_connection()
@@ -166,8 +166,8 @@ def test_the_same_bytes_give_the_same_events_however_they_are_cut(cuts: set[int]
 
 
 @given(cuts=st.sets(st.integers(min_value=1, max_value=100)))
-def test_the_handshake_may_be_cut_too(cuts: set[int]) -> None:
-    """The answer to ApiVersions is found in any cutting."""
+def test_handshake_does_not_depend_on_stream_cuts(cuts: set[int]) -> None:
+    """The ApiVersions response is parsed from every split of its bytes."""
     stream = versions_answer()
     ends = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     connection = new_connection()
@@ -189,15 +189,15 @@ def test_the_handshake_may_be_cut_too(cuts: set[int]) -> None:
         pytest.param(bytes(4), "is this the port of a Kafka broker?", id="empty frame"),
     ],
 )
-def test_foreign_peer_is_named_with_the_likely_cause(received: bytes, said: str) -> None:
-    """The first bytes tell who answered: a TLS port, a web server, anything but a broker."""
+def test_foreign_peer_breaks_connection_with_likely_cause(received: bytes, said: str) -> None:
+    """The first bytes identify the peer, for example a TLS port or a web server."""
     connection = new_connection()
     assert said in only_error(connection.receive(received))
     assert connection.state is ConnectionState.BROKEN
 
 
-def test_answer_above_the_limit_is_refused_before_it_is_stored() -> None:
-    """receive.message.max.bytes bounds what one answer may take of memory; the text names the key."""
+def test_response_above_limit_breaks_connection_before_it_is_stored() -> None:
+    """The key receive.message.max.bytes limits the memory of one response; the error names the key."""
     connection = ready_connection(max_frame_bytes=1000)
     connection.send(HEARTBEAT)
     text = only_error(connection.receive((1001).to_bytes(4, "big")))
@@ -207,26 +207,26 @@ def test_answer_above_the_limit_is_refused_before_it_is_stored() -> None:
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_end_in_the_handshake_hints_at_the_port() -> None:
-    """A TLS or SASL port, and a broker that refuses the client, close the connection at the first request."""
+def test_end_during_handshake_suggests_wrong_port() -> None:
+    """A TLS or SASL port, or a broker that rejects the client, closes the connection at the first request."""
     assert "is this port one for TLS or SASL" in only_error(new_connection().receive_end())
 
 
-def test_end_inside_an_answer_says_how_much_came() -> None:
-    """A partial frame at the end is an error of its own."""
+def test_end_inside_response_reports_received_bytes() -> None:
+    """An incomplete frame at the end has its own error."""
     connection = ready_connection()
     connection.send(HEARTBEAT)
     connection.receive(b"\x00\x00\x00\x20\x00\x00")
     assert "in the middle of an answer (6 bytes of it came)" in only_error(connection.receive_end())
 
 
-def test_end_between_answers_is_just_an_end() -> None:
-    """Brokers close idle connections, and themselves."""
+def test_end_between_responses_reports_closed_connection() -> None:
+    """Brokers close idle connections and close all connections on shutdown."""
     assert only_error(ready_connection().receive_end()) == "the peer closed the connection"
 
 
-def test_broken_is_the_last_event_and_comes_once() -> None:
-    """Whatever arrives behind it is ignored."""
+def test_broken_is_last_event_and_occurs_once() -> None:
+    """Bytes after the Broken event are ignored."""
     connection = new_connection()
     connection.receive(b"HTTP/1.1")
     assert connection.receive(versions_answer()) == ()

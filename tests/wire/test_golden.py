@@ -1,6 +1,6 @@
-"""Our codec on frames that the Java client and librdkafka sent and that a real broker answered, byte for byte.
+"""The codec on frames of the Java client, librdkafka and a real broker, byte for byte.
 
-Recorded by `tests.wire.record_golden`; the first line of `golden/frames.jsonl` says how.
+Recorded by `tests.wire.record_golden`; the first line of `golden/frames.jsonl` describes the recording.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _BLOB_VERSION_BYTES = 2
 
 
 def ids(frames: tuple[GoldenFrame, ...]) -> list[str]:
-    """Names of tests, with a number among those of a kind."""
+    """Return test ids, numbered within each kind."""
     counted: defaultdict[str, int] = defaultdict(int)
     names = []
     for one in frames:
@@ -96,7 +96,7 @@ def ids(frames: tuple[GoldenFrame, ...]) -> list[str]:
 
 
 def frames_of(api: Api, version: int, direction: str, client: str | None = None) -> Iterator[GoldenFrame]:
-    """Those of a kind."""
+    """Yield the frames of a kind."""
     for one in golden():
         if (one.api, one.version, one.direction) == (api, version, direction) and client in {None, one.client}:
             yield one
@@ -105,7 +105,7 @@ def frames_of(api: Api, version: int, direction: str, client: str | None = None)
 def frame_with(
     client: str, api: Api, version: int, direction: str, holds: Callable[[Message], object]
 ) -> tuple[GoldenFrame, Message]:
-    """The first one of a kind whose message is so, and this."""
+    """Return the first frame of a kind whose message satisfies the predicate, and this message."""
     for one in frames_of(api, version, direction, client):
         message, _ = message_of(one)
         if holds(message):
@@ -116,19 +116,19 @@ def frame_with(
 def message_with(
     client: str, api: Api, version: int, direction: str, holds: Callable[[Message], object] = lambda _: True
 ) -> Message:
-    """The first message of a kind that is so."""
+    """Return the first message of a kind that satisfies the predicate."""
     return frame_with(client, api, version, direction, holds)[1]
 
 
 @cache
 def topic_ids() -> Mapping[str, UUID]:
-    """By name, as librdkafka was told."""
+    """Return the topic ids by name, from librdkafka's metadata."""
     told = message_with(LIBRDKAFKA, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
     return {one.name: one.topic_id for one in told.topics}
 
 
 def partitions_by_id(topics: Any) -> dict[str, set[int]]:
-    """What a member has, by the names of the topics."""
+    """Return partitions by topic name."""
     names = {topic_id: name for name, topic_id in topic_ids().items()}
     return {names[one.topic_id]: set(one.partitions) for one in topics}
 
@@ -145,8 +145,8 @@ each_client = pytest.mark.parametrize("client", [JAVA, LIBRDKAFKA])
 
 
 @pytest.mark.parametrize("frame", golden(), ids=ids(golden()))
-def test_frame_is_read_and_written_again(frame: GoldenFrame) -> None:
-    """Header and body, to the last byte that is read; none has a tagged field that our tables lack."""
+def test_golden_frame_round_trips(frame: GoldenFrame) -> None:
+    """Header and body round-trip to the last byte, so no frame has a tagged field that the tables lack."""
     message, end = message_of(frame)
     assert frame.data[end:] in may_end_with(frame)
     assert written_again(frame) == frame.data[:end]
@@ -157,7 +157,7 @@ def test_frame_is_read_and_written_again(frame: GoldenFrame) -> None:
 
 
 def blobs() -> Iterator[tuple[str, Table, bytes]]:
-    """What members of classic groups told each other, with the client."""
+    """Yield the blobs of classic group members, with client and table."""
     for frame in golden():
         message, _ = message_of(frame)
         if (frame.api, frame.direction) == (Api.JOIN_GROUP, REQUEST):
@@ -170,8 +170,8 @@ def blobs() -> Iterator[tuple[str, Table, bytes]]:
             yield frame.client, ASSIGNMENT, message.assignment
 
 
-def test_what_members_tell_each_other_is_read_and_written_again() -> None:
-    """Subscriptions and assignments inside of JoinGroup and SyncGroup; and these versions of them there were."""
+def test_golden_subscription_and_assignment_blobs_round_trip() -> None:
+    """The blobs are inside JoinGroup and SyncGroup, in the versions of the table."""
     seen: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for client, table, blob in blobs():
         version = int.from_bytes(blob[:_BLOB_VERSION_BYTES], "big")
@@ -186,8 +186,8 @@ def test_what_members_tell_each_other_is_read_and_written_again() -> None:
 
 
 @pytest.mark.parametrize("direction", [REQUEST, ANSWER])
-def test_golden_frames_are_of_these_versions(direction: str) -> None:
-    """The table is the file's."""
+def test_golden_frames_have_expected_versions(direction: str) -> None:
+    """The table lists exactly the versions in the file."""
     found: dict[Api, tuple[set[int], set[int]]] = {api: (set(), set()) for api in LAYOUTS if api not in NOT_RECORDED}
     for frame in golden():
         if frame.direction == direction:
@@ -195,8 +195,8 @@ def test_golden_frames_are_of_these_versions(direction: str) -> None:
     assert found == {api: (set(java), set(librdkafka)) for api, (java, librdkafka) in SEEN.items()}
 
 
-def test_what_is_spoken_has_golden_frames() -> None:
-    """Of the Java client everything; of librdkafka all but what the table names."""
+def test_supported_versions_have_golden_frames() -> None:
+    """The Java client covers every version, and librdkafka all but those in the table."""
     spoken = {api: versions for api, versions in SPOKEN.items() if api not in NOT_RECORDED}
     assert {api: set(versions) - set(SEEN[api][0]) for api, versions in spoken.items()} == {
         api: set() for api in spoken
@@ -205,8 +205,8 @@ def test_what_is_spoken_has_golden_frames() -> None:
     assert {api: versions for api, versions in missing.items() if versions} == NOT_LIBRDKAFKAS
 
 
-def test_frames_are_of_the_newest_broker() -> None:
-    """A new release is recorded anew, and the file's first line is true."""
+def test_golden_frames_are_from_newest_broker() -> None:
+    """Each new broker release needs a new recording, and the file's first line must be correct."""
     assert json.loads(FILE.read_text().partition("\n")[0]) == about(golden())
     assert {one.client_version for one in golden() if one.client == JAVA} == {NEWEST}
 
@@ -215,8 +215,8 @@ def test_frames_are_of_the_newest_broker() -> None:
 
 
 @each_client
-def test_request_names_its_client(client: str) -> None:
-    """The header's client id is what the client was configured with."""
+def test_golden_request_header_has_client_id(client: str) -> None:
+    """The header's client id is the configured one."""
     prefix = "java" if client == JAVA else "rdkafka"
     senders = {sender_of(one)[3] for one in golden() if one.client == client and one.direction == REQUEST}
     assert senders == {f"{prefix}-{role}" for role in ("first", "second", "admin")}
@@ -226,16 +226,16 @@ def test_request_names_its_client(client: str) -> None:
     ("client", "software", "version"),
     [(JAVA, "apache-kafka-java", NEWEST), (LIBRDKAFKA, "confluent-kafka-python", None)],
 )
-def test_versions_are_asked_for_with_the_clients_name(client: str, software: str, version: str | None) -> None:
-    """KIP-511."""
+def test_golden_api_versions_request_has_software_name(client: str, software: str, version: str | None) -> None:
+    """KIP-511: The request has the client's software name and version."""
     asked = message_with(client, Api.API_VERSIONS, 3, REQUEST)
     assert asked.client_software_name == software
     assert version in {None, asked.client_software_version}
 
 
 @each_client
-def test_broker_tells_its_versions(client: str) -> None:
-    """All that this package speaks is offered; the features are tagged fields."""
+def test_golden_api_versions_response_has_versions_and_features(client: str) -> None:
+    """The broker offers every version that this package uses; the features are tagged fields."""
     told = message_with(client, Api.API_VERSIONS, 3, ANSWER)
     offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in told.api_keys}
     spoken = {api: versions for api, versions in SPOKEN.items() if api not in TELEMETRY}
@@ -246,16 +246,16 @@ def test_broker_tells_its_versions(client: str) -> None:
     assert all(0 <= one.min_version <= one.max_version for one in told.supported_features)
 
 
-def test_version_that_the_broker_does_not_know_is_refused_in_version_0() -> None:
-    """With the range of ApiVersions itself (KIP-511)."""
+def test_golden_unsupported_version_error_is_in_version_0() -> None:
+    """The response has the version range of ApiVersions itself (KIP-511)."""
     refused = message_with(JAVA, Api.API_VERSIONS, 0, ANSWER, lambda answer: answer.error_code)
     assert ErrorCode(refused.error_code) is ErrorCode.unsupported_version
     assert [(one.api_key, one.min_version) for one in refused.api_keys] == [(Api.API_VERSIONS, 0)]
 
 
 @each_client
-def test_metadata_tell_the_topics(client: str) -> None:
-    """Their partitions, and the one broker that leads them."""
+def test_golden_metadata_response_has_topics(client: str) -> None:
+    """The response has the partitions and their only leader."""
     told = message_with(client, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
     assert {one.name: {part.partition_index for part in one.partitions} for one in told.topics} == ALL_BY_TOPIC
     assert {part.leader_id for one in told.topics for part in one.partitions} == {told.brokers[0].node_id}
@@ -266,8 +266,8 @@ def test_metadata_tell_the_topics(client: str) -> None:
     assert replicas == {((1,), (1,), ())}
 
 
-def test_metadata_are_asked_for_with_what_the_user_may_do() -> None:
-    """And a topic that does not exist is not created."""
+def test_golden_metadata_response_has_authorized_operations() -> None:
+    """The request does not create a missing topic."""
     asked = message_with(JAVA, Api.METADATA, 13, REQUEST, lambda one: one.include_topic_authorized_operations)
     assert asked.allow_auto_topic_creation is False
     assert message_with(JAVA, Api.METADATA, 13, REQUEST).allow_auto_topic_creation is True
@@ -276,15 +276,15 @@ def test_metadata_are_asked_for_with_what_the_user_may_do() -> None:
     assert topics == {(None, ErrorCode.unknown_topic_id, False), ("golden-a", ErrorCode.none, True)}
 
 
-def test_metadata_are_asked_for_by_id() -> None:
-    """Then the name is null (KIP-516)."""
+def test_golden_metadata_request_by_id_has_null_names() -> None:
+    """A request by topic id has null as the name (KIP-516)."""
     asked = message_with(LIBRDKAFKA, Api.METADATA, 13, REQUEST, lambda one: one.topics and one.topics[0].topic_id)
     assert {(one.topic_id, one.name) for one in asked.topics} == {(one, None) for one in topic_ids().values()}
 
 
 @each_client
-def test_member_joins(client: str) -> None:
-    """The first heartbeat of a static member says everything."""
+def test_golden_joining_heartbeat_has_all_fields(client: str) -> None:
+    """The first heartbeat of a static member has all fields."""
     joins = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, REQUEST, lambda one: one.member_epoch == 0)
     assert joins.group_id == f"golden-{client}-1"
     assert joins.member_id
@@ -297,15 +297,15 @@ def test_member_joins(client: str) -> None:
 @pytest.mark.parametrize(
     ("client", "pattern"), [(JAVA, pattern_of(TOPICS)), (LIBRDKAFKA, f"(^({pattern_of(TOPICS)})$)")]
 )
-def test_member_joins_by_pattern(client: str, pattern: str) -> None:
-    """The broker matches it."""
+def test_golden_joining_heartbeat_has_pattern(client: str, pattern: str) -> None:
+    """The broker resolves the pattern."""
     joins = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, REQUEST, lambda one: one.subscribed_topic_regex)
     assert (joins.subscribed_topic_regex, joins.subscribed_topic_names) == (pattern, ())
 
 
 @each_client
-def test_member_is_given_all_partitions_and_says_that_it_has_them(client: str) -> None:
-    """A nullable structure of topics by their ids, and the heartbeat that acknowledges it."""
+def test_golden_heartbeats_assign_and_acknowledge_partitions(client: str) -> None:
+    """The response has a nullable structure of topic ids, and the next heartbeat acknowledges it."""
     given = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, ANSWER, lambda one: one.assignment)
     assert partitions_by_id(given.assignment.topic_partitions) == ALL_BY_TOPIC
     assert (ErrorCode(given.error_code), given.heartbeat_interval_ms) == (ErrorCode.none, 500)
@@ -316,16 +316,16 @@ def test_member_is_given_all_partitions_and_says_that_it_has_them(client: str) -
 
 @each_client
 @pytest.mark.parametrize("epoch", [-1, -2])
-def test_member_leaves(client: str, epoch: int) -> None:
-    """-1 for good, -2 with the place kept for the static member."""
+def test_golden_leave_heartbeat_has_negative_epoch(client: str, epoch: int) -> None:
+    """Epoch -1 leaves permanently; epoch -2 keeps the assignment of the static member."""
     leaves = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, REQUEST, lambda one: one.member_epoch == epoch)
     assert (leaves.instance_id == "first") is (epoch == -2)
     told = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, ANSWER, lambda one: one.member_epoch == epoch)
     assert (told.member_id, told.assignment, told.heartbeat_interval_ms) == (leaves.member_id, None, 0)
 
 
-def test_classic_member_joins_with_its_subscription() -> None:
-    """Once more where it is told its id first (KIP-394)."""
+def test_golden_join_request_has_subscription() -> None:
+    """After MEMBER_ID_REQUIRED, the member joins again with its id (KIP-394)."""
     told = message_with(JAVA, Api.JOIN_GROUP, 9, ANSWER, lambda one: one.error_code)
     assert ErrorCode(told.error_code) is ErrorCode.member_id_required
     again = message_with(JAVA, Api.JOIN_GROUP, 9, REQUEST, lambda one: one.member_id == told.member_id)
@@ -337,8 +337,8 @@ def test_classic_member_joins_with_its_subscription() -> None:
 
 
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 9), (LIBRDKAFKA, 5)])
-def test_leader_is_told_who_joined(client: str, version: int) -> None:
-    """Its own subscription among them, with its rack (KIP-881)."""
+def test_golden_join_response_gives_leader_subscriptions(client: str, version: int) -> None:
+    """The leader's own subscription is included, with its rack (KIP-881)."""
     told = message_with(client, Api.JOIN_GROUP, version, ANSWER, lambda one: one.members)
     (member,) = told.members
     assert told.leader == told.member_id == member.member_id
@@ -347,16 +347,16 @@ def test_leader_is_told_who_joined(client: str, version: int) -> None:
 
 
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 5), (LIBRDKAFKA, 3)])
-def test_classic_member_is_given_what_the_leader_assigned(client: str, version: int) -> None:
-    """SyncGroup's bytes go through the broker as they are."""
+def test_golden_sync_response_has_leaders_assignment(client: str, version: int) -> None:
+    """The broker forwards SyncGroup's bytes unchanged."""
     sent = message_with(client, Api.SYNC_GROUP, version, REQUEST, lambda one: one.assignments)
     given = message_with(client, Api.SYNC_GROUP, version, ANSWER)
     assert given.assignment == sent.assignments[0].assignment
     assert set(decode_assignment(given.assignment).partitions) == ALL
 
 
-def test_classic_member_names_its_protocol() -> None:
-    """Both sides say it (KIP-559)."""
+def test_golden_sync_frames_have_protocol_name() -> None:
+    """Request and response both have the protocol (KIP-559)."""
     sent, given = (message_with(JAVA, Api.SYNC_GROUP, 5, direction) for direction in (REQUEST, ANSWER))
     assert (sent.protocol_type, sent.protocol_name) == (given.protocol_type, given.protocol_name)
     assert (given.protocol_type, given.protocol_name) == ("consumer", "cooperative-sticky")
@@ -364,16 +364,16 @@ def test_classic_member_names_its_protocol() -> None:
 
 
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 4), (LIBRDKAFKA, 3)])
-def test_classic_member_hears_of_a_rebalance(client: str, version: int) -> None:
-    """In a heartbeat's answer."""
+def test_golden_heartbeat_response_reports_rebalance(client: str, version: int) -> None:
+    """A classic member learns of a rebalance from a heartbeat response."""
     beats = message_with(client, Api.HEARTBEAT, version, REQUEST)
     assert (beats.group_id, beats.group_instance_id, beats.generation_id) == (f"golden-{client}-0", "first", 1)
     codes = {message_of(one)[0].error_code for one in frames_of(Api.HEARTBEAT, version, ANSWER, client)}
     assert {ErrorCode(code) for code in codes} == {ErrorCode.none, ErrorCode.rebalance_in_progress}
 
 
-def test_classic_members_leave() -> None:
-    """By the id of the member or of the instance, with a reason (KIP-800)."""
+def test_golden_leave_request_has_member_or_instance_id_and_reason() -> None:
+    """A leave has a member id or an instance id, and a reason (KIP-800)."""
     left = [one for frame in frames_of(Api.LEAVE_GROUP, 5, REQUEST) for one in message_of(frame)[0].members]
     assert {(one.group_instance_id, one.reason) for one in left} == {
         (None, "the consumer is being closed"),
@@ -386,16 +386,16 @@ def test_classic_members_leave() -> None:
     assert {one.group_instance_id for one in told if not one.member_id} == {"first"}
 
 
-def test_classic_member_leaves_alone() -> None:
-    """As it was before several members could leave in one request."""
+def test_golden_leave_request_of_version_1_has_one_member() -> None:
+    """Version 1 precedes the leave of several members in one request."""
     left = message_with(LIBRDKAFKA, Api.LEAVE_GROUP, 1, REQUEST)
     assert left.group_id == "golden-librdkafka-0"
     assert left.member_id.startswith("rdkafka-second-")
 
 
 @pytest.mark.parametrize(("client", "metadata"), [(JAVA, "golden"), (LIBRDKAFKA, "golden\0")])
-def test_offset_is_committed_and_fetched(client: str, metadata: str) -> None:
-    """With a leader epoch and a text, behind which confluent-kafka's clients put a NUL."""
+def test_golden_commit_and_fetch_have_leader_epoch_and_metadata(client: str, metadata: str) -> None:
+    """The commit has a leader epoch and metadata, to which confluent-kafka's clients append a NUL."""
     commit = message_with(
         client, Api.OFFSET_COMMIT, 9, REQUEST, lambda one: one.topics[0].partitions[0].committed_metadata
     )
@@ -415,8 +415,8 @@ def test_offset_is_committed_and_fetched(client: str, metadata: str) -> None:
     assert set(fetched) == {(3, 0)}
 
 
-def test_member_fetches_offsets_with_its_epoch() -> None:
-    """Java's of the consumer protocol does; librdkafka's names none, and is answered."""
+def test_golden_offset_fetch_of_java_member_has_epoch() -> None:
+    """Java's consumer protocol member sends its id and epoch; librdkafka sends neither and receives offsets."""
     asked = message_with(JAVA, Api.OFFSET_FETCH, 10, REQUEST, lambda one: one.groups[0].member_id)
     (group,) = asked.groups
     assert (group.group_id, asked.require_stable) == ("golden-java-1", True)
@@ -425,15 +425,15 @@ def test_member_fetches_offsets_with_its_epoch() -> None:
     assert {(one.member_id, one.member_epoch) for groups in of_librdkafka for one in groups} == {(None, -1)}
 
 
-def test_offsets_are_committed_by_topic_id() -> None:
-    """The newest version, which this package's table has and nothing here speaks."""
+def test_golden_commit_of_newest_version_has_topic_ids() -> None:
+    """This package's table has the newest version, but the package does not use it."""
     commit = message_with(JAVA, Api.OFFSET_COMMIT, 10, REQUEST)
     assert [one.topic_id for one in commit.topics] == [topic_ids()["golden-a"]]
     assert commit.generation_id_or_member_epoch > 0
 
 
-def test_ends_of_partitions_are_listed() -> None:
-    """Where the records begin and end."""
+def test_golden_list_offsets_frames_have_start_and_end() -> None:
+    """The requests ask for the first offset and the end of the partitions."""
     asked = message_with(JAVA, Api.LIST_OFFSETS, 7, REQUEST, lambda one: len(one.topics) == len(TOPICS))
     assert {(topic.name, one.partition_index) for topic in asked.topics for one in topic.partitions} == set(ENDS)
     # The beginning, by Kafka's number for it.
@@ -446,8 +446,8 @@ def test_ends_of_partitions_are_listed() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_coordinator_is_found(version: int) -> None:
-    """One key, or several in one request (KIP-699)."""
+def test_golden_find_coordinator_frames_have_key_and_address(version: int) -> None:
+    """The request has one key, or from version 4 a list of keys (KIP-699)."""
     frame, asked = frame_with(JAVA, Api.FIND_COORDINATOR, version, REQUEST, lambda _: True)
     assert asked.key_type == 0
     keys = [asked.key] if version == 3 else list(asked.coordinator_keys)
@@ -457,8 +457,8 @@ def test_coordinator_is_found(version: int) -> None:
     assert (ErrorCode(found.error_code), found.node_id, found.host) == (ErrorCode.none, 1, "127.0.0.1")
 
 
-def test_classic_group_is_described() -> None:
-    """With the bytes that its members sent and were given, and an error for a group that there is not (KIP-1043)."""
+def test_golden_describe_groups_response_has_members_and_missing_group() -> None:
+    """The response has the members' blobs, and an error for a missing group (KIP-1043)."""
     told = message_with(JAVA, Api.DESCRIBE_GROUPS, 6, ANSWER, lambda one: len(one.groups) > 1)
     groups = {one.group_id: one for one in told.groups}
     group = groups["golden-java-0"]
@@ -471,8 +471,8 @@ def test_classic_group_is_described() -> None:
 
 
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 1), (LIBRDKAFKA, 0)])
-def test_consumer_group_is_described(client: str, version: int) -> None:
-    """Its epochs, and what each member has and shall have."""
+def test_golden_consumer_group_describe_response_has_assignments(client: str, version: int) -> None:
+    """Each member has an epoch, a current assignment and a target assignment."""
     told = message_with(client, Api.CONSUMER_GROUP_DESCRIBE, version, ANSWER, lambda one: not one.groups[0].error_code)
     (group,) = told.groups
     assert (group.group_id, group.group_state, group.assignor_name) == (f"golden-{client}-1", "Stable", "range")
@@ -486,8 +486,8 @@ def test_consumer_group_is_described(client: str, version: int) -> None:
 
 
 @each_client
-def test_user_logs_in(client: str) -> None:
-    """By a password in plain text; the broker says for how long it believes it, or why it does not (KIP-368)."""
+def test_golden_sasl_frames_have_session_lifetime_and_error(client: str) -> None:
+    """PLAIN sends the password in plain text; the response has a session lifetime (KIP-368) or an error."""
     asked = message_with(client, Api.SASL_HANDSHAKE, 1, REQUEST)
     assert asked.mechanism in message_with(client, Api.SASL_HANDSHAKE, 1, ANSWER).mechanisms
     said = message_with(client, Api.SASL_AUTHENTICATE, 1, REQUEST, lambda one: one.auth_bytes.startswith(b"\0"))
@@ -499,8 +499,8 @@ def test_user_logs_in(client: str) -> None:
     assert refused.error_message == "Authentication failed: Invalid username or password"
 
 
-def test_settings_of_a_group_are_described() -> None:
-    """With the broker's settings that they have their values from, where these are asked for."""
+def test_golden_group_config_response_has_synonyms() -> None:
+    """If requested, the response has the broker settings from which a group's values come."""
     asked = message_with(JAVA, Api.DESCRIBE_CONFIGS, 4, REQUEST, lambda one: one.include_synonyms)
     assert asked.include_documentation is False
     told = message_with(JAVA, Api.DESCRIBE_CONFIGS, 4, ANSWER, lambda one: one.results[0].configs[0].synonyms)
@@ -515,8 +515,8 @@ def test_settings_of_a_group_are_described() -> None:
 
 
 @each_client
-def test_metrics_are_asked_for_and_pushed(client: str) -> None:
-    """By a client that has no id yet, then as the instance and under the subscription that it was told (KIP-714)."""
+def test_golden_telemetry_frames_have_instance_and_subscription_id(client: str) -> None:
+    """The first request has no client instance id; a push has the assigned ids (KIP-714)."""
     asked = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, REQUEST)
     assert asked.client_instance_id is None
     told = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, ANSWER)

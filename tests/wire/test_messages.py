@@ -1,5 +1,5 @@
 # ruff: noqa: S311  # entities of many layouts, with values by chance
-"""Our tables against kio, which has Kafka's messages from elsewhere: the same bytes both ways, in every version."""
+"""This package's tables against kio, an independent source of Kafka's messages: equal bytes in every version."""
 
 from importlib import import_module
 from random import Random
@@ -36,7 +36,7 @@ LONGER = [pair for pair in PAIRS if layout_of(*pair[:2]).fields]
 
 
 def ids(pairs: list[tuple[Table, int, Any]]) -> list[str]:
-    """Names of tests."""
+    """Return test ids."""
     return [f"{table.name}-v{version}" for table, version, _ in pairs]
 
 
@@ -48,8 +48,8 @@ some_examples = settings(max_examples=25)
 @each_message
 @some_examples
 @given(seed=seeds)
-def test_bytes_are_kios(table: Table, version: int, theirs: Any, seed: int) -> None:
-    """What kio writes we read, at any offset, and write so again."""
+def test_codec_equals_kio(table: Table, version: int, theirs: Any, seed: int) -> None:
+    """The reader reads kio's bytes at any offset, and the writer writes equal bytes."""
     entity = some_entity(theirs, Random(seed))
     frame, layout, out = written(entity), layout_of(table, version), bytearray()
     assert reader(layout)(b"ahead" + frame + b"behind", 5) == (as_struct(entity), len(frame) + 5)
@@ -60,8 +60,8 @@ def test_bytes_are_kios(table: Table, version: int, theirs: Any, seed: int) -> N
 @pytest.mark.parametrize(("table", "version", "theirs"), LONGER, ids=ids(LONGER))
 @some_examples
 @given(seed=seeds)
-def test_cut_off_bytes_are_refused(table: Table, version: int, theirs: Any, seed: int) -> None:
-    """A message that lacks its last byte is malformed, wherever that byte belongs."""
+def test_reader_rejects_truncated_message(table: Table, version: int, theirs: Any, seed: int) -> None:
+    """A message without its last byte is malformed, whichever field that byte belongs to."""
     frame = written(some_entity(theirs, Random(seed)))
     with pytest.raises(MalformedError):
         reader(layout_of(table, version))(frame[:-1], 0)
@@ -70,8 +70,8 @@ def test_cut_off_bytes_are_refused(table: Table, version: int, theirs: Any, seed
 @pytest.mark.parametrize(("table", "version"), [pair[:2] for pair in PAIRS], ids=ids(PAIRS))
 @settings(max_examples=50)
 @given(frame=st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 127, 128, 255]), max_size=80).map(bytes))
-def test_any_bytes_are_read_or_refused(table: Table, version: int, frame: bytes) -> None:
-    """Nothing but MalformedError comes out of nonsense."""
+def test_reader_of_any_bytes_returns_or_raises_malformed_error(table: Table, version: int, frame: bytes) -> None:
+    """Invalid bytes raise only MalformedError."""
     try:
         _, end = reader(layout_of(table, version))(frame, 0)
     except MalformedError:
@@ -79,8 +79,8 @@ def test_any_bytes_are_read_or_refused(table: Table, version: int, frame: bytes)
     assert end <= len(frame)
 
 
-def test_error_codes_are_kios() -> None:
-    """Name, number, and whether it is retriable."""
+def test_error_codes_equal_kio() -> None:
+    """Name, number and the retriable flag are equal."""
     assert {(code.name, code.value, code.retriable) for code in ErrorCode} == {
         (code.name, code.value, code.retriable) for code in errors.ErrorCode
     }

@@ -1,4 +1,4 @@
-"""Our tables against Kafka's own message definitions, which the newest broker's jar brings, field by field."""
+"""This package's tables against Kafka's message definitions in the newest broker's jar, field by field."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ RECORDS = [(kind, table, version) for kind, table, newest in TABLES for version 
 
 @cache
 def definitions(jar: str) -> zipfile.ZipFile:
-    """A jar of the broker's."""
+    """Return a jar of the broker."""
     path = next(one for one in classpath(NEWEST).split(":") if re.search(rf"{jar}-[0-9][^/]*\.jar$", one))
     return zipfile.ZipFile(path)
 
 
 def definition_of(table: Table, jar: str = "kafka-clients") -> dict[str, Any]:
-    """Kafka's definition: JSON with comments in lines of their own."""
+    """Return Kafka's definition: JSON with comment lines."""
     text = definitions(jar).read(f"common/message/{table.name}.json").decode()
     found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     return found
 
 
 def expected(one: dict[str, Any], structures: dict[str, Any], version: int) -> Field:
-    """Kafka's field as ours has to be."""
+    """Return Kafka's field in this package's form."""
     base = one["type"].removeprefix("[]")
     inside = one.get("fields") or structures.get(base)
     return Field(
@@ -54,19 +54,19 @@ def expected(one: dict[str, Any], structures: dict[str, Any], version: int) -> F
 
 
 def of_version(fields: list[dict[str, Any]], structures: dict[str, Any], version: int) -> tuple[Field, ...]:
-    """Those that the version has."""
+    """Return the fields of this version."""
     return tuple(expected(one, structures, version) for one in fields if has(one["versions"], version))
 
 
 @pytest.mark.parametrize(("table", "version"), CASES, ids=[f"{table.name}-v{version}" for table, version in CASES])
-def test_table_is_kafkas_definition(table: Table, version: int) -> None:
-    """Names, order, types, nulls, tags, defaults, and whether the version is a flexible one."""
+def test_message_table_equals_kafkas_definition(table: Table, version: int) -> None:
+    """Names, order, types, nulls, tags, defaults and flexible versions are equal."""
     assert_same(definition_of(table), table, version)
 
 
 @pytest.mark.parametrize(("kind", "table", "version"), RECORDS, ids=lambda one: getattr(one, "name", str(one)))
-def test_table_of_a_record_is_kafkas_definition(kind: int, table: Table, version: int) -> None:
-    """Those of `__consumer_offsets`, with the number by which their keys begin; no later version is there."""
+def test_record_table_equals_kafkas_definition(kind: int, table: Table, version: int) -> None:
+    """The records of `__consumer_offsets` and their key numbers are equal, and there is no later version."""
     theirs = definition_of(table, "kafka-group-coordinator")
     assert_same(theirs, table, version)
     assert theirs["apiKey"] == kind
@@ -75,7 +75,7 @@ def test_table_of_a_record_is_kafkas_definition(kind: int, table: Table, version
 
 
 def assert_same(theirs: dict[str, Any], table: Table, version: int) -> None:
-    """Ours and Kafka's, in this version."""
+    """Compare both definitions in this version."""
     structures = {one["name"]: one["fields"] for one in theirs.get("commonStructs", ())}
     ours = layout_of(table, version)
     assert ours.fields == of_version(theirs["fields"], structures, version)
@@ -83,7 +83,7 @@ def assert_same(theirs: dict[str, Any], table: Table, version: int) -> None:
     assert has(theirs["validVersions"], version)
 
 
-def test_api_keys_are_kafkas() -> None:
-    """The numbers by which requests are told apart."""
+def test_api_keys_equal_kafkas_definitions() -> None:
+    """Each API has the key of its request and response definitions."""
     for api, (request, answer) in LAYOUTS.items():
         assert [definition_of(one)["apiKey"] for one in (request, answer)] == [api.value] * 2

@@ -1,4 +1,4 @@
-"""Our bytes of metrics, read by OpenTelemetry's own parser."""
+"""The encoded metrics, parsed by OpenTelemetry's own parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCOPE = ("consumer-membership", "1.0")
 def read(
     *points: Point, temporality: Temporality = Temporality.CUMULATIVE, resource: dict[str, str] | None = None
 ) -> MetricsData:
-    """What the parser finds; nothing is unknown to it."""
+    """Return what the parser reads, and check that no field is unknown."""
     written = metrics_data(points, at=AT, temporality=temporality, resource=resource or {}, scope=SCOPE)
     data = MetricsData.FromString(written)
     assert data.SerializeToString() == written
@@ -26,7 +26,7 @@ def read(
 
 
 def scope_of(data: MetricsData) -> ScopeMetrics:
-    """The one scope of the one resource."""
+    """Return the only scope of the only resource."""
     (resource,) = data.resource_metrics
     (scope,) = resource.scope_metrics
     assert (scope.scope.name, scope.scope.version) == SCOPE
@@ -34,20 +34,20 @@ def scope_of(data: MetricsData) -> ScopeMetrics:
 
 
 def attributes(point: NumberDataPoint) -> dict[str, str]:
-    """Its texts."""
+    """Return the point's attributes."""
     return {one.key: one.value.string_value for one in point.attributes}
 
 
-def test_whose_they_are_stands_at_the_resource() -> None:
-    """Group, member and rack, as texts; also with no metric at all."""
+def test_metrics_data_has_resource_attributes() -> None:
+    """The resource has group, member and rack as text, even without metrics."""
     data = read(resource={"group_id": "g", "group_member_id": "ö" * 200})
     assert scope_of(data).metrics == []
     found = {one.key: one.value.string_value for one in data.resource_metrics[0].resource.attributes}
     assert found == {"group_id": "g", "group_member_id": "ö" * 200}
 
 
-def test_gauge_is_a_number_of_now() -> None:
-    """With the moment, in nanoseconds since 1970; points of one metric are of one metric."""
+def test_metrics_data_encodes_gauge_with_time() -> None:
+    """A gauge has the time in nanoseconds since 1970; the points of one metric are grouped."""
     by_topic = [Point(name="lag", value=float(n), attributes=(("topic", "t"), ("partition", str(n)))) for n in range(3)]
     other, lag = scope_of(read(Point(name="other", value=-0.5), *by_topic)).metrics
     assert (other.name, other.WhichOneof("data"), other.gauge.data_points[0].as_double) == ("other", "gauge", -0.5)
@@ -59,8 +59,8 @@ def test_gauge_is_a_number_of_now() -> None:
 
 
 @pytest.mark.parametrize("temporality", Temporality)
-def test_total_is_a_monotonic_sum(temporality: Temporality) -> None:
-    """From when it counts stands with it, and whether from the push before or from the beginning."""
+def test_metrics_data_encodes_total_as_monotonic_sum(temporality: Temporality) -> None:
+    """A total has its start time, and its temporality: since the previous push or since the beginning."""
     (total,) = scope_of(
         read(Point(name="total", value=7.0, is_total=True, since=AT - 60), temporality=temporality)
     ).metrics
@@ -76,8 +76,10 @@ def test_total_is_a_monotonic_sum(temporality: Temporality) -> None:
     is_total=st.booleans(),
     pairs=st.dictionaries(st.text(min_size=1, max_size=200), st.text(max_size=200), max_size=4),
 )
-def test_any_text_and_number_comes_through(value: float, name: str, *, is_total: bool, pairs: dict[str, str]) -> None:
-    """Whatever the length of it all."""
+def test_metrics_data_round_trips_any_text_and_number(
+    value: float, name: str, *, is_total: bool, pairs: dict[str, str]
+) -> None:
+    """Values survive encoding, whatever their length."""
     (metric,) = scope_of(
         read(Point(name=name, value=value, is_total=is_total, since=1.0, attributes=tuple(pairs.items())))
     ).metrics

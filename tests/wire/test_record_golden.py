@@ -1,4 +1,4 @@
-"""The recorder of golden frames on a real broker, and today's librdkafka beside the one that was recorded."""
+"""The recorder of golden frames on a real broker, with the installed librdkafka."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 
 @pytest.mark.parametrize(("strategy", "offers"), [("range", STEPS[0]), ("consumer", EVERYTHING)])
-def test_what_passes_is_recorded_and_read_and_written_again(
-    broker_pool: RunBrokers, strategy: str, offers: Offers
-) -> None:
-    """Both ways, in no newer version than the client was offered."""
+def test_recorder_records_frames_that_round_trip(broker_pool: RunBrokers, strategy: str, offers: Offers) -> None:
+    """Both directions are recorded, in no newer version than the client was offered."""
     broker = broker_pool.shared(properties=SHORT_SESSIONS)
     topics = {unique("golden"): 3, unique("golden"): 2}
     for topic, partitions in topics.items():

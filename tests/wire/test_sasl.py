@@ -1,4 +1,4 @@
-"""The mechanisms' messages byte by byte, and what a broker that is not honest gets to hear of the secrets: nothing."""
+"""The mechanisms' messages byte by byte; a dishonest broker never learns a secret."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ NONCES = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_char
 
 
 def rfc7677() -> Scram:
-    """The client of the RFC's example."""
+    """Return the client of the RFC's example."""
     return Scram("SCRAM-SHA-256", "user", "pencil", NONCE)
 
 
 def proven() -> Scram:
-    """The same, once it has sent its proof."""
+    """Return the client of the RFC's example after it has sent its proof."""
     scram = rfc7677()
     scram.answer(FIRST)
     return scram
 
 
 def refusal(mechanism: Mechanism, challenge: bytes) -> str:
-    """The text of the error that this challenge leads to."""
+    """Return the text of the error that this challenge raises."""
     with pytest.raises(AuthenticationError) as caught:
         mechanism.answer(challenge)
     return str(caught.value)
 
 
 def outcome(mechanism: Mechanism, challenge: bytes) -> tuple[bytes | None, str]:
-    """What is answered, or the error's text."""
+    """Return the message that is sent, or the error's text."""
     try:
         return mechanism.answer(challenge), ""
     except AuthenticationError as error:
@@ -58,7 +58,7 @@ def outcome(mechanism: Mechanism, challenge: bytes) -> tuple[bytes | None, str]:
 
 
 def holds_a_secret(text: str) -> bool:
-    """Whether the password of the RFC's example, or what is made of it, can be read in the text."""
+    """Return whether the text contains the example's password or a value derived from it."""
     shapes = (str(SALTED), SALTED.hex(), b64encode(SALTED).decode(), PROOF.decode(), b64decode(PROOF).hex())
     return any(secret in text for secret in ("pencil", *shapes))
 
@@ -66,22 +66,22 @@ def holds_a_secret(text: str) -> bool:
 # ---- PLAIN -----------------------------------------------------------------------------------------------------------
 
 
-def test_plain_says_user_and_password_and_no_authorization_id() -> None:
-    """RFC 4616: [authzid] NUL authcid NUL passwd, in UTF-8; Kafka takes the first to be the second."""
+def test_plain_sends_user_and_password_without_authorization_id() -> None:
+    """RFC 4616: The message is [authzid] NUL authcid NUL passwd in UTF-8; Kafka uses authcid for both."""
     plain = Plain("jürgen", "p=,a ß")
     assert (plain.name, plain.begin()) == ("PLAIN", "\0jürgen\0p=,a ß".encode())
 
 
 @pytest.mark.parametrize("challenge", [b"", b"welcome"])
-def test_plain_is_over_with_the_answer(challenge: bytes) -> None:
-    """What a broker says beside its error code proves nothing; Java's client and librdkafka look away, too."""
+def test_plain_ends_after_any_response(challenge: bytes) -> None:
+    """Text besides the error code proves nothing; Java's client and librdkafka also ignore it."""
     plain: Mechanism = Plain("user", "pencil")
     assert plain.answer(challenge) is None
 
 
 @pytest.mark.parametrize("junk", [pytest.param("\0", id="NUL"), pytest.param("\udc80", id="surrogate")])
-def test_credentials_that_no_message_can_carry_are_refused_by_name(junk: str) -> None:
-    """A NUL would move the border between user and password; half a surrogate pair is not text in UTF-8."""
+def test_credentials_with_invalid_text_raise_error_that_names_them(junk: str) -> None:
+    """A NUL would separate user and password, and an unpaired surrogate is not valid UTF-8."""
     for make in (Plain, lambda user, password: Scram("SCRAM-SHA-512", user, password, NONCE)):
         with pytest.raises(ValueError, match=r"^the user name has"):
             make("us" + junk + "er", "pencil")
@@ -92,8 +92,8 @@ def test_credentials_that_no_message_can_carry_are_refused_by_name(junk: str) ->
 
 
 @pytest.mark.parametrize("name", ["PLAIN", *DIGESTS])
-def test_credentials_that_are_not_there_are_missed_by_name(name: str) -> None:
-    """Both RFCs want a character at least; Kafka refuses PLAIN without, and cannot store SCRAM's."""
+def test_empty_credentials_raise_error_that_names_them(name: str) -> None:
+    """Both RFCs require at least one character; Kafka rejects it for PLAIN and cannot store it for SCRAM."""
 
     def make(user: str, password: str) -> Mechanism:
         return Plain(user, password) if name == "PLAIN" else Scram(name, user, password, NONCE)
@@ -107,8 +107,8 @@ def test_credentials_that_are_not_there_are_missed_by_name(name: str) -> None:
 # ---- SCRAM -----------------------------------------------------------------------------------------------------------
 
 
-def test_scram_speaks_as_rfc_7677_shows() -> None:
-    """Section 3, to the byte."""
+def test_scram_messages_equal_rfc_7677_example() -> None:
+    """The messages equal section 3, byte for byte."""
     scram = rfc7677()
     assert (scram.name, scram.begin()) == ("SCRAM-SHA-256", b"n,,n=user,r=" + NONCE.encode())
     assert scram.answer(FIRST) == b"c=biws," + FIRST.partition(b",")[0] + b",p=" + PROOF
@@ -125,10 +125,10 @@ def test_scram_speaks_as_rfc_7677_shows() -> None:
     salt=st.binary(max_size=40),
 )
 @example("SCRAM-SHA-512", "=2C,=3D=", "\u017f\u00ad", ("n", "="), b"")
-def test_scram_and_a_server_believe_each_other(
+def test_scram_and_server_authenticate_each_other(
     name: str, username: str, password: str, nonces: tuple[str, str], salt: bytes
 ) -> None:
-    """Whatever user, password, nonces and salt are: the server gets the name, the proof holds, the signature too."""
+    """For any user, password, nonces and salt, the server receives the name, and proof and signature are valid."""
     scram, server = Scram(name, username, password, nonces[0]), Server(name, password, salt)
     proof = scram.answer(server.first(scram.begin(), nonces[1].encode()))
     assert (server.username, server.nonce) == (username, "".join(nonces).encode())
@@ -139,8 +139,8 @@ def test_scram_and_a_server_believe_each_other(
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_scram_with_another_password_is_told_the_servers_words(name: str) -> None:
-    """RFC 5802, section 7: `e=` and a word; the error says it."""
+def test_scram_with_wrong_password_raises_servers_error(name: str) -> None:
+    """RFC 5802, section 7: The server sends `e=` and a value, which the error contains."""
     scram, server = Scram(name, "user", "pen", NONCE), Server(name, "pencil", b"salt")
     proof = scram.answer(server.first(scram.begin(), b"x"))
     assert proof is not None
@@ -148,8 +148,8 @@ def test_scram_with_another_password_is_told_the_servers_words(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_scram_does_not_believe_a_broker_that_lacks_the_users_keys(name: str) -> None:
-    """The server's signature is what makes the broker known: one that takes any proof cannot make it."""
+def test_scram_rejects_broker_without_users_keys(name: str) -> None:
+    """Only a broker with the user's keys can create the server signature, whatever proof it accepts."""
     scram, server = Scram(name, "user", "pencil", NONCE), Server(name, "pencil", b"salt")
     proof = scram.answer(server.first(scram.begin(), b"x"))
     assert proof is not None
@@ -157,8 +157,8 @@ def test_scram_does_not_believe_a_broker_that_lacks_the_users_keys(name: str) ->
     assert "signature is wrong" in refusal(scram, server.final(proof))
 
 
-def test_scram_proves_nothing_twice() -> None:
-    """Behind the proof only a signature counts; the first message once more is no signature."""
+def test_scram_rejects_repeated_or_early_message() -> None:
+    """After the proof only a signature is valid; the first message again is not a signature."""
     assert "last message" in refusal(proven(), FIRST)
     assert "first message" in refusal(rfc7677(), FINAL)
 
@@ -167,23 +167,23 @@ def test_scram_proves_nothing_twice() -> None:
     "nonce",
     [pytest.param(NONCE, id="ours only"), pytest.param("X" + NONCE, id="another"), pytest.param(NONCE[:-1], id="cut")],
 )
-def test_scram_refuses_a_nonce_that_does_not_go_on_from_its_own(nonce: str) -> None:
-    """RFC 5802, section 5.1: else an old exchange could be played again, from either side."""
+def test_scram_rejects_nonce_that_does_not_extend_its_own(nonce: str) -> None:
+    """RFC 5802, section 5.1: The check prevents replays of an old exchange from either side."""
     text = refusal(rfc7677(), FIRST.replace(FIRST.partition(b",")[0], b"r=" + nonce.encode()))
     assert "nonce" in text
 
 
 @pytest.mark.parametrize("count", [0, 1, 4095, 1_000_001, 2_147_483_647])
-def test_scram_refuses_iterations_that_are_too_few_or_too_many(count: int) -> None:
-    """Few let a false broker guess the password from the proof; many are a way to stop the client."""
+def test_scram_rejects_too_few_or_too_many_iterations(count: int) -> None:
+    """With few, a false broker could guess the password from the proof; many would block the client."""
     text = refusal(rfc7677(), FIRST.replace(b"i=4096", b"i=%d" % count))
     assert text.startswith(f"the broker asks for {count} iterations, and not for 4096 to 1000000: ")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [4096, 1_000_000])
-def test_scram_takes_the_bounds_of_the_iterations(count: int) -> None:
-    """Both ends belong to what is allowed."""
+def test_scram_accepts_minimum_and_maximum_iterations(count: int) -> None:
+    """Both limits are allowed values."""
     assert rfc7677().answer(FIRST.replace(b"i=4096", b"i=%d" % count)) is not None
 
 
@@ -205,8 +205,8 @@ def test_scram_takes_the_bounds_of_the_iterations(count: int) -> None:
         pytest.param(b"e=no-resources", id="error before its time"),
     ],
 )
-def test_scram_refuses_a_first_message_of_another_shape(challenge: bytes) -> None:
-    """RFC 5802, section 7, has one shape; the text tells how much came, and not what."""
+def test_scram_rejects_malformed_first_message(challenge: bytes) -> None:
+    """RFC 5802, section 7, defines one format; the error has the size of the message, but not its content."""
     text = f"the broker's first message of SCRAM-SHA-256 ({len(challenge)} bytes) is not r=nonce,s=salt,i=iterations"
     assert refusal(rfc7677(), challenge) == text
 
@@ -215,39 +215,39 @@ def test_scram_refuses_a_first_message_of_another_shape(challenge: bytes) -> Non
     "challenge",
     [b"", b"v=", b"v", FINAL[:-1], FINAL + b"=", FINAL[2:], b"V" + FINAL[1:], b"e=", b"e=" + PROOF, FINAL + b","],
 )
-def test_scram_refuses_a_last_message_that_holds_no_signature(challenge: bytes) -> None:
-    """Nothing but the whole signature will do, and what came is not repeated: it could be the proof."""
+def test_scram_rejects_last_message_without_signature(challenge: bytes) -> None:
+    """Only the complete signature is valid; the error omits the message, which could contain the proof."""
     text = refusal(proven(), challenge)
     assert text.startswith(("the broker's last message of SCRAM-SHA-256 (", "the broker's signature is wrong"))
     assert not holds_a_secret(text)
 
 
 def test_scram_compares_signatures_as_text() -> None:
-    """Base64 leaves bits unused, so other texts decode to the same bytes; no broker writes those."""
+    """Base64 leaves bits unused, so other texts decode to equal bytes; no broker sends those."""
     other = FINAL.replace(b"G4=", b"G5=")
     assert b64decode(other[2:]) == b64decode(FINAL[2:])
     assert "signature is wrong" in refusal(proven(), other)
 
 
-def test_scram_quotes_what_a_broker_says_and_not_all_of_it() -> None:
-    """A line's end would write lines of the broker's choice into a log."""
+def test_scram_error_quotes_and_shortens_brokers_text() -> None:
+    """A line end would let the broker write its own lines into a log."""
     text = refusal(proven(), b"e=no\nWARN " + b"\xff" + b"x" * 1000 + b",tried=3")
     assert text == "the broker refuses the credentials for SCRAM-SHA-256: 'no\\nWARN \ufffd" + "x" * 91 + "'"
 
 
 @pytest.mark.parametrize("of_first", [b"m=x," + FIRST, FIRST + b",m=x", FIRST + b",x=y,m="])
-def test_scram_refuses_mandatory_extensions_of_the_first_message(of_first: bytes) -> None:
-    """RFC 5802, section 5.1: whoever reads `m` and does not know what it asks for must fail."""
+def test_scram_rejects_mandatory_extension_in_first_message(of_first: bytes) -> None:
+    """RFC 5802, section 5.1: A client that does not support the extension in `m` must fail."""
     assert "mandatory extension" in refusal(rfc7677(), of_first)
 
 
-def test_scram_refuses_mandatory_extensions_of_the_last_message() -> None:
-    """Even behind the right signature."""
+def test_scram_rejects_mandatory_extension_in_last_message() -> None:
+    """The extension is rejected even after a valid signature."""
     assert "mandatory extension" in refusal(proven(), FINAL + b",m=x")
 
 
 def test_scram_ignores_optional_extensions_but_signs_them() -> None:
-    """RFC 5802, section 5.1: unknown ones are ignored; they are part of what both sides sign (section 3)."""
+    """RFC 5802, section 5.1: Unknown extensions are ignored, but both sides sign them (section 3)."""
     scram, server = rfc7677(), Server("SCRAM-SHA-256", "pencil", b"salt")
     server.first(scram.begin(), b"x")
     server.said += b",tokenauth=true,x=m=1"
@@ -258,8 +258,10 @@ def test_scram_ignores_optional_extensions_but_signs_them() -> None:
 
 @pytest.mark.slow
 @given(start=PLACES, end=PLACES, junk=JUNK, place=PLACES)
-def test_scram_answers_nonsense_with_its_own_error_only(start: int, end: int, junk: bytes, place: int) -> None:
-    """However a message is cut and garbled: an answer, or AuthenticationError without a secret; never belief."""
+def test_scram_with_garbled_message_raises_only_authentication_error(
+    start: int, end: int, junk: bytes, place: int
+) -> None:
+    """A truncated or garbled message never authenticates the broker, and the error reveals no secret."""
 
     def garbled(message: bytes) -> bytes:
         piece = message[start:] if start < end else message[:end]
@@ -277,27 +279,27 @@ def test_scram_answers_nonsense_with_its_own_error_only(start: int, end: int, ju
 @pytest.mark.slow
 @given(message=st.binary())
 @example(b"\xff" * 100)
-def test_scram_believes_no_random_bytes(message: bytes) -> None:
-    """Neither as the first message nor as the last."""
+def test_scram_rejects_random_bytes(message: bytes) -> None:
+    """Random bytes are neither a valid first message nor a valid last one."""
     refusal(rfc7677(), message)
     refusal(proven(), message)
 
 
-def test_scram_asked_again_gives_the_same_first_message() -> None:
-    """The proof is made over it, so it cannot change."""
+def test_scram_begin_returns_same_message_each_time() -> None:
+    """The proof covers the first message, so it must not change."""
     scram = rfc7677()
     assert scram.begin() == scram.begin()
 
 
 @pytest.mark.parametrize("nonce", ["", "a,b", "a b", "é", "a\n"])
-def test_scram_takes_no_nonce_that_the_message_cannot_carry(nonce: str) -> None:
-    """RFC 5802, section 7: printable ASCII without a comma; without any nonce there is no freshness."""
+def test_scram_with_invalid_nonce_raises(nonce: str) -> None:
+    """RFC 5802, section 7: A nonce is printable ASCII without a comma, and not empty."""
     with pytest.raises(ValueError, match="nonce"):
         Scram("SCRAM-SHA-256", "user", "pencil", nonce)
 
 
-def test_scram_takes_kafkas_two_names_only() -> None:
-    """KIP-84: SHA-1 is not among them."""
+def test_scram_accepts_only_kafkas_two_mechanisms() -> None:
+    """KIP-84: SHA-1 is not supported."""
     with pytest.raises(ValueError, match=r"^'SCRAM-SHA-1' is none of SCRAM-SHA-256, SCRAM-SHA-512"):
         Scram("SCRAM-SHA-1", "user", "pencil", NONCE)
 
@@ -317,25 +319,25 @@ REFUSAL = b'{"status":"invalid_token", "scope":"kafka"}'
         ),
     ],
 )
-def test_bearer_says_token_and_extensions(extensions: dict[str, str], expected: bytes) -> None:
-    """RFC 7628, section 3.1, and KIP-342, to the byte."""
+def test_bearer_sends_token_and_extensions(extensions: dict[str, str], expected: bytes) -> None:
+    """The message equals RFC 7628, section 3.1, and KIP-342, byte for byte."""
     bearer = OAuthBearer("aB9-._~+/==", extensions)
     assert (bearer.name, bearer.begin()) == ("OAUTHBEARER", expected)
 
 
-def test_bearer_is_over_with_an_empty_challenge() -> None:
-    """RFC 7628, section 3.2: success has no words."""
+def test_bearer_ends_with_empty_challenge() -> None:
+    """RFC 7628, section 3.2: A success has an empty message."""
     assert OAuthBearer("t", {}).answer(b"") is None
 
 
-def test_bearer_lets_the_broker_say_its_refusal() -> None:
-    """RFC 7628, section 3.2.3: the error is answered with one byte; Kafka's broker then refuses with its code."""
+def test_bearer_acknowledges_error_with_one_byte() -> None:
+    """RFC 7628, section 3.2.3: The client sends one byte; then Kafka's broker returns its error code."""
     assert OAuthBearer("t", {}).answer(REFUSAL) == b"\x01"
 
 
 @pytest.mark.parametrize("challenge", [b"", REFUSAL, b"more"])
-def test_bearer_does_not_believe_a_broker_that_goes_on_after_a_refusal(challenge: bytes) -> None:
-    """No success follows an error, and the first error's status is what is told."""
+def test_bearer_raises_first_error_whatever_follows(challenge: bytes) -> None:
+    """No success follows an error, and the exception has the first error's status."""
     bearer = OAuthBearer("t", {})
     bearer.answer(REFUSAL)
     assert refusal(bearer, challenge) == "the broker refuses the token: 'invalid_token'"
@@ -356,23 +358,23 @@ def test_bearer_does_not_believe_a_broker_that_goes_on_after_a_refusal(challenge
         b'{"status":""}',
     ],
 )
-def test_bearer_tells_of_a_refusal_that_it_cannot_read(challenge: bytes) -> None:
-    """The status is the broker's duty, and its lack no reason to fall over."""
+def test_bearer_reports_error_without_readable_status(challenge: bytes) -> None:
+    """The broker must send a status; a missing status still raises AuthenticationError."""
     bearer = OAuthBearer("t", {})
     assert bearer.answer(challenge) == b"\x01"
     assert refusal(bearer, b"") == "the broker refuses the token: no status that can be read"
 
 
 @given(challenge=st.one_of(st.binary(min_size=1), st.text(min_size=1).map(str.encode)), more=st.binary())
-def test_bearer_answers_nonsense_with_its_own_error_only(challenge: bytes, more: bytes) -> None:
-    """Any first challenge gets the one byte, any second one the error."""
+def test_bearer_with_garbled_challenge_raises_only_authentication_error(challenge: bytes, more: bytes) -> None:
+    """Any first challenge is answered with one byte, and any second challenge raises the error."""
     bearer = OAuthBearer("t", {})
     assert bearer.answer(challenge) == b"\x01"
     refusal(bearer, more)
 
 
-def test_bearer_quotes_a_status_and_not_all_of_it() -> None:
-    """A long one may be the token itself, of which the end must not be told."""
+def test_bearer_error_quotes_and_shortens_status() -> None:
+    """A long status may be the token itself, whose end must not be revealed."""
     token = "eyJ" + "h" * 200 + ".signature"
     bearer = OAuthBearer(token, {})
     bearer.answer(b'{"status":"\\n%b"}' % token.encode())
@@ -380,23 +382,23 @@ def test_bearer_quotes_a_status_and_not_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["auth", "", "a1", "a-b", "a=b", "é", "a\n", "a\x01"])
-def test_bearer_refuses_extensions_whose_key_kafka_would_refuse(key: str) -> None:
-    """KIP-342: letters; `auth` is the token's own."""
+def test_bearer_with_invalid_extension_key_raises(key: str) -> None:
+    """KIP-342: A key consists of letters; `auth` is reserved for the token."""
     with pytest.raises(ValueError, match="extension") as caught:
         OAuthBearer("t", {"fine": "1", key: "value"})
     assert repr(key) in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["", "a\x01auth=Bearer x", "é", "\0", "\x7f"])
-def test_bearer_refuses_extensions_whose_value_kafka_would_refuse(value: str) -> None:
-    """KIP-342: printable ASCII and white space; a separator would begin another extension."""
+def test_bearer_with_invalid_extension_value_raises(value: str) -> None:
+    """KIP-342: A value is printable ASCII and white space; a separator would start another extension."""
     with pytest.raises(ValueError, match="extension 'broken'"):
         OAuthBearer("t", {"fine": "1", "broken": value})
 
 
 @pytest.mark.parametrize("token", ["", "pencil\n", "pen cil", "pencil\x01", "=", "pen=cil", "pencilé"])
-def test_bearer_refuses_a_token_that_is_none_without_saying_it(token: str) -> None:
-    """RFC 6750, section 2.1."""
+def test_bearer_with_invalid_token_raises_error_that_hides_it(token: str) -> None:
+    """RFC 6750, section 2.1, defines the valid characters."""
     with pytest.raises(ValueError, match="token") as caught:
         OAuthBearer(token, {})
     assert "cil" not in str(caught.value)
@@ -410,15 +412,15 @@ def test_bearer_refuses_a_token_that_is_none_without_saying_it(token: str) -> No
     [Plain("user", "pencil"), rfc7677(), proven(), OAuthBearer("pencil", {"key": "pencil"})],
     ids=["plain", "scram", "scram proven", "bearer"],
 )
-def test_no_mechanism_shows_its_secret(mechanism: Mechanism) -> None:
-    """They stand in tracebacks and in the representations of whatever holds them."""
+def test_mechanism_repr_hides_secret(mechanism: Mechanism) -> None:
+    """Mechanisms appear in tracebacks and in the repr of objects that contain them."""
     for text in (repr(mechanism), str(mechanism), f"{mechanism}"):
         assert type(mechanism).__name__ in text
         assert not holds_a_secret(text)
     assert not hasattr(mechanism, "__dict__")
 
 
-def test_salted_password_of_the_example_is_what_the_tests_look_for() -> None:
-    """SALTED is made by RFC 5802's own formula, not by the code under test."""
+def test_salted_password_constant_equals_rfc_5802_formula() -> None:
+    """SALTED comes from RFC 5802's formula, not from the code under test."""
     server = Server("SCRAM-SHA-256", "pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
     assert server.stored_key == sha256(hmac.digest(SALTED, b"Client Key", "sha256")).digest()

@@ -1,4 +1,4 @@
-"""What is read of bytes that no broker sends, and what is written of values that no caller may give."""
+"""Reading bytes that no broker sends, and writing values that no caller may pass."""
 
 from uuid import UUID
 
@@ -14,20 +14,20 @@ HEARTBEAT = layout_of(LAYOUTS[Api.CONSUMER_GROUP_HEARTBEAT][1], 1)
 
 
 def heartbeat(code: int = 0, tags: bytes = b"\x00") -> bytes:
-    """A heartbeat answer: no throttle, the code, null text and member id, epoch 5, 5 s, null assignment, tags."""
+    """Build a heartbeat response: no throttle, the code, null texts, epoch 5, 5 s, null assignment, tags."""
     return (
         bytes(4) + code.to_bytes(2, "big", signed=True) + b"\x00\x00" + b"\0\0\0\5" + b"\0\0\x13\x88" + b"\xff" + tags
     )
 
 
-def test_unknown_error_code_is_its_number() -> None:
-    """A code of a newer broker is no reason to give up the connection."""
+def test_reader_returns_unknown_error_code_as_number() -> None:
+    """A newer broker's code must not end the connection."""
     message, _ = reader(HEARTBEAT)(heartbeat(code=199), 0)
     assert message.error_code == 199
 
 
-def test_unknown_tagged_fields_are_skipped() -> None:
-    """KIP-482: a newer broker may add tagged fields, and an older client skips them."""
+def test_reader_skips_unknown_tagged_fields() -> None:
+    """KIP-482: A newer broker may add tagged fields, and an older client skips them."""
     message, end = reader(HEARTBEAT)(heartbeat(tags=b"\x02\x09\x02ab\x0a\x00"), 0)
     assert (message.member_epoch, end) == (5, len(heartbeat(tags=b"\x02\x09\x02ab\x0a\x00")))
 
@@ -43,8 +43,8 @@ def test_unknown_tagged_fields_are_skipped() -> None:
         pytest.param(bytes(6) + b"\x03\xff\xfe\x00", id="text that is not UTF-8"),
     ],
 )
-def test_impossible_lengths_are_refused_before_anything_is_allocated(frame: bytes) -> None:
-    """A length is bounded by the bytes that are there, and by the least that its elements take."""
+def test_reader_rejects_impossible_lengths_before_allocating(frame: bytes) -> None:
+    """A length is limited by the available bytes and by the minimum size of its elements."""
     with pytest.raises(MalformedError, match=r"^ConsumerGroupHeartbeatResponse v1: "):
         reader(HEARTBEAT)(frame, 0)
 
@@ -60,8 +60,8 @@ TAGGED = Table(
 )
 
 
-def test_tagged_field_is_written_where_it_says_something() -> None:
-    """KIP-482: ascending tags, none that has its default; absent ones are read as that."""
+def test_writer_omits_tagged_fields_with_default_value() -> None:
+    """KIP-482: Tags are ascending, and a missing tagged field has its default."""
     layout, out = layout_of(TAGGED, 1), bytearray()
     writer(layout)(out, {"place": 3, "epoch": 7, "names": ("a",)})
     assert bytes(out) == b"\0\3" + b"\2" + b"\0\3\2\2a" + b"\1\x08" + bytes(7) + b"\7"
@@ -72,14 +72,14 @@ def test_tagged_field_is_written_where_it_says_something() -> None:
     assert reader(layout)(bytes(out), 0)[0] == Struct(place=3, epoch=-1, names=())
 
 
-def test_tagged_field_of_another_size_is_refused() -> None:
-    """What is behind it would be read at the wrong place."""
+def test_reader_rejects_tagged_field_of_wrong_size() -> None:
+    """Otherwise, the following fields would be read at the wrong offset."""
     with pytest.raises(MalformedError, match="the tagged field epoch of 8 bytes says that it has 9"):
         reader(layout_of(TAGGED, 1))(b"\0\3" + b"\1" + b"\1\x09" + bytes(9), 0)
 
 
-def test_version_without_a_field_passes_over_its_value() -> None:
-    """A call names the fields of all versions at once."""
+def test_writer_ignores_values_of_other_versions() -> None:
+    """A call contains the fields of all versions."""
     out = bytearray()
     writer(layout_of(TAGGED, 0))(out, {"place": 3, "names": ("a",)})
     assert bytes(out) == b"\0\3\0"
@@ -89,8 +89,8 @@ def test_version_without_a_field_passes_over_its_value() -> None:
     ("values", "words"),
     [({}, "KeyError: 'place'"), ({"place": None}, "struct.error|error:"), ({"place": 2**15}, "error:")],
 )
-def test_value_that_cannot_be_written_is_our_own_mistake(values: dict[str, object], words: str) -> None:
-    """The text names the message and the cause."""
+def test_writer_raises_internal_error_for_invalid_value(values: dict[str, object], words: str) -> None:
+    """The error names the message and the cause."""
     with pytest.raises(InternalError, match=rf"Tagged v1 cannot be written: .*({words})"):
         writer(layout_of(TAGGED, 1))(bytearray(), values)
 
@@ -105,8 +105,8 @@ IDS = Table(
 )
 
 
-def test_ids_that_came_before_are_not_made_again() -> None:
-    """The same topics come with each heartbeat; a reader keeps some thousands, however many come."""
+def test_reader_reuses_known_topic_ids() -> None:
+    """Heartbeats repeat the same topics; the reader caches a few thousand ids at most."""
     read = reader(layout_of(IDS, 0))
 
     def some(first: int, count: int) -> tuple[UUID, ...]:
@@ -125,8 +125,8 @@ def test_ids_that_came_before_are_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("length", range(20))
-def test_arrays_of_any_length_come_back(length: int) -> None:
-    """Short arrays of numbers are read and written by what was made for their length, longer ones are not."""
+def test_number_arrays_of_any_length_round_trip(length: int) -> None:
+    """Short arrays of numbers use a struct for their length; longer ones do not."""
     out, numbers = bytearray(), tuple(range(-1, length - 1))
     writer(layout_of(IDS, 0))(out, {"ids": (), "numbers": numbers})
     assert bytes(out[2:]) == b"".join(n.to_bytes(4, "big", signed=True) for n in numbers) + b"\0"

@@ -1,4 +1,4 @@
-"""What a connection counts for statistics."""
+"""The counters of a connection, for statistics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.wire.frames import VERSIONS, heartbeat_answer, versions_answer
 HEARTBEAT = requests.consumer_group_heartbeat(VERSIONS, "g", Heartbeat(member_id="m", member_epoch=5))
 
 
-def test_everything_that_goes_over_is_counted() -> None:
-    """The handshake too; a later connection goes on with the same counts."""
+def test_traffic_counts_all_requests_and_bytes() -> None:
+    """The handshake counts as well, and a later connection continues the same counters."""
     traffic = Traffic()
     connection = Connection(client_id="rdkafka", max_frame_bytes=1_000_000, traffic=traffic)
     sent = [connection.start()]
@@ -33,8 +33,8 @@ def test_everything_that_goes_over_is_counted() -> None:
     assert (counts.bytes_sent, counts.bytes_received) == (sum(map(len, sent)), sum(map(len, received)))
 
 
-def test_snapshot_does_not_move() -> None:
-    """Another thread reads it while the connection goes on."""
+def test_traffic_snapshot_does_not_change() -> None:
+    """Another thread reads the snapshot while the connection continues."""
     traffic = Traffic()
     before = traffic.snapshot()
     traffic.sent("Metadata", 5)

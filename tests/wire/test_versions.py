@@ -1,4 +1,4 @@
-"""Which version is chosen, and what is said where there is none."""
+"""The choice of the version, and the error if there is no common one."""
 
 import pytest
 
@@ -16,14 +16,14 @@ from tests.support.offered import KAFKA_2_4, KAFKA_2_8, KAFKA_3_9, KAFKA_4_3, KA
 
 
 def chosen(offered: dict[int, tuple[int, int]]) -> dict[str, int]:
-    """The version of each API with a broker that offers these."""
+    """Return the version of each API for a broker with these ranges."""
     versions = BrokerVersions({key: VersionRange(*ends) for key, ends in offered.items()})
     return {api.title: versions.of(api) for api in Api if api.value in offered}
 
 
 @pytest.mark.parametrize("offered", [KAFKA_4_3, KAFKA_4_4], ids=["Kafka 4.3", "Kafka 4.4"])
-def test_newest_common_version_with_a_current_broker(offered: dict[int, tuple[int, int]]) -> None:
-    """Every API is spoken in the newest version that this package knows; what 4.4 has beyond it is not needed."""
+def test_versions_with_current_broker_are_newest_known(offered: dict[int, tuple[int, int]]) -> None:
+    """Each API uses the newest version that this package knows, even if 4.4 has newer ones."""
     assert chosen(offered) == {
         "ListOffsets": 7,
         "Metadata": 13,
@@ -48,8 +48,8 @@ def test_newest_common_version_with_a_current_broker(offered: dict[int, tuple[in
     }
 
 
-def test_newest_common_version_with_the_mock_cluster() -> None:
-    """The mock cluster, a floor of the tests, is spoken to in its older versions."""
+def test_versions_with_mock_cluster_are_its_newest() -> None:
+    """The mock cluster of the tests offers older versions, which are used."""
     assert chosen(MOCK) == {
         "ListOffsets": 7,
         "Metadata": 12,
@@ -106,14 +106,16 @@ OLDEST = {
         pytest.param(REDPANDA, {"OffsetFetch": 7}, id="Redpanda"),
     ],
 )
-def test_classic_members_can_use_brokers_before_4_0(offered: dict[int, tuple[int, int]], newer: dict[str, int]) -> None:
-    """Kafka 2.4 and Redpanda set the floor; everything that a classic member needs is there."""
+def test_versions_for_classic_members_work_with_brokers_before_4_0(
+    offered: dict[int, tuple[int, int]], newer: dict[str, int]
+) -> None:
+    """Kafka 2.4 and Redpanda are the minimum; they offer each API that a classic member needs."""
     found = chosen({key: ends for key, ends in offered.items() if key != Api.DESCRIBE_CONFIGS})
     assert found == OLDEST | newer
 
 
-def test_floor_that_a_caller_sets_counts() -> None:
-    """A commit of the consumer protocol needs 9 where one of the classic protocol does with 8."""
+def test_negotiate_respects_minimum_version_of_caller() -> None:
+    """A commit of the consumer protocol needs version 9, and one of the classic protocol version 8."""
     assert negotiate(Api.OFFSET_COMMIT, VersionRange(0, 8)) == 8
     assert negotiate(Api.OFFSET_COMMIT, VersionRange(0, 9), 9) == 9
     with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 0-8 of it"):
@@ -121,14 +123,14 @@ def test_floor_that_a_caller_sets_counts() -> None:
 
 
 @pytest.mark.parametrize("api", Api)
-def test_versions_are_ascending_and_never_empty(api: Api) -> None:
-    """`negotiate` takes the last common one, so the table must ascend."""
+def test_supported_versions_are_ascending_and_not_empty(api: Api) -> None:
+    """`negotiate` selects the last common version, so the table must be ascending."""
     assert SPOKEN[api]
     assert list(SPOKEN[api]) == sorted(set(SPOKEN[api]))
 
 
-def test_broker_without_the_consumer_protocol_is_refused_with_the_remedy() -> None:
-    """H32 (client): no api key 68 means no KIP-848; the text says from which broker on there is."""
+def test_negotiate_without_consumer_protocol_raises_error_with_fix() -> None:
+    """H32 (client): Without api key 68, the broker lacks KIP-848; the error names the required release."""
     with pytest.raises(UnsupportedProtocolError) as refusal:
         negotiate(Api.CONSUMER_GROUP_HEARTBEAT, None)
     text = str(refusal.value)
@@ -150,8 +152,8 @@ def test_broker_without_the_consumer_protocol_is_refused_with_the_remedy() -> No
         (None, "the broker offers none of it. Use a broker of Apache Kafka 2.4 or later."),
     ],
 )
-def test_refusal_names_both_sides(offered: VersionRange | None, said: str) -> None:
-    """Too old, too new and absent are told apart by the ranges in the text."""
+def test_negotiate_error_names_needed_and_offered_versions(offered: VersionRange | None, said: str) -> None:
+    """The ranges in the error distinguish too old, too new and missing."""
     with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)") as refusal:
         negotiate(Api.METADATA, offered)
     assert f"needed in version 7, 12, 13, and {said}" in str(refusal.value)
@@ -167,9 +169,9 @@ def test_refusal_names_both_sides(offered: VersionRange | None, said: str) -> No
         (Api.CONSUMER_GROUP_DESCRIBE, None, 0, "4.0"),
     ],
 )
-def test_refusal_names_the_release_that_has_what_is_needed(
+def test_negotiate_error_names_release_with_needed_version(
     api: Api, offered: VersionRange | None, at_least: int, release: str
 ) -> None:
-    """Not the package's floor, where the caller needs more than that."""
+    """The error names the release that the caller needs, not the package's minimum."""
     with pytest.raises(UnsupportedProtocolError, match=rf"Use a broker of Apache Kafka {release} or later\."):
         negotiate(api, offered, at_least)
