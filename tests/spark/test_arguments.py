@@ -1,4 +1,4 @@
-"""Whatever a caller gives is refused on the driver, by name: no broker is asked, and no job begins."""
+"""Invalid arguments raise `ConfigurationError` on the driver, before a broker is contacted or a job starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spark.builders import CLIENT, CONFIG, GIVEN, SESSION, STOPPED, STOPPE
 
 
 def each(_: Iterator[Message]) -> None:
-    """What was written for foreachPartition."""
+    """A function written for foreachPartition."""
 
 
 WRONG_FOR_ALL: list[tuple[str, object]] = [
@@ -106,7 +106,7 @@ SESSIONS = pytest.mark.parametrize("session", [SESSION, CLIENT], ids=["classic",
 
 
 def refused(call: Callable[..., object], given: Mapping[str, object], name: str, value: object) -> None:
-    """The call is refused for this parameter, whose value is not shown where it may be a secret."""
+    """Assert that the call rejects this parameter and that the error shows no value that may be a secret."""
     with pytest.raises(ConfigurationError) as caught:
         call(**{**given, name: value})
     assert caught.value.key == name
@@ -116,22 +116,22 @@ def refused(call: Callable[..., object], given: Mapping[str, object], name: str,
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_RUNS)
 @SESSIONS
-def test_run_refuses(name: str, value: object, session: object) -> None:
-    """Wrong types, and values that cannot be."""
+def test_run_refuses_invalid_arguments(name: str, value: object, session: object) -> None:
+    """`run` raises `ConfigurationError` for arguments of a wrong type or with an impossible value."""
     refused(run, {**GIVEN, "spark": session}, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_DRAINS)
 @SESSIONS
-def test_drain_refuses(name: str, value: object, session: object) -> None:
-    """Wrong types, and values that cannot be."""
+def test_drain_refuses_invalid_arguments(name: str, value: object, session: object) -> None:
+    """`drain` raises `ConfigurationError` for arguments of a wrong type or with an impossible value."""
     refused(drain, {**GIVEN, "spark": session}, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_READS)
 @SESSIONS
-def test_read_group_refuses(name: str, value: object, session: object) -> None:
-    """Wrong types, and values that cannot be."""
+def test_read_group_refuses_invalid_arguments(name: str, value: object, session: object) -> None:
+    """`read_group` raises `ConfigurationError` for arguments of a wrong type or with an impossible value."""
     given = {**GIVEN, "spark": session}
     del given["sink"]
     refused(read_group, given, name, value)
@@ -139,20 +139,20 @@ def test_read_group_refuses(name: str, value: object, session: object) -> None:
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_CHECKS)
 @SESSIONS
-def test_check_refuses(name: str, value: object, session: object) -> None:
-    """What it could find nothing out with; the rest are its findings."""
+def test_check_refuses_invalid_arguments(name: str, value: object, session: object) -> None:
+    """`check` raises only for arguments that make an examination impossible; it reports other problems as findings."""
     refused(check, {**GIVEN, "spark": session}, name, value)
 
 
-def test_address_for_tasks_is_refused_where_none_calls() -> None:
-    """Through Spark Connect."""
+def test_control_host_is_refused_with_spark_connect() -> None:
+    """`run` and `drain` reject `control_host` with Spark Connect, because no task calls the driver there."""
     for call in (run, drain):
         refused(call, {**GIVEN, "spark": CLIENT}, "control_host", "10.0.0.1")
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_TASKS)
-def test_member_task_refuses(name: str, value: object) -> None:
-    """Wrong types, and values that cannot be."""
+def test_member_task_refuses_invalid_arguments(name: str, value: object) -> None:
+    """`member_task` raises `ConfigurationError` for arguments of a wrong type or with an impossible value."""
     given = {"config": CONFIG, "topics": ["orders"], "group": "billing", "function": write}
     refused(member_task, given, name, value)
 
@@ -161,7 +161,7 @@ def test_member_task_refuses(name: str, value: object) -> None:
 
 
 def wrapped(function: Callable[[list[Message]], None]) -> Callable[[list[Message], SinkContext], None]:
-    """A decorator whose function takes the context away."""
+    """Decorate a function so that it is called without the context."""
 
     @functools.wraps(function)
     def sink(batch: list[Message], _: SinkContext) -> None:
@@ -172,28 +172,28 @@ def wrapped(function: Callable[[list[Message]], None]) -> Callable[[list[Message
 
 @wrapped
 def decorated(batch: list[Message]) -> None:
-    """A sink by its decorator."""
+    """A sink made by a decorator."""
 
 
 class Loose:
-    """An object that takes whatever comes."""
+    """An object that accepts any arguments."""
 
     def __call__(self, *args: object, **kwargs: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Keyed:
-    """An object with more parameters than a sink has."""
+    """An object with one parameter more than a sink."""
 
     def __call__(self, batch: object, context: object, *, level: int = 1) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def write(self, batch: object, context: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def levelled(_level: int, _batch: list[Message], _context: SinkContext) -> None:
-    """What is a sink with its first argument given."""
+    """A function that is a sink once its first argument is bound."""
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,16 @@ def levelled(_level: int, _batch: list[Message], _context: SinkContext) -> None:
         max,
     ],
 )
-def test_whatever_can_be_called_with_a_batch_and_its_context_is_a_sink(sink: object) -> None:
-    """Where nobody knows what it takes, it is tried."""
+def test_check_sink_accepts_callables_that_take_batch_and_context(sink: object) -> None:
+    """`check_sink` accepts callables that take a batch and its context, and callables of unknown signature."""
     check_sink(sink)
 
 
-def test_sink_that_takes_something_else_is_told_what_it_is_called_with() -> None:
-    """Each task would say so instead, after a job has begun; a class is mostly meant as an object of it."""
+def test_check_sink_refuses_other_signatures_and_names_the_expected_one() -> None:
+    """`check_sink` raises an error that names both signatures, before a job starts.
+
+    For a class, it asks for an instance.
+    """
     with pytest.raises(
         ConfigurationError, match=r"sink\(batch, context\); it takes \(_: .*too many positional"
     ) as caught:
@@ -241,10 +244,10 @@ def test_sink_that_takes_something_else_is_told_what_it_is_called_with() -> None
         ),
     ],
 )
-def test_keyword_that_does_not_exist_is_refused_with_the_one_that_was_meant(
+def test_unknown_keyword_raises_type_error_with_the_nearest_keyword(
     call: Callable[..., object], given: Mapping[str, object], wrong: str, meant: str
 ) -> None:
-    """It is still a TypeError; the text names the function, the keyword and the nearest one, and shows no value."""
+    """An unknown keyword raises a `TypeError` that names function, keyword and nearest keyword, but no value."""
     with pytest.raises(TypeError, match=f"did you mean {meant}[?]") as refused:
         call(**given, **{wrong: "secret"})
     assert isinstance(refused.value, ConfigurationError)

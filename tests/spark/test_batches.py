@@ -1,4 +1,4 @@
-"""What a sink and Spark get for records: every column, and nothing lost where a record has nothing to show."""
+"""The batches that sinks and Spark receive: every column is present, and nulls and empty values are preserved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def message(
     timestamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, MOMENT_MS),
     headers: list[tuple[str, str | bytes | None]] | None = None,
 ) -> Message:
-    """A record as a consumer gets it."""
+    """A record as a consumer returns it."""
     return Message(
         topic=topic,
         partition=partition,
@@ -50,7 +50,7 @@ def arrow(messages: list[Message]) -> Any:
 
 
 def test_arrow_batch_has_every_column_of_each_record() -> None:
-    """Key, value, topic, partition, offset, timestamp in microseconds and headers stand in the record's row."""
+    """Each Arrow row has its record's key, value, topic, partition, offset, headers and timestamp in microseconds."""
     batch = arrow(
         [
             message(7, key=b"k", value=b"\x00\xff", headers=[("trace", b"1"), ("empty", None), ("trace", b"2")]),
@@ -84,8 +84,8 @@ def test_arrow_batch_has_every_column_of_each_record() -> None:
     ]
 
 
-def test_tombstone_and_empty_value_differ() -> None:
-    """A record without a value is null; an empty value is none the less a value."""
+def test_tombstone_is_null_and_empty_value_is_empty() -> None:
+    """A record without a value becomes a null; a record with an empty value becomes an empty value."""
     assert arrow([message(0, value=None), message(1, value=b"")])["value"].to_pylist() == [
         None,
         b"",
@@ -93,38 +93,38 @@ def test_tombstone_and_empty_value_differ() -> None:
 
 
 def test_record_without_headers_has_an_empty_list() -> None:
-    """Headers never are null, whether or not another record of the batch has some."""
+    """The headers column is never null, whether or not another record of the batch has headers."""
     assert arrow([message(0), message(1)])["headers"].to_pylist() == [[], []]
     mixed = arrow([message(0), message(1, headers=[("a", b"1")])])
     assert mixed["headers"].to_pylist() == [[], [{"key": "a", "value": b"1"}]]
 
 
 def test_record_without_a_timestamp_has_a_null() -> None:
-    """What has no timestamp has not that of 1970, nor of the millisecond before it."""
+    """A record without a timestamp has a null timestamp, neither the epoch nor the millisecond before it."""
     batch = arrow([message(0, timestamp=(TIMESTAMP_NOT_AVAILABLE, -1)), message(1)])
     assert batch["timestamp"].to_pylist() == [None, MOMENT]
 
 
-def test_timestamp_beyond_microseconds_does_not_fail_its_batch() -> None:
-    """A producer may write any 64 bits; such a record is handed on with a null, its neighbours as they are."""
+def test_timestamp_beyond_microseconds_becomes_null() -> None:
+    """A timestamp that does not fit into microseconds becomes a null; the other records of the batch are unchanged."""
     batch = arrow([message(0, timestamp=(TIMESTAMP_CREATE_TIME, 2**62)), message(1)])
     assert batch["timestamp"].to_pylist() == [None, MOMENT]
 
 
-def test_empty_batch_has_the_columns() -> None:
-    """No records make a batch of no rows, not an error."""
+def test_empty_batch_has_all_columns() -> None:
+    """An empty list of records makes a batch with all columns and no rows."""
     batch = arrow([])
     assert (batch.num_rows, batch.schema) == (0, schema())
 
 
-def test_messages_are_handed_on_as_they_are() -> None:
-    """Whoever wants messages pays nothing for batches."""
+def test_messages_format_returns_the_same_messages() -> None:
+    """The messages format passes the messages on without building a batch."""
     messages = [message(0)]
     assert formed(messages, BatchFormat.MESSAGES) is messages
 
 
 def test_pandas_batch_has_the_same_columns() -> None:
-    """Bytes stay bytes, partition and offset integers, timestamps aware of their zone."""
+    """A pandas batch has the Arrow columns: values are bytes, offsets are integers, and timestamps have a time zone."""
     frame = formed([message(7, key=b"k"), message(8, value=None)], BatchFormat.PANDAS)
     assert isinstance(frame, pd.DataFrame)
     assert tuple(frame.columns) == COLUMNS
@@ -136,8 +136,8 @@ def test_pandas_batch_has_the_same_columns() -> None:
 
 @pytest.mark.parametrize("step", [1, 2], ids=["whole", "with gaps"])
 @pytest.mark.parametrize("length", [1, 300], ids=["short", "long"])
-def test_batch_is_the_same_whether_runs_are_known_or_not(length: int, step: int) -> None:
-    """What a run says of its records is not read from each of them, where that is quicker."""
+def test_record_batch_with_known_runs_equals_batch_without(length: int, step: int) -> None:
+    """`record_batch` returns the same batch whether or not it receives the runs of its records."""
     places = [("orders", 1, 0), ("refunds", 0, 7), ("orders", 0, 0), ("orders", 1, 5000)]
     messages = [
         message(first + number * step, topic=topic, partition=partition)
@@ -150,21 +150,21 @@ def test_batch_is_the_same_whether_runs_are_known_or_not(length: int, step: int)
     record_batch(messages, runs=runs).validate(full=True)
 
 
-def test_only_the_columns_asked_for_are_made() -> None:
-    """A batch may have some of the columns, in the order of whoever asked."""
+def test_record_batch_has_only_the_requested_columns() -> None:
+    """`record_batch` builds only the requested columns, in the requested order."""
     batch = record_batch([message(7)], ("offset", "value"))
     assert batch.to_pylist() == [{"offset": 7, "value": b"v"}]
     assert batch.schema.names == ["offset", "value"]
     assert spark_schema(("offset", "value")) == "offset long, value binary"
 
 
-def test_spark_is_told_the_same_columns() -> None:
-    """The DDL names the columns of the Arrow schema, in its order."""
+def test_spark_schema_has_the_arrow_columns_in_order() -> None:
+    """The DDL of `spark_schema` names the columns of the Arrow schema, in its order."""
     assert [column.split()[0] for column in spark_schema().split(", ")] == schema().names
 
 
-def test_more_than_arrow_holds_is_refused_before_it_is_copied() -> None:
-    """Keys or values of more than 2 GiB are an error that says what to do, not an array in two parts."""
+def test_batch_beyond_2_gib_is_refused_before_it_is_copied() -> None:
+    """Keys or values of more than 2 GiB raise an error with a remedy, instead of an array in two chunks."""
     heavy = b"x" * (1 << 26)
     with pytest.raises(ConfigurationError, match=r"values of this batch of 33 records weigh 2214592512 bytes.*fewer"):
         arrow([message(offset, value=heavy) for offset in range(33)])
@@ -172,21 +172,21 @@ def test_more_than_arrow_holds_is_refused_before_it_is_copied() -> None:
         formed([message(offset, key=heavy) for offset in range(33)], BatchFormat.PANDAS)
 
 
-def test_heavy_records_between_those_that_are_weighed_are_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only a look at all records would have shown it, Arrow's two parts do; in small: to fill them takes 13 s."""
+def test_batch_beyond_2_gib_that_sampling_misses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array in two chunks raises the same error. The test fakes the chunks, because filling them takes 13 s."""
     monkeypatch.setattr(pa, "array", lambda values, kind: pa.chunked_array([values[:1], values[1:]], kind))
     with pytest.raises(ConfigurationError, match="values of this batch of 2 records weigh 2 bytes"):
         arrow([message(0), message(1)])
 
 
 def offsets(batch: list[Message] | pa.RecordBatch | pd.DataFrame) -> list[int | None]:
-    """The records that a batch has."""
+    """The offsets of a batch's records."""
     return [m.offset() for m in batch] if isinstance(batch, list) else batch["offset"].tolist()
 
 
 @pytest.mark.parametrize("batch_format", FORMATS)
-def test_records_below_a_position_are_left_out(batch_format: BatchFormat) -> None:
-    """Each partition has its own position; one without keeps everything, of another topic too."""
+def test_records_below_their_partition_position_are_left_out(batch_format: BatchFormat) -> None:
+    """Each partition is cut at its own position; a partition without a position keeps all records."""
     messages = [
         message(5),
         message(3, partition=1),
@@ -201,8 +201,8 @@ def test_records_below_a_position_are_left_out(batch_format: BatchFormat) -> Non
 
 
 @pytest.mark.parametrize("batch_format", FORMATS)
-def test_batch_above_its_positions_is_handed_back_itself(batch_format: BatchFormat) -> None:
-    """Nothing is copied where nothing is left out."""
+def test_batch_above_its_positions_is_returned_uncopied(batch_format: BatchFormat) -> None:
+    """A batch without records below its positions is returned without a copy."""
     batch = formed([message(5), message(6)], batch_format)
     assert after(batch, batch_format, {("orders", 0): 5}) is batch
     assert after(batch, batch_format, {}) is batch
@@ -210,7 +210,7 @@ def test_batch_above_its_positions_is_handed_back_itself(batch_format: BatchForm
 
 @pytest.mark.parametrize("batch_format", FORMATS)
 def test_batch_below_its_positions_is_empty(batch_format: BatchFormat) -> None:
-    """What was all written before leaves a batch of no records."""
+    """A batch with all records below its positions becomes an empty batch."""
     batch = formed([message(5), message(6)], batch_format)
     assert offsets(after(batch, batch_format, {("orders", 0): 7})) == []
 
@@ -219,7 +219,10 @@ def test_batch_below_its_positions_is_empty(batch_format: BatchFormat) -> None:
     ("library", "batch_format"), [("pyarrow", "arrow"), ("pandas", "pandas"), ("pyarrow", "pandas")]
 )
 def test_missing_library_is_named_with_the_format_and_the_extra(library: str, batch_format: str) -> None:
-    """Without pyarrow or pandas messages work; the formats that need them say which extra brings them."""
+    """Without pyarrow or pandas, a format that needs them raises an error with the extra to install.
+
+    Messages still work.
+    """
     script = f"""
 import sys
 sys.modules[{library!r}] = None
@@ -238,8 +241,8 @@ except ConfigurationError as error:
 
 
 @pytest.mark.slow
-def test_libraries_are_not_imported_before_they_are_needed() -> None:
-    """A program that takes messages does not pay for pyarrow, pandas or pyspark."""
+def test_import_of_batches_loads_no_optional_library() -> None:
+    """A program that uses messages imports neither pyarrow nor pandas nor pyspark."""
     script = """
 import sys
 from consumer_membership.spark.batches import BatchFormat, formed

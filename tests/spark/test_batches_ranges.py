@@ -1,4 +1,4 @@
-"""Which offsets of which partitions a list of records has."""
+"""The offset ranges of a list of records, by partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def record(topic: str, partition: int, offset: int) -> Message:
 
 
 def one_by_one(records: Sequence[Message]) -> tuple[OffsetRange, ...]:
-    """The ranges, told in the plain way."""
+    """The ranges, computed record by record."""
     found: dict[tuple[str, int], list[int]] = {}
     for one in records:
         found.setdefault((one.topic() or "", one.partition() or 0), []).append(one.offset() or 0)
@@ -30,8 +30,8 @@ def one_by_one(records: Sequence[Message]) -> tuple[OffsetRange, ...]:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(1, 5)), max_size=40))
-def test_ranges_are_those_of_the_plain_way(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever the mixture, with gaps; of one topic and of several."""
+def test_ranges_equal_a_record_by_record_computation(steps: list[tuple[str, int, int]]) -> None:
+    """The ranges of any mixture of partitions, topics and gaps equal those of a record-by-record computation."""
     at: dict[tuple[str, int], int] = {}
     records = []
     for topic, partition, step in steps:
@@ -43,7 +43,7 @@ def test_ranges_are_those_of_the_plain_way(steps: list[tuple[str, int, int]]) ->
 
 
 def test_runs_are_consecutive_records_of_one_partition() -> None:
-    """In the order of the records; one with a gap has fewer records than offsets."""
+    """Runs follow the order of the records; a run with a gap has fewer records than offsets."""
     records = [record("a", 1, 4), record("a", 1, 5), record("a", 0, 9), record("a", 1, 6), record("a", 1, 8)]
     assert [(run.partition, run.first, run.next_offset, run.records) for run in runs_of(records, ["a"])] == [
         (1, 4, 6, 2),
@@ -52,13 +52,13 @@ def test_runs_are_consecutive_records_of_one_partition() -> None:
     ]
 
 
-def test_records_before_their_end() -> None:
-    """The end itself is not part of it."""
+def test_end_of_a_range_is_exclusive() -> None:
+    """The end of a range is not part of it."""
     records = [record("a", 0, 4), record("a", 1, 4), record("a", 0, 5)]
     assert before(records, {("a", 0): 5, ("a", 1): 4}) == [records[0]]
 
 
 @pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
-def test_nothing_has_no_ranges(topics: list[str]) -> None:
-    """An empty batch."""
+def test_empty_batch_has_no_ranges(topics: list[str]) -> None:
+    """An empty batch has no ranges."""
     assert ranges_of(runs_of([], topics)) == ()

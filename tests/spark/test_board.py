@@ -1,4 +1,4 @@
-"""The board of a run through Spark Connect: a client and its tasks, on a broker and without Spark."""
+"""The board of a Spark Connect run: how a client and its tasks exchange orders and progress through a broker."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ pytestmark = pytest.mark.integration
 
 
 def a_plan(broker: Broker) -> MemberPlan:
-    """Of two members on two partitions."""
+    """A plan with two members and two partitions."""
     topic = create_topic(broker.bootstrap_servers, unique("board"), 2)
     return planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"), 2)
 
 
 @pytest.fixture
 def board(kafka: Broker) -> Iterator[Board]:
-    """The client's end."""
+    """The client's side of the board."""
     plan = a_plan(kafka)
     with closing(Board(plan, [(plan.topics[0], 0), (plan.topics[0], 1)])) as board:
         yield board
 
 
-def test_tasks_say_how_far_they_are(board: Board) -> None:
-    """The latest of each, by instance."""
+def test_board_shows_the_latest_progress_of_each_task(board: Board) -> None:
+    """The client reads the latest progress report of each instance."""
     with closing(BoardLink(board.plan, 1)) as one, closing(BoardLink(board.plan, 0)) as two:
         one.report(progress(1, 5, 10))
         wait_until(lambda: board.progress() == (progress(1, 5, 10),), "the report")
@@ -48,8 +48,8 @@ def test_tasks_say_how_far_they_are(board: Board) -> None:
         assert (one.order, two.order) == (None, None)
 
 
-def test_order_reaches_every_task(board: Board) -> None:
-    """Those too that come later; nobody takes it for an early end."""
+def test_stop_order_reaches_running_and_later_tasks(board: Board) -> None:
+    """Every task receives the stop order, including tasks that start after it."""
     with closing(BoardLink(board.plan, 0)) as early:
         board.stop()
         wait_until(lambda: early.order is Order.STOP, "the order to stop")
@@ -58,15 +58,15 @@ def test_order_reaches_every_task(board: Board) -> None:
         wait_until(lambda: late.order is Order.STOP, "the order to stop")
 
 
-def test_client_that_is_gone_stops_its_tasks(board: Board) -> None:
-    """Its number stands still."""
+def test_tasks_stop_after_their_client_is_gone(board: Board) -> None:
+    """Tasks stop when the client's counter no longer increases."""
     with closing(BoardLink(board.plan, 0, gone_after_s=2.0)) as task:
         board.close()
         wait_until(lambda: task.order is Order.STOP, "the order to stop")
 
 
-def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
-    """Neither its order nor its progress: a pipeline has one board."""
+def test_board_ignores_orders_and_progress_of_an_earlier_run(board: Board) -> None:
+    """A run ignores the order and the progress of an earlier run, because all runs of a pipeline share one board."""
     earlier = replace(board.plan, run_number=board.plan.run_number - 1)
     with closing(BoardLink(earlier, 0, gone_after_s=3.0)) as old, closing(BoardLink(board.plan, 1)) as new:
         old.report(progress(0, 1, 99))
@@ -76,16 +76,16 @@ def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
         assert new.order is None
 
 
-def test_report_that_is_too_long_goes_without_its_partitions(board: Board) -> None:
-    """A broker takes 4,096 bytes beside an offset."""
+def test_report_above_4096_bytes_is_sent_without_its_partitions(board: Board) -> None:
+    """A report that exceeds the broker's limit of 4,096 bytes of offset metadata is sent without its partitions."""
     many = replace(progress(0, 1, 5), owned=tuple(("t", number) for number in range(2_000)))
     with closing(BoardLink(board.plan, 0)) as link:
         link.report(many)
         wait_until(lambda: board.progress() == (replace(many, owned=()),), "the report's beginning")
 
 
-def test_client_that_may_not_leave_word_is_told_where(broker_pool: RunBrokers) -> None:
-    """Before any task starts."""
+def test_client_without_rights_to_the_board_gets_an_error_before_the_job(broker_pool: RunBrokers) -> None:
+    """A client that may not commit to the board's group gets an error that names the group before any task starts."""
     broker = broker_pool.shared(properties=AUTHORIZER)
     plan = a_plan(broker)
     forbid(broker.bootstrap_servers, ResourceType.GROUP, f"{plan.pipeline}-control", AclOperation.READ)

@@ -1,4 +1,4 @@
-"""How far a bounded drain is."""
+"""The progress of a bounded drain."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TEN = OffsetRange(topic="t", partition=0, first=50, next_offset=60, records=10)
 
 
 def tally(records: int, run: str = RUN) -> Tally:
-    """Of some records from offset 3 on."""
+    """A tally of some records from offset 3 on."""
     return Tally(run=run, first=3, records=records, began_at=1.0, ended_at=2.5)
 
 
-def test_done_when_every_partition_is_committed_to_its_end() -> None:
-    """By whomever."""
+def test_drain_is_done_when_every_partition_is_committed_to_its_end() -> None:
+    """A drain is done when all partitions are committed to their ends, whichever member committed them."""
     bounds = Bounds(RUN, {A: 10, B: 5})
     assert (bounds.is_done, bounds.left) == (False, {A, B})
     bounds.note(A, 10)
@@ -28,30 +28,33 @@ def test_done_when_every_partition_is_committed_to_its_end() -> None:
     assert bounds.is_done
 
 
-def test_empty_partitions_are_done_at_once() -> None:
-    """Nothing was ever written there; nothing is committed either."""
+def test_empty_partition_is_done_without_a_commit() -> None:
+    """A partition that never had a record is done without a committed offset."""
     bounds = Bounds(RUN, {A: 0})
     assert bounds.is_done
     bounds.learn(A, -1001, None)
     assert bounds.is_done
 
 
-def test_run_without_end_is_never_done() -> None:
-    """And knows no ends."""
+def test_run_without_ends_is_never_done() -> None:
+    """A run without ends has no ends and is never done."""
     bounds = Bounds(RUN, None)
     bounds.note(A, 10)
     assert (bounds.is_bounded, bounds.is_done, bounds.end_of(A)) == (False, False, None)
 
 
-def test_partition_that_came_later_is_not_part_of_it() -> None:
-    """Its end is where it begins."""
+def test_partition_added_after_the_plan_is_not_part_of_the_drain() -> None:
+    """The end of a partition that was added after the plan is its beginning."""
     bounds = Bounds(RUN, {A: 10})
     bounds.learn(B, -1, None)
     assert (bounds.end_of(B), bounds.left) == (0, {A})
 
 
-def test_outstanding_are_the_offsets_up_to_the_ends() -> None:
-    """Of the partitions asked for; a position that is not known makes it unknown, but not that of a partition done."""
+def test_outstanding_counts_the_offsets_up_to_the_ends() -> None:
+    """`outstanding` counts the open offsets of the given partitions.
+
+    An unknown position of an open partition makes it None.
+    """
     bounds = Bounds(RUN, {A: 10, B: 5})
     assert bounds.outstanding({A: 7, B: 1}, [A, B]) == 7
     assert bounds.outstanding({A: 12}, [A]) == 0
@@ -60,16 +63,16 @@ def test_outstanding_are_the_offsets_up_to_the_ends() -> None:
     assert bounds.outstanding({A: 7}, [A, B]) == 3
 
 
-def test_commit_that_was_reset_makes_a_partition_undone() -> None:
-    """What the coordinator says counts."""
+def test_reset_committed_offset_makes_a_partition_open_again() -> None:
+    """A partition whose committed offset was reset below its end is no longer done."""
     bounds = Bounds(RUN, {A: 10})
     bounds.learn(A, 10, "")
     bounds.learn(A, 4, "")
     assert bounds.left == {A}
 
 
-def test_tally_grows_from_commit_to_commit() -> None:
-    """From what another member, or an attempt that was killed, had counted."""
+def test_tally_continues_the_count_of_another_member() -> None:
+    """A tally adds to the count that another member or a killed attempt committed."""
     bounds = Bounds(RUN, {A: 100})
     bounds.learn(A, 50, tally(40).metadata())
     assert tally_in(bounds.metadata(TEN, 5.0, 6.0), RUN) == Tally(
@@ -80,8 +83,8 @@ def test_tally_grows_from_commit_to_commit() -> None:
     assert tally_in(bounds.metadata_of(A), RUN) == Tally(run=RUN, first=3, records=50, began_at=1.0, ended_at=6.0)
 
 
-def test_tally_of_another_run_is_none() -> None:
-    """This one begins at its own first record."""
+def test_tally_of_another_run_is_ignored() -> None:
+    """A run ignores the tally of another run and begins at its own first record."""
     bounds = Bounds(RUN, {A: 100})
     bounds.learn(A, 50, tally(40, "other@1").metadata())
     assert tally_in(bounds.metadata(TEN, 5.0, 6.0), RUN) == Tally(
@@ -90,6 +93,6 @@ def test_tally_of_another_run_is_none() -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, "", "{}", "[]", "7", "somebody else's", '{"run":"p@7","first":"x"}'])
-def test_metadata_of_others_are_no_tally(metadata: str | None) -> None:
-    """Applications may write there what they like."""
+def test_foreign_commit_metadata_is_ignored(metadata: str | None) -> None:
+    """Commit metadata that an application wrote is not read as a tally."""
     assert tally_in(metadata, RUN) is None

@@ -1,4 +1,4 @@
-"""`assign_at_once`: the group's own setting on brokers that know it, on one that does not, on one that refuses."""
+"""`assign_at_once` on brokers that know the group's configuration key, on older brokers, and without rights."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def plan_for(bootstrap: str) -> MemberPlan:
     return planned({"bootstrap.servers": bootstrap}, ["records"], unique("group"))
 
 
-def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
-    """It is a setting of the group, and stays."""
+def test_assign_at_once_sets_the_group_configuration_permanently(kafka: Broker) -> None:
+    """`assign_at_once` sets a configuration of the group, which remains set."""
     plan = plan_for(kafka.bootstrap_servers)
     AssigningAtOnce(plan).wait()
     asked = ConfigResource(ConfigResource.Type.GROUP, plan.group)
@@ -39,13 +39,13 @@ def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
     )
 
 
-def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: RunBrokers) -> None:
-    """Before Kafka 4.3 there was no interval: nothing to do, and no error."""
+def test_assign_at_once_does_nothing_before_kafka_4_3(broker_pool: RunBrokers) -> None:
+    """Brokers before Kafka 4.3 have no assignment interval, so `assign_at_once` does nothing and raises no error."""
     AssigningAtOnce(plan_for(broker_pool.shared("4.0.0").bootstrap_servers)).wait()
 
 
-def test_missing_right_is_named(kafka_broker: BrokerFactory) -> None:
-    """The key that was asked for, and what to grant."""
+def test_assign_at_once_without_rights_names_the_key_and_the_grant(kafka_broker: BrokerFactory) -> None:
+    """Without the right to alter the group, the error names the configuration key and the right to grant."""
     broker = kafka_broker(properties=AUTHORIZER)
     plan = plan_for(broker.bootstrap_servers)
     forbid(broker.bootstrap_servers, ResourceType.GROUP, plan.group, AclOperation.ALTER_CONFIGS)
@@ -60,8 +60,8 @@ def test_missing_right_is_named(kafka_broker: BrokerFactory) -> None:
     wait_until(is_refused, "a refusal")
 
 
-def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asked for it is told, in bounded time."""
+def test_assign_at_once_raises_in_bounded_time_if_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the broker does not respond, `assign_at_once` raises an error in bounded time."""
     monkeypatch.setattr("consumer_membership.spark.brokers._TIMEOUT_S", 0.5)
     with pytest.raises(TransportError, match="is not altered"):
         AssigningAtOnce(plan_for("127.0.0.1:1")).wait()

@@ -1,4 +1,4 @@
-"""A driver whose brokers are away hears at once, and why: not after half a minute, in librdkafka's words."""
+"""A driver whose brokers do not respond raises an error at once with the reason, not after librdkafka's half minute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLS: Mapping[str, Callable[[Mapping[str, object]], object]] = {
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address of this machine where nobody listens, and nobody will."""
+    """An address of this machine on which no process listens."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -33,7 +33,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address where somebody accepts, and says nothing."""
+    """An address that accepts connections and never responds."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -41,10 +41,10 @@ def silent() -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
-def test_address_where_nobody_listens_is_named_at_once(
+def test_refused_connection_is_named_at_once(
     call: Callable[[Mapping[str, object]], object], nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason, as operators hear it from `GroupAdmin`."""
+    """If no process listens on the address, the error names it at once, with the reason that `GroupAdmin` shows."""
     monkeypatch.setattr(brokers, "_TIMEOUT_S", FOR_EVER_S)
     with pytest.raises(TransportError, match=rf"No broker can be reached: {nobody}: .*connection refused"):
         call({"bootstrap.servers": nobody, "log_level": 0})
@@ -53,10 +53,10 @@ def test_address_where_nobody_listens_is_named_at_once(
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
-def test_address_where_nobody_listens_is_named_by_the_error_alone(
+def test_refused_connection_is_logged_only_with_a_log_key(
     call: Callable[[Mapping[str, object]], object], nobody: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A line for each refused connection is written only for a user who sets one of its log keys."""
+    """Refused connections are logged only if the user sets a librdkafka log key; the error names them anyway."""
     with pytest.raises(TransportError, match="connection refused"):
         call({"bootstrap.servers": nobody})
     assert "|FAIL|" not in capfd.readouterr().err
@@ -67,8 +67,11 @@ def test_address_where_nobody_listens_is_named_by_the_error_alone(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_broker_that_is_slow_is_waited_for(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody is there: it has all the time, and what is said then is what the package's own client knows."""
+def test_slow_broker_gets_the_whole_timeout(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that accepts the connection gets the whole timeout.
+
+    The error then has the reason of the package's client.
+    """
     monkeypatch.setattr(brokers, "_FIRST_S", 0.2)
     monkeypatch.setattr(brokers, "_TIMEOUT_S", 1.0)
     brokers.refuse_if_away({"bootstrap.servers": silent})
@@ -79,6 +82,6 @@ def test_broker_that_is_slow_is_waited_for(silent: str, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_one_address_that_may_have_a_broker_is_enough(nobody: str, silent: str) -> None:
-    """The others may be away for a while."""
+def test_one_reachable_bootstrap_server_is_enough(nobody: str, silent: str) -> None:
+    """One bootstrap server that accepts connections is enough; the others may be away."""
     brokers.refuse_if_away({"bootstrap.servers": f"{nobody},{silent}"})

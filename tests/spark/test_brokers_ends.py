@@ -14,8 +14,8 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_ends_are_those_that_a_reader_can_reach(kafka: Broker) -> None:
-    """The last stable offset for who reads committed records only; 0 of an empty partition."""
+def test_ends_are_the_last_stable_offsets_for_read_committed(kafka: Broker) -> None:
+    """The end for `read_committed` is the last stable offset; the end of an empty partition is 0."""
     topic = create_topic(kafka.bootstrap_servers, unique("spark"), 2)
 
     def ends(isolation: str) -> list[int]:

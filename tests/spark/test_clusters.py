@@ -1,4 +1,4 @@
-"""Executors in processes of a cluster, and drivers of their own: what is lost, interrupted or killed there."""
+"""Executors and drivers in processes of a cluster, some of which are lost, interrupted or killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ground(kafka: Broker) -> Ground:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """Where it stands what the sinks were given."""
+    """The path of the recorder, which notes what the sinks received."""
     return Recorder(tmp_path)
 
 
@@ -66,16 +66,20 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield stack.enter_context(a_session(master))
 
 
-def test_foreach_partition_gives_everything_once(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
-    """The plain form ends when everything is committed, and nobody stays in the group."""
+def test_foreach_partition_delivers_each_record_once_and_leaves(
+    cluster: SessionProcess, ground: Ground, recorder: Recorder
+) -> None:
+    """`foreachPartition` delivers each record once, ends when all is committed, and leaves no member."""
     cluster.ask(given_by_partition, ground.config, ground.topic, ground.group, recorder, 2)
     counts = recorder.counts()
     assert (len(counts), set(counts.values()), ground.committed()) == (RECORDS, {1}, [1000] * PARTITIONS)
     assert ground.members() == []
 
 
-def test_run_goes_on_until_it_is_stopped(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
-    """Both executors work, what comes later is taken, and nobody and nothing uncommitted is left."""
+def test_run_consumes_new_records_until_it_is_stopped(
+    cluster: SessionProcess, ground: Ground, recorder: Recorder
+) -> None:
+    """A run uses both executors, consumes new records, and on stop leaves neither members nor uncommitted records."""
 
     def given() -> int:
         return sum(member.records for member in cluster.ask(reported, ground.group))
@@ -98,8 +102,10 @@ def test_run_goes_on_until_it_is_stopped(cluster: SessionProcess, ground: Ground
 
 
 @pytest.mark.parametrize("victim", ["worker", "executor"])
-def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recorder: Recorder, victim: str) -> None:
-    """Kill -9 of a task's Python, or of an executor's JVM: nothing is lost, only batches in hand come twice."""
+def test_killed_worker_or_executor_is_replaced_without_loss(
+    cluster: SessionProcess, ground: Ground, recorder: Recorder, victim: str
+) -> None:
+    """After SIGKILL of a Python worker or an executor, only batches in progress are redelivered and none is lost."""
     sink = Killer(recorder, victim=victim)
     result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, batch_size=200)
     counts = recorder.counts()
@@ -110,10 +116,10 @@ def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recor
 
 
 @pytest.mark.parametrize("victim", ["worker", "executor"])
-def test_process_that_is_told_to_end_is_replaced(
+def test_terminated_process_leaves_the_group_and_is_replaced(
     cluster: SessionProcess, ground: Ground, recorder: Recorder, victim: str
 ) -> None:
-    """SIGTERM, as from a machine that shuts down: its member leaves in good order, and another comes."""
+    """On SIGTERM, the member of a task leaves the group, and a replacement joins."""
     with a_run(cluster, ground, recorder):
         wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
         wait_until(
@@ -138,7 +144,7 @@ def test_process_that_is_told_to_end_is_replaced(
 
 @dataclass(frozen=True, slots=True)
 class DiesLate:
-    """Its first process is held in the sink until the run is being stopped, and is no more then."""
+    """A sink whose first process waits until the run is being stopped, and then dies."""
 
     folder: Path
 
@@ -152,10 +158,8 @@ class DiesLate:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_task_that_dies_while_its_run_is_stopped_leaves_nobody(
-    cluster: SessionProcess, ground: Ground, tmp_path: Path
-) -> None:
-    """Its replacement is told to stop before it joins; what the dead one left in the group is cleared away."""
+def test_task_killed_during_stop_leaves_no_member(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
+    """The replacement of a task killed during stop does not join, and the killed task's member is removed."""
     with a_run(cluster, ground, DiesLate(tmp_path)):
         wait_until((tmp_path / "waits").exists, "a sink that waits", SPARK_S)
         assert cluster.ask(stopped, ground.group, 0.1) is None
@@ -168,7 +172,7 @@ def test_task_that_dies_while_its_run_is_stopped_leaves_nobody(
 
 
 class Application:
-    """A driver in a process of its own, with a run that goes on."""
+    """A driver in its own process, with an unbounded run."""
 
     def __init__(self, ground: Ground, folder: Path) -> None:
         words = [ground.bootstrap, ground.topic, ground.group, str(folder)]
@@ -208,12 +212,12 @@ class Application:
 
 
 def until_nobody_is_left(ground: Ground) -> None:
-    """Return when nobody is left in the group: long before a session of 45 s ends."""
+    """Return when the group has no members; this takes far less than the session timeout of 45 s."""
     wait_until(lambda: not ground.members(), "a group without members", SOONER_THAN_A_SESSION_S)
 
 
-def test_interrupt_finishes_the_batch_and_leaves(ground: Ground, recorder: Recorder) -> None:
-    """Ctrl-C at the driver's terminal: what the sinks have taken is committed, and nobody stays in the group."""
+def test_interrupted_driver_commits_its_batches_and_leaves(ground: Ground, recorder: Recorder) -> None:
+    """On Ctrl-C, the records that the sinks took are committed, and all members leave the group."""
     with closing(Application(ground, recorder.folder)) as application:
         assert application.line() == "ready"
         os.killpg(application.process.pid, signal.SIGINT)
@@ -224,8 +228,8 @@ def test_interrupt_finishes_the_batch_and_leaves(ground: Ground, recorder: Recor
         assert sum(ground.committed()) == len(recorder.counts())
 
 
-def test_killed_driver_leaves_nobody_behind(ground: Ground, recorder: Recorder) -> None:
-    """Kill -9 of the driver: its tasks hear of it, finish their batch, commit and leave."""
+def test_killed_driver_leaves_no_member_in_the_group(ground: Ground, recorder: Recorder) -> None:
+    """After SIGKILL of the driver, its tasks finish and commit their batches and leave the group."""
     with closing(Application(ground, recorder.folder)) as application:
         assert application.line() == "ready"
         application.process.kill()

@@ -1,4 +1,4 @@
-"""Drains of partitions whose offsets have no records any more: the log cleaner has removed them."""
+"""Drains of partitions from whose logs the log cleaner has removed records."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def a_compacted_topic(bootstrap: str) -> str:
 
 
 def account(result: DrainResult) -> list[tuple[int, int, int, int]]:
-    """What was done by partition: from, to before, records."""
+    """The records drained from each partition: first offset, end offset, number of records."""
     return [(one.partition, one.first, one.next_offset, one.records) for one in result.partitions]
 
 
-def test_drain_reaches_ends_behind_what_compaction_removed(
+def test_drain_reaches_ends_behind_compacted_records(
     kafka_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its account has the records that there really were; the next drain goes on from the ends."""
+    """A drain reaches ends behind compacted records and counts existing records; the next drain continues there."""
     bootstrap = kafka_broker(properties=EAGER_CLEANER).bootstrap_servers
     topic, group = a_compacted_topic(bootstrap), unique("group")
     (_, last_but_one, last) = offsets_left(bootstrap, topic, NOTHING)

@@ -1,4 +1,4 @@
-"""With a session of Spark Connect: what has no SparkContext, no RDD, and no driver that a task could call."""
+"""Spark Connect sessions: they have no SparkContext, no RDD, and no driver that a task can call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Refusing:
-    """A sink that refuses everything."""
+    """A sink that raises for each batch."""
 
     def __call__(self, _: object, __: SinkContext) -> None:
         """Refuse."""
@@ -65,7 +65,7 @@ class Refusing:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A sink that takes longer than anybody waits, and says that it began."""
+    """A sink that reports its start and then exceeds each timeout."""
 
     folder: Path
 
@@ -87,20 +87,20 @@ def failed(
 def drained_into_a_module(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, folder: Path
 ) -> int:
-    """How many records a drain has given to the sink of a module that is in this folder of the client's."""
+    """Drain into a sink of a module in the client's current folder; return the number of records."""
     spark.addArtifact(str(folder / "artifact_sink.py"), pyfile=True)
     sys.path.append(str(folder))
     return drained(spark, config, topic, group, importlib.import_module("artifact_sink").sink).records
 
 
 def read(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> int:
-    """How many records `read_group` has, which are committed then."""
+    """Read the group with `read_group`, commit, and return the number of records."""
     with read_group(spark, config, [topic], group) as frame:
         return frame.count()
 
 
 def streamed(spark: SparkSession, /, options: Mapping[str, str], group: str) -> int:
-    """How many records a query has that reads what is there; `foreachBatch` would run on the server."""
+    """Return the number of records of a query over the available records; `foreachBatch` would run on the server."""
     register(spark)
     records = spark.readStream.format("kafka-group").options(**options, **{"group.id": group}).load()
     with tempfile.TemporaryDirectory() as folder:
@@ -110,12 +110,12 @@ def streamed(spark: SparkSession, /, options: Mapping[str, str], group: str) -> 
 
 
 def found(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> str:
-    """What `check` says."""
+    """Return the findings of `check`."""
     return str(check(spark, config, [topic], group, instances=2))
 
 
-def test_drain_takes_each_record_once(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """By two members, each of whose tasks says what it did; nobody is left, and a second drain has nothing to do."""
+def test_drain_delivers_each_record_once(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """A drain with two members delivers each record once and leaves no member; a second drain delivers nothing."""
     ground = Ground(kafka, 4, 400)
     result = session.ask(drained, ground.config, ground.topic, ground.group, Recorder(tmp_path))
     assert (result.records, [part.records for part in result.partitions]) == (400, [100] * 4)
@@ -124,8 +124,8 @@ def test_drain_takes_each_record_once(kafka: Broker, session: SessionProcess, tm
     assert session.ask(drained, ground.config, ground.topic, ground.group, Recorder(tmp_path)).records == 0
 
 
-def test_sink_that_gives_up_is_told_in_its_words(kafka: Broker, session: SessionProcess) -> None:
-    """Out of the server's exception, with partition and offsets; nobody is left."""
+def test_drain_raises_the_error_of_a_failed_sink(kafka: Broker, session: SessionProcess) -> None:
+    """A drain raises the sink's error with partition and offsets, taken from the server's exception."""
     ground = Ground(kafka, 1, 5)
     kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Refusing(), sink_attempts=1)
     assert kind == "SinkError"
@@ -134,15 +134,20 @@ def test_sink_that_gives_up_is_told_in_its_words(kafka: Broker, session: Session
     assert ground.members() == []
 
 
-def test_sink_of_a_module_is_sent_as_an_artifact(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """As Spark Connect has it for modules that the executors do not have."""
+def test_sink_of_a_client_module_is_sent_as_an_artifact(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """A sink of a module that the executors lack travels as a Spark Connect artifact."""
     ground = Ground(kafka, 1, 5)
     (tmp_path / "artifact_sink.py").write_text("def sink(batch, context):\n    pass\n")
     assert session.ask(drained_into_a_module, ground.config, ground.topic, ground.group, tmp_path) == 5
 
 
-def test_drain_that_takes_too_long_is_interrupted(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """By its tag; what its tasks leave in the group is removed, and other jobs of the session go on."""
+def test_drain_beyond_its_timeout_is_interrupted_and_its_members_removed(
+    kafka: Broker, session: SessionProcess, tmp_path: Path
+) -> None:
+    """A drain beyond its timeout is interrupted by its tag and its members are removed.
+
+    Other jobs of the session go on.
+    """
     ground = Ground(kafka, 2, 10)
     kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Slow(tmp_path), timeout_s=8.0)
     assert (kind, "not drained within 8.0 s" in text) == ("DrainError", True)
@@ -150,8 +155,8 @@ def test_drain_that_takes_too_long_is_interrupted(kafka: Broker, session: Sessio
     assert session.ask(read, ground.config, ground.topic, ground.group) == 10
 
 
-def test_run_goes_on_until_it_is_stopped(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """Its members say how far they are, take what comes later, and end in good order."""
+def test_run_consumes_new_records_until_it_is_stopped(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """The members of a run report progress, consume new records, and leave the group on stop."""
     ground, recorder = Ground(kafka, 4, 400), Recorder(tmp_path)
     with a_run(session, ground, recorder):
         wait_until(
@@ -169,8 +174,8 @@ def test_run_goes_on_until_it_is_stopped(kafka: Broker, session: SessionProcess,
     assert (set(recorder.counts().values()), ground.committed(), ground.members()) == ({1}, [200] * 4, [])
 
 
-def test_run_that_is_cancelled_leaves_nobody(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """By its tag, whatever its tasks are at."""
+def test_cancelled_run_leaves_no_member(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """A run that is cancelled by its tag leaves no member, whatever its tasks are doing."""
     ground = Ground(kafka, 2, 10)
     with a_run(session, ground, Slow(tmp_path)):
         wait_until(lambda: any(tmp_path.glob("began-*")), "the first batch", SPARK_S)
@@ -178,16 +183,16 @@ def test_run_that_is_cancelled_leaves_nobody(kafka: Broker, session: SessionProc
     wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
 
 
-def test_run_that_is_cancelled_at_once_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """Before the server has begun with it."""
+def test_run_cancelled_before_its_start_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """A run that is cancelled before the server has started it ends."""
     ground = Ground(kafka, 2, 10)
     with a_run(session, ground, Slow(tmp_path)):
         pass
     assert session.ask(read, ground.config, ground.topic, ground.another_group().group) == 10
 
 
-def test_run_without_its_client_ends(kafka: Broker, tmp_path: Path) -> None:
-    """Killed: after a minute without a word of it the tasks commit and leave."""
+def test_run_ends_after_its_client_is_killed(kafka: Broker, tmp_path: Path) -> None:
+    """One minute after their client was killed, the tasks commit and leave the group."""
     ground, recorder = Ground(kafka, 2, 10), Recorder(tmp_path)
     with a_connect_server(tmp_path, "local[2]") as server:
         with a_session(f"{CONNECT}{server}") as client:
@@ -198,8 +203,8 @@ def test_run_without_its_client_ends(kafka: Broker, tmp_path: Path) -> None:
     assert (set(recorder.counts().values()), ground.committed()) == ({1}, [5, 5])
 
 
-def test_reads_streams_and_the_doctor(kafka: Broker, session: SessionProcess) -> None:
-    """`read_group`, `format("kafka-group")`, `check`."""
+def test_read_group_streams_and_check_work_with_connect(kafka: Broker, session: SessionProcess) -> None:
+    """`read_group`, `format("kafka-group")` and `check` work with Spark Connect."""
     ground = Ground(kafka, 2, 20)
     options = {"kafka.bootstrap.servers": ground.bootstrap, "subscribe": ground.topic, "startingOffsets": "earliest"}
     assert len(session.ask(batch_rows, OURS, options)) == 20

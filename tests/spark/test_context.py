@@ -1,4 +1,4 @@
-"""How the records of a batch are named in texts."""
+"""How texts name the records of a batch."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def part(number: int, first: int, next_offset: int) -> OffsetRange:
     ],
 )
 def test_described_names_records_in_bounded_length(ranges: list[OffsetRange], text: str) -> None:
-    """A text names the records of at most three partitions, and counts the other partitions."""
+    """`described` names the records of at most three partitions and counts the other partitions."""
     assert described(ranges) == text

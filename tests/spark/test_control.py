@@ -1,4 +1,4 @@
-"""The line between a driver and its tasks, over real sockets."""
+"""The connection between a driver and its tasks, over real sockets."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def server() -> Iterator[ControlServer]:
         yield server
 
 
-def test_reports_reach_the_driver(server: ControlServer) -> None:
-    """The latest of each member, by instance."""
+def test_driver_shows_the_latest_report_of_each_member(server: ControlServer) -> None:
+    """The driver shows the latest report of each instance."""
     with closing(ControlLink(server.address, 1, 5)) as one, closing(ControlLink(server.address, 0, 6)) as two:
         one.report(progress(1, 5, 10))
         one.report(progress(1, 5, 20))
@@ -40,8 +40,8 @@ def test_reports_reach_the_driver(server: ControlServer) -> None:
         assert (one.order, two.order) == (None, None)
 
 
-def test_order_to_stop_reaches_everybody(server: ControlServer) -> None:
-    """Those too that call after it."""
+def test_stop_order_reaches_connected_and_later_tasks(server: ControlServer) -> None:
+    """Every task receives the stop order, including tasks that connect after it."""
     with closing(ControlLink(server.address, 0, 1)) as early:
         wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         server.stop()
@@ -51,7 +51,10 @@ def test_order_to_stop_reaches_everybody(server: ControlServer) -> None:
 
 
 def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
-    """Whichever calls first; the earlier one's reports count no more."""
+    """The later attempt replaces the earlier one in whichever order they connect.
+
+    Reports of the earlier one are ignored.
+    """
     with closing(ControlLink(server.address, 0, 2)) as second:
         wait_until(lambda: server.attempts() == {0: 2}, "the later attempt")
         assert not server.has_replacements
@@ -68,7 +71,10 @@ def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
 
 
 def test_report_older_than_its_session_is_shown_as_silent() -> None:
-    """State, rate and lag of then are not those of now; the time since the report is always shown."""
+    """A member without a report for a session timeout is shown as silent, without rate.
+
+    The report's age is always shown.
+    """
     reports = MemberReports()
     reports.note(progress(0, 1, 10), 100.0)
     (at_its_end,), (beyond,) = reports.shown(145.0), reports.shown(161.0)
@@ -80,8 +86,8 @@ def test_report_older_than_its_session_is_shown_as_silent() -> None:
     assert [(one.state, one.silent_s) for one in reports.shown(162.0)] == [("STABLE", 0.0)]
 
 
-def test_partitions_of_a_silent_member_are_those_of_the_others() -> None:
-    """They are shown once, and so is their lag; what no other member reports stays with it."""
+def test_partition_reported_by_two_members_is_shown_for_the_later_one() -> None:
+    """Each partition and its lag are shown for the latest reporter only."""
     reports = MemberReports()
     reports.note(replace(progress(0, 1, 10), owned=(("t", 0), ("t", 1))), 100.0)
     reports.note(replace(progress(1, 2, 20), owned=(("t", 0), ("t", 2))), 200.0)
@@ -90,8 +96,8 @@ def test_partitions_of_a_silent_member_are_those_of_the_others() -> None:
     assert [(len(one.owned), one.lag) for one in reports.shown(201.0)] == [(0, 0), (3, 3)]
 
 
-def test_member_that_wakes_up_with_an_old_epoch_gets_no_partition_back() -> None:
-    """Its first report is the last one that came, and older than the group."""
+def test_report_with_an_old_epoch_takes_no_partition() -> None:
+    """A report with an older member epoch takes no partition, even if it is the last report that arrived."""
     reports = MemberReports()
     reports.note(replace(progress(1, 2, 20), owned=(("t", 0),), epoch=4), 200.0)
     reports.note(replace(progress(0, 1, 10), owned=(("t", 0),), epoch=3), 200.5)
@@ -105,7 +111,7 @@ def test_member_that_wakes_up_with_an_old_epoch_gets_no_partition_back() -> None
     )
 )
 def test_every_reported_partition_is_shown_once(course: list[tuple[int, int, set[int], float]]) -> None:
-    """Whichever members report whatever at whatever times: each partition of their last reports has one member."""
+    """For any reports at any times, each partition of the last reports is shown for exactly one member."""
     reports, now = MemberReports(), 0.0
     last: dict[int, set[int]] = {}
     for records, (instance, epoch, numbers, passed) in enumerate(course):
@@ -117,8 +123,8 @@ def test_every_reported_partition_is_shown_once(course: list[tuple[int, int, set
         assert sorted(shown) == sorted(set.union(*last.values()))
 
 
-def test_reports_do_not_age_after_the_end() -> None:
-    """Whoever looks at a run's progress long after its end sees its last state."""
+def test_reports_do_not_age_after_the_run_ended() -> None:
+    """After the end of a run, its progress remains the last state."""
     server = ControlServer("127.0.0.1", "127.0.0.1")
     with closing(server), closing(ControlLink(server.address, 0, 1)) as link:
         link.report(progress(0, 1, 10))
@@ -127,16 +133,16 @@ def test_reports_do_not_age_after_the_end() -> None:
     assert [one.silent_s for one in server.progress()] == [first]
 
 
-def test_failure_is_told_with_its_place(server: ControlServer) -> None:
-    """Whether it was the latest attempt's says who was replaced from outside the run."""
+def test_failure_has_its_instance_attempt_and_kind(server: ControlServer) -> None:
+    """A failure has instance, attempt and kind, and states whether it came from the latest attempt."""
     with closing(ControlLink(server.address, 0, 7)) as link:
         link.fail("FencedError", "replaced")
         wait_until(lambda: bool(server.failures()), "a failure")
     assert server.failures() == (Failure(instance=0, attempt=7, kind="FencedError", text="replaced", was_latest=True),)
 
 
-def test_end_of_the_driver_is_an_order_to_stop(server: ControlServer) -> None:
-    """Killed, or hung up: the socket's end says so."""
+def test_task_stops_when_the_driver_closes_its_connection(server: ControlServer) -> None:
+    """The end of the driver's socket counts as a stop order, whether the driver was killed or closed it."""
     with closing(ControlLink(server.address, 0, 1)) as link:
         wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         server.close()
@@ -144,8 +150,8 @@ def test_end_of_the_driver_is_an_order_to_stop(server: ControlServer) -> None:
         link.report(progress(0, 1, 1))
 
 
-def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
-    """The task goes on meanwhile, is no replacement of itself, and hears what the driver says afterwards."""
+def test_broken_connection_is_restored_and_receives_later_orders(server: ControlServer) -> None:
+    """A task reconnects as the same attempt, its reports arrive, and it receives later orders."""
     with (
         closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as link,
@@ -165,8 +171,8 @@ def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
         assert link.cut_short is None
 
 
-def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: ControlServer) -> None:
-    """Its task was taken for lost, and another one works in its place."""
+def test_task_that_reconnects_after_its_replacement_is_superseded(server: ControlServer) -> None:
+    """A task that reconnects after a later attempt connected receives the order SUPERSEDED."""
     with (
         closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as first,
@@ -177,8 +183,8 @@ def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: Contr
             wait_until(lambda: first.order is Order.SUPERSEDED, "the older attempt's end")
 
 
-def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer) -> None:
-    """An order like its end, of which the task may know that nobody gave it."""
+def test_unreachable_driver_counts_as_a_stop_after_its_timeout(server: ControlServer) -> None:
+    """After the timeout, a task stops as on the driver's end. `cut_short` states that no driver ordered the stop."""
     with closing(Relay((server.address.host, server.address.port))) as firewall:
         address = replace(server.address, port=firewall.port)
         with closing(ControlLink(address, 0, 1, gone_after_s=0.1)) as link:
@@ -189,7 +195,7 @@ def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer
 
 
 def test_driver_refuses_a_task_without_the_secret(server: ControlServer) -> None:
-    """The task's error names the address; bytes of other protocols end their connection and have no effect."""
+    """A task with a wrong secret gets an error that names the address; other protocols' bytes have no effect."""
     with pytest.raises(TransportError, match="no driver of this run answers"):
         ControlLink(replace(server.address, secret="0" * 64), 0, 9)
     for words in (b"\n", b"[]\n", b"nonsense\n", b'{"secret": "%s"}\n' % server.address.secret.encode(), b"x" * 5_000):
@@ -202,7 +208,7 @@ def test_driver_refuses_a_task_without_the_secret(server: ControlServer) -> None
 
 
 def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
-    """A connection that repeats every byte of an earlier task's is closed, and its attempt does not call again."""
+    """The driver closes a connection that replays a task's bytes, and registers no attempt."""
     with (
         closing(Relay((server.address.host, server.address.port))) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
@@ -226,7 +232,7 @@ def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
 
 
 def test_task_refuses_a_recorded_driver(server: ControlServer) -> None:
-    """A listener that repeats every byte of the driver's, with its order to stop, is not the driver."""
+    """A task does not accept a listener that replays the driver's bytes, including its stop order, as the driver."""
     with (
         closing(Relay((server.address.host, server.address.port))) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
@@ -250,7 +256,7 @@ class Impostor:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop responding."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -267,7 +273,7 @@ class Impostor:
 
 
 def test_injected_order_does_not_stop_a_task(server: ControlServer) -> None:
-    """The task drops the connection, calls its driver again, and takes the driver's own order there."""
+    """A task that receives an injected order drops the connection, reconnects, and accepts the driver's own order."""
     with (
         closing(Relay((server.address.host, server.address.port))) as relay,
         closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
@@ -281,8 +287,8 @@ def test_injected_order_does_not_stop_a_task(server: ControlServer) -> None:
         assert link.cut_short is None
 
 
-def test_altered_order_is_not_taken(server: ControlServer) -> None:
-    """A machine on the way that changes a frame breaks the line, and nothing else."""
+def test_altered_frame_breaks_the_connection_without_effect(server: ControlServer) -> None:
+    """A frame that was changed in transit breaks the connection and has no other effect."""
 
     def altered(number: int, passed: bytes) -> bytes:
         return passed.replace(b'"stop"', b'"superseded"') if number == 1 else passed
@@ -297,8 +303,8 @@ def test_altered_order_is_not_taken(server: ControlServer) -> None:
         assert (link.order, relay.calls) == (Order.STOP, 2)
 
 
-def test_impostor_at_the_drivers_address_is_no_order_to_stop_at_once(server: ControlServer) -> None:
-    """A task calls its driver until its time is over, whatever other listeners there answer."""
+def test_task_retries_for_its_whole_timeout_against_an_impostor(server: ControlServer) -> None:
+    """A task calls its driver until its timeout, whatever another listener at the address responds."""
 
     def altered(number: int, passed: bytes) -> bytes:
         return b"nonsense\n" if number in (2, 3) else passed
@@ -317,8 +323,8 @@ def test_impostor_at_the_drivers_address_is_no_order_to_stop_at_once(server: Con
         assert link.cut_short is None
 
 
-def test_silent_connections_keep_no_task_away(server: ControlServer) -> None:
-    """A thousand of them hold a bounded number of threads and files of the driver, and a task gets through at once."""
+def test_task_connects_at_once_beside_a_thousand_silent_connections(server: ControlServer) -> None:
+    """A thousand silent connections use a bounded number of threads and files, and a task connects at once."""
     crowd = Program("crowd", str(server.address.port))
     with closing(crowd):
         crowd.expect("connected 1000")
@@ -332,8 +338,8 @@ def test_silent_connections_keep_no_task_away(server: ControlServer) -> None:
     )
 
 
-def test_silent_connection_is_closed_after_the_time_for_a_handshake() -> None:
-    """The driver ends it; nothing else does."""
+def test_silent_connection_is_closed_after_the_handshake_timeout() -> None:
+    """The driver closes a silent connection after the handshake timeout, and nothing else ends it."""
     with (
         closing(ControlServer("127.0.0.1", "127.0.0.1", handshake_s=0.1)) as server,
         socket.create_connection((server.address.host, server.address.port)) as silent,
@@ -343,8 +349,8 @@ def test_silent_connection_is_closed_after_the_time_for_a_handshake() -> None:
             pass
 
 
-def test_driver_accepts_again_after_it_had_no_file_left() -> None:
-    """EMFILE is logged once, and a task that called meanwhile is served."""
+def test_driver_accepts_again_after_it_ran_out_of_files() -> None:
+    """The driver logs EMFILE once, and a task that called meanwhile is accepted afterwards."""
     driver = Program("driver")
     with closing(driver):
         port, secret = driver.expect("listens").split()[1:]
@@ -362,7 +368,7 @@ def test_driver_accepts_again_after_it_had_no_file_left() -> None:
 
 
 class Program:
-    """`control_programs.py` in a process of its own, with limits of its own."""
+    """`control_programs.py` in its own process, with its own limits."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -373,13 +379,13 @@ class Program:
         )
 
     def say(self, words: str) -> None:
-        """Write a line."""
+        """Write a line to its stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(words + "\n")
         self._process.stdin.flush()
 
     def expect(self, beginning: str) -> str:
-        """The next line, which begins so."""
+        """The next line of its output, which must have this prefix."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line.startswith(beginning), line
@@ -391,8 +397,11 @@ class Program:
         self._process.communicate()
 
 
-def test_driver_that_encrypts_elsewhere_gets_no_texts() -> None:
-    """The line is clear text, and the text of a sink's error may quote records: only its kind travels."""
+def test_error_text_is_not_sent_if_spark_encrypts() -> None:
+    """If Spark encrypts its own traffic, only an error's kind travels on this plaintext connection.
+
+    Its text may quote records.
+    """
     with (
         closing(ControlServer("127.0.0.1", "127.0.0.1", sends_texts=False)) as server,
         closing(Relay((server.address.host, server.address.port))) as relay,
@@ -404,16 +413,16 @@ def test_driver_that_encrypts_elsewhere_gets_no_texts() -> None:
         assert b"4711" not in relay.passed("task")
 
 
-def test_driver_that_cannot_be_reached_is_named() -> None:
-    """With address and remedy."""
+def test_unreachable_driver_is_named_with_address_and_remedy() -> None:
+    """A task that cannot reach its driver raises an error with the address and the remedy."""
     with closing(ControlServer("127.0.0.1", "127.0.0.1")) as server:
         address = server.address
     with pytest.raises(TransportError, match=rf"127.0.0.1:{address.port}.*spark.driver.host"):
         ControlLink(address, 0, 1)
 
 
-def test_server_ends_with_its_threads() -> None:
-    """Nothing of a run is left on the driver."""
+def test_closed_server_leaves_no_thread() -> None:
+    """`close` ends all threads of the driver's server."""
     before = set(threading.enumerate())
     server = ControlServer("127.0.0.1", "127.0.0.1")
     link = ControlLink(server.address, 0, 1)

@@ -1,4 +1,4 @@
-"""What will break is said before a job with group members runs: on a real session, and on real brokers."""
+"""`check` reports what will fail before a job with group members runs: on real sessions and real brokers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ NOWHERE = "127.0.0.1:1"
 
 
 @slow
-def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_path: Path) -> None:
-    """It travels whole: a worker that cannot import this package can still say so."""
+def test_examination_reports_missing_modules_without_the_package(tmp_path: Path) -> None:
+    """The examination is pickled by value, so a worker without this package still reports missing modules."""
     cloudpickle.register_pickle_by_value(examination)
     nowhere, readable = ("127.0.0.1", 1), str(tmp_path)
     asked = partial(
@@ -87,7 +87,7 @@ def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_pa
 
 @contextmanager
 def changed(context: SparkContext, name: str, value: str) -> Iterator[None]:
-    """The context with another value for a while: what it tells executors about the interpreter."""
+    """Change a value of the context for the block: what it tells executors about the interpreter."""
     before = getattr(context, name)
     setattr(context, name, value)
     try:
@@ -101,8 +101,8 @@ def write(_batch: object, _context: object) -> None:
 
 
 @classic
-def test_session_of_two_slots_is_healthy_for_two_instances(spark: SparkSession) -> None:
-    """The whole of Spark is looked at, and Kafka is not unless it is named."""
+def test_check_finds_two_slots_healthy_for_two_instances(spark: SparkSession) -> None:
+    """`check` examines all of Spark, and Kafka only if brokers are named."""
     found = check(spark, instances=2, sink=write, timeout_s=LONG_S)
     assert (found.errors, found.warnings) == ((), ())
     assert one(found.findings, "slots").found == "2 on local[2,3], for 2 instances"
@@ -115,16 +115,16 @@ def test_session_of_two_slots_is_healthy_for_two_instances(spark: SparkSession) 
 
 
 @classic
-def test_session_of_two_slots_is_too_small_for_three_instances(spark: SparkSession) -> None:
-    """As Spark counts slots itself."""
+def test_check_warns_about_three_instances_on_two_slots(spark: SparkSession) -> None:
+    """`check` counts slots as Spark does and warns about more instances than slots."""
     found = check(spark, instances=3, timeout_s=LONG_S)
     assert [finding.subject for finding in found.warnings] == ["slots"]
     found.raise_for_errors()
 
 
 @classic
-def test_wrong_interpreter_is_an_error_in_words(spark: SparkSession) -> None:
-    """It would end a job after minutes and a page of Java."""
+def test_check_reports_a_wrong_interpreter(spark: SparkSession) -> None:
+    """`check` reports a wrong interpreter, with which a job fails only after minutes, in a Java stack trace."""
     with changed(spark.sparkContext, "pythonExec", "/nonexistent/python3"):
         found = check(spark, timeout_s=LONG_S)
     (missing,) = found.errors
@@ -139,8 +139,8 @@ def test_wrong_interpreter_is_an_error_in_words(spark: SparkSession) -> None:
 
 
 @classic
-def test_job_that_does_not_run_is_given_up_in_time(spark: SparkSession, tmp_path: Path) -> None:
-    """An interpreter that hangs: the check ends, says that nothing is known, and cancels its job."""
+def test_check_cancels_a_job_that_hangs(spark: SparkSession, tmp_path: Path) -> None:
+    """If the interpreter hangs, `check` ends in time, reports an unknown state, and cancels its job."""
     # It ends by itself before long: Spark waits for it without listening to a cancellation.
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\nexec sleep 5\n")
@@ -153,8 +153,8 @@ def test_job_that_does_not_run_is_given_up_in_time(spark: SparkSession, tmp_path
     assert check(spark, timeout_s=LONG_S).errors == ()
 
 
-def test_sink_that_cannot_be_sent_is_an_error(spark: SparkSession) -> None:
-    """With the name of what is in the way; and so is one that cannot be called."""
+def test_check_reports_a_sink_that_cannot_be_pickled_or_called(spark: SparkSession) -> None:
+    """`check` names the value that cannot be pickled, and reports a sink that cannot be called."""
     guard = threading.Lock()
 
     def locked(batch: object, _context: object) -> None:
@@ -168,10 +168,10 @@ def test_sink_that_cannot_be_sent_is_an_error(spark: SparkSession) -> None:
     assert refused.found == "is a dict"
 
 
-def test_sink_of_a_module_that_tasks_do_not_have_is_an_error(
+def test_check_reports_a_sink_whose_module_tasks_lack(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It travels by the name of its module."""
+    """`check` reports a sink whose module the tasks cannot import, because it is pickled by its module's name."""
     (tmp_path / "sink_of_the_driver.py").write_text("def write(batch, context):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("sink_of_the_driver")
@@ -181,8 +181,8 @@ def test_sink_of_a_module_that_tasks_do_not_have_is_an_error(
     assert "addPyFile" in refused.remedy
 
 
-def test_configuration_that_a_job_refuses_is_named_at_once(spark: SparkSession) -> None:
-    """All of its keys, and what is the matter with the brokers besides, from the driver and from the tasks."""
+def test_check_reports_all_invalid_keys_and_broker_problems(spark: SparkSession) -> None:
+    """`check` reports all invalid keys together with the broker problems, as driver and tasks see them."""
     config = {
         "bootstrap.servers": NOWHERE,
         "group.id": "another",
@@ -203,8 +203,8 @@ def test_configuration_that_a_job_refuses_is_named_at_once(spark: SparkSession) 
     ]
 
 
-def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
-    """No SparkContext: a session that has nothing but a version and a configuration."""
+def test_check_examines_a_connect_session_by_version_and_configuration() -> None:
+    """`check` examines the version and the configuration of a Spark Connect session, which has no SparkContext."""
 
     class Conf:
         def get(self, key: str, default: str | None) -> str | None:
@@ -222,15 +222,15 @@ def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
 
 
 def asked(broker: Broker, topics: list[str], group: str, instances: int | None = 2) -> tuple[Finding, ...]:
-    """What is said of this broker."""
+    """The findings about this broker."""
     facts = cluster_facts({"bootstrap.servers": broker.bootstrap_servers}, topics, group, 20.0)
     return tuple(cluster_findings(facts, instances, group))
 
 
 @slow
 @classic
-def test_output_of_a_sink_is_looked_at(spark: SparkSession, tmp_path: Path) -> None:
-    """`check` shows what a sink finds of its output, an output that it cannot look at, and a use that cannot work."""
+def test_check_reports_the_findings_of_a_sink_about_its_output(spark: SparkSession, tmp_path: Path) -> None:
+    """`check` shows a sink's findings about its output, an unreadable output, and a use that cannot work."""
     file = tmp_path / "file"
     file.touch()
     servers = {"bootstrap.servers": NOWHERE, "log_level": 0}
@@ -246,8 +246,8 @@ def test_output_of_a_sink_is_looked_at(spark: SparkSession, tmp_path: Path) -> N
 
 
 @broker_test
-def test_healthy_session_and_broker_have_no_errors(spark: SparkSession, kafka: Broker) -> None:
-    """Within an asyncio loop too, as in a notebook; nothing is left behind at the broker."""
+def test_check_finds_no_errors_for_a_healthy_session_and_broker(spark: SparkSession, kafka: Broker) -> None:
+    """`check` reports no error, also within an asyncio loop as in a notebook, and leaves nothing at the broker."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 4), unique("group")
     config = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
 
@@ -267,8 +267,8 @@ def test_healthy_session_and_broker_have_no_errors(spark: SparkSession, kafka: B
 
 @broker_test
 @slow
-def test_topics_are_counted_and_missing_ones_named(kafka: Broker) -> None:
-    """Instances beyond the partitions idle."""
+def test_check_counts_partitions_and_names_missing_topics(kafka: Broker) -> None:
+    """`check` names missing topics and warns about instances beyond the partitions, which idle."""
     topic, missing = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("missing")
     found = asked(kafka, [topic], unique("group"), 3)
     assert one(found, "instances").severity is WARNING
@@ -278,8 +278,8 @@ def test_topics_are_counted_and_missing_ones_named(kafka: Broker) -> None:
 
 @broker_test
 @slow
-def test_running_copy_is_found_and_one_that_left_is_not(kafka: Broker) -> None:
-    """Its members are alive as long as they run; a static member that closed keeps its place, and is no copy."""
+def test_check_finds_a_running_copy_but_not_a_closed_one(kafka: Broker) -> None:
+    """`check` reports a running copy of the pipeline; a static member that closed keeps its place but is not a copy."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     with Worker(kafka.bootstrap_servers, group, [topic], group_instance_id=f"{group}-0", client_id="copy") as static:
         static.settled(2)
@@ -295,8 +295,8 @@ def test_running_copy_is_found_and_one_that_left_is_not(kafka: Broker) -> None:
 
 @broker_test
 @slow
-def test_missing_rights_are_named(kafka_broker: BrokerFactory) -> None:
-    """Each on its resource: READ and DESCRIBE of the group, READ and DESCRIBE of a topic."""
+def test_check_names_missing_rights_with_their_resources(kafka_broker: BrokerFactory) -> None:
+    """`check` names each missing right with its resource: READ and DESCRIBE of the group and of a topic."""
     broker = kafka_broker(NEWEST, properties=AUTHORIZER)
     bootstrap = broker.bootstrap_servers
     unread, hidden = create_topic(bootstrap, unique("unread"), 2), create_topic(bootstrap, unique("hidden"), 2)
@@ -329,8 +329,11 @@ def test_missing_rights_are_named(kafka_broker: BrokerFactory) -> None:
 
 @broker_test
 @slow
-def test_broker_with_the_consumer_protocol_switched_off_is_named(kafka_broker: BrokerFactory) -> None:
-    """Members would speak the classic protocol there, and say why only in their log."""
+def test_check_reports_a_broker_with_the_consumer_protocol_switched_off(kafka_broker: BrokerFactory) -> None:
+    """`check` reports a broker without the consumer protocol.
+
+    Members would use the classic one and only log the reason.
+    """
     broker = kafka_broker(OLDEST, properties=CLASSIC_ONLY)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     found = one(asked(broker, [topic], group), "group.protocol")

@@ -1,4 +1,4 @@
-"""`CheckpointFolder` on a file system of Hadoop: `viewfs://` shows a local folder, through the code of all of them."""
+"""`CheckpointFolder` on a Hadoop file system: `viewfs://` exposes a local folder through Hadoop's shared code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.classic, pytest.mark.integration]
 
 @pytest.fixture
 def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A path of `viewfs` that shows this test's folder."""
+    """A `viewfs` path that exposes this test's folder."""
     key = f"fs.viewfs.mounttable.{tmp_path.name.replace('_', '-')}.link./data"
     configuration = spark._jsc.hadoopConfiguration()
     configuration.set(key, tmp_path.as_uri())
@@ -34,7 +34,7 @@ def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 def test_checkpoint_folder_moves_a_query_on_any_file_system_of_the_session(
     kafka: Broker, spark: SparkSession, mounted: str, tmp_path: Path
 ) -> None:
-    """A checkpoint that Spark wrote there is read, given to a group, and rewritten, and its checksums stay right."""
+    """A Spark checkpoint on `viewfs` is read, moved to a group, and rewritten, with valid checksums."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     config = {"bootstrap.servers": kafka.bootstrap_servers}
     produce(kafka.bootstrap_servers, topic, 4)
@@ -69,8 +69,8 @@ def test_checkpoint_folder_moves_a_query_on_any_file_system_of_the_session(
         made.from_group(config, other)
 
 
-def test_checkpoint_folder_refuses_what_spark_cannot_open(spark: SparkSession, tmp_path: Path) -> None:
-    """An unknown file system, a folder that is no checkpoint, and a session without Hadoop's file systems."""
+def test_checkpoint_folder_refuses_paths_that_spark_cannot_open(spark: SparkSession, tmp_path: Path) -> None:
+    """Unknown file systems, folders without a checkpoint, and sessions without Hadoop's file systems raise an error."""
     with pytest.raises(ConfigurationError, match=r"Spark cannot use it: .*No FileSystem for scheme"):
         CheckpointFolder("unknown://bucket/checkpoint", spark)
     with pytest.raises(ConfigurationError, match="give the checkpointLocation of a streaming query"):

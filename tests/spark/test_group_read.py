@@ -1,4 +1,4 @@
-"""`read_group` on a real broker: which rows there are, and what the group has committed afterwards."""
+"""`read_group` on a real broker: the rows that it returns and the offsets that the group has committed afterwards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
 
 
 def committed(kafka: Broker, group: str, topic: str, partitions: int = 1) -> list[int | None]:
-    """What the group has committed of each partition, as confluent-kafka is told."""
+    """The group's committed offset of each partition, read with confluent-kafka."""
     consumer = ConfluentConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
         found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], 20)
@@ -59,7 +59,7 @@ def committed(kafka: Broker, group: str, topic: str, partitions: int = 1) -> lis
 
 
 def stable_end(kafka: Broker, topic: str) -> int:
-    """Where partition 0 ends for who reads committed records only, as confluent-kafka is told."""
+    """The last stable offset of partition 0, read with confluent-kafka."""
     consumer = ConfluentConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "none"})
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, 0), 20)[1]
@@ -68,7 +68,7 @@ def stable_end(kafka: Broker, topic: str) -> int:
 
 
 def members(kafka: Broker, group: str) -> int:
-    """How many members the group has."""
+    """The number of members in the group."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     return len(admin.describe_consumer_groups([group], request_timeout=20)[group].result().members)
 
@@ -79,7 +79,7 @@ def values(frame: DataFrame) -> list[bytes]:
 
 
 def numbers(count: int, first: int = 0) -> list[bytes]:
-    """What `produce(..., count)` writes, in order."""
+    """The values that `produce(..., count)` writes, in order."""
     return sorted(str(number).encode() for number in range(first, first + count))
 
 
@@ -90,7 +90,7 @@ def config(kafka: Broker, **keys: object) -> dict[str, object]:
 
 @contextmanager
 def polling(kafka: Broker, group: str, topic: str) -> Iterator[Consumer]:
-    """Another member of the group, which polls and commits nothing."""
+    """Another member of the group, which polls and never commits."""
     consumer = Consumer(config(kafka, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"))
     with ConsumerThread(consumer, [topic]):
         yield consumer
@@ -100,7 +100,7 @@ def polling(kafka: Broker, group: str, topic: str) -> Iterator[Consumer]:
 
 
 def test_row_has_every_column_of_its_record(kafka: Broker, spark: SparkSession) -> None:
-    """Key, value, place, time and headers; null where the record has none."""
+    """A row has its record's key, value, place, timestamp and headers, and null where the record has none."""
     # Kept for ever: the records are of 2023, and the broker's retention deletes such within a minute.
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2, {"retention.ms": "-1"}), unique("group")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -117,8 +117,8 @@ def test_row_has_every_column_of_its_record(kafka: Broker, spark: SparkSession) 
     assert [[tuple(header) for header in row.headers] for row in rows] == [[("h", bytearray(b"1")), ("h", None)], []]
 
 
-def test_second_read_has_only_what_is_new(kafka: Broker, spark: SparkSession) -> None:
-    """The block's end commits every partition's end, and the next read begins there."""
+def test_second_read_returns_only_new_records(kafka: Broker, spark: SparkSession) -> None:
+    """The end of the block commits the end of every partition, and the next read begins there."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 30)
     with read_group(spark, config(kafka), [topic], group) as frame:
@@ -131,7 +131,7 @@ def test_second_read_has_only_what_is_new(kafka: Broker, spark: SparkSession) ->
 
 
 def test_every_action_reads_the_same_rows(kafka: Broker, spark: SparkSession) -> None:
-    """The ranges are settled by the call: what arrives later belongs to the next read."""
+    """The call fixes the offset ranges, so records that arrive later belong to the next read."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     with read_group(spark, config(kafka), [topic], group) as frame:
@@ -142,8 +142,8 @@ def test_every_action_reads_the_same_rows(kafka: Broker, spark: SparkSession) ->
     assert committed(kafka, group, topic, 2) == [10, 10]
 
 
-def test_only_the_columns_asked_for_are_there(kafka: Broker, spark: SparkSession) -> None:
-    """In the order in which they were asked for."""
+def test_dataframe_has_only_the_requested_columns(kafka: Broker, spark: SparkSession) -> None:
+    """The DataFrame has only the requested columns, in the requested order."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 1)
     with read_group(spark, config(kafka), [topic], unique("group"), columns=("offset", "value")) as frame:
@@ -152,7 +152,7 @@ def test_only_the_columns_asked_for_are_there(kafka: Broker, spark: SparkSession
 
 
 def test_big_partition_is_read_by_several_tasks(kafka: Broker, spark: SparkSession) -> None:
-    """Each record is read once, at the cuts too."""
+    """Several tasks read a large partition, and each record is read once, also where the partition is cut."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     count = 3 * LEAST_OFFSETS + 7
     produce(kafka.bootstrap_servers, topic, count)
@@ -161,8 +161,8 @@ def test_big_partition_is_read_by_several_tasks(kafka: Broker, spark: SparkSessi
         assert sorted(row.offset for row in frame.collect()) == list(range(count))
 
 
-def test_until_ends_the_read_at_given_offsets(kafka: Broker, spark: SparkSession) -> None:
-    """A partition that is not named is neither read nor committed."""
+def test_until_ends_the_read_at_the_given_offsets(kafka: Broker, spark: SparkSession) -> None:
+    """A partition that `until` does not name is neither read nor committed."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     with read_group(spark, config(kafka), [topic], group, until={(topic, 1): 4}) as frame:
@@ -170,8 +170,8 @@ def test_until_ends_the_read_at_given_offsets(kafka: Broker, spark: SparkSession
     assert committed(kafka, group, topic, 2) == [None, 4]
 
 
-def test_group_of_the_classic_protocol_is_read(kafka: Broker, spark: SparkSession) -> None:
-    """The member speaks what the configuration asks for."""
+def test_read_group_works_with_the_classic_protocol(kafka: Broker, spark: SparkSession) -> None:
+    """The reader's member uses the group protocol of the configuration."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     with read_group(spark, config(kafka, group_protocol="classic"), [topic], group) as frame:
@@ -179,8 +179,8 @@ def test_group_of_the_classic_protocol_is_read(kafka: Broker, spark: SparkSessio
     assert committed(kafka, group, topic, 2) == [5, 5]
 
 
-def test_callbacks_stay_with_the_driver(kafka: Broker, spark: SparkSession) -> None:
-    """What cannot be pickled is no obstacle: the tasks have no use for it."""
+def test_callbacks_that_cannot_be_pickled_stay_on_the_driver(kafka: Broker, spark: SparkSession) -> None:
+    """Callbacks and loggers are not sent to the tasks, so they do not have to be picklable."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 3)
     lock = Lock()
@@ -197,8 +197,8 @@ def test_callbacks_stay_with_the_driver(kafka: Broker, spark: SparkSession) -> N
 # ---- where partitions end ----
 
 
-def test_empty_topic_has_no_rows(kafka: Broker, spark: SparkSession) -> None:
-    """No records are no error; that the group was here is committed."""
+def test_empty_topic_returns_no_rows_and_is_committed(kafka: Broker, spark: SparkSession) -> None:
+    """An empty topic returns no rows and no error, and the group commits offset 0."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     with read_group(spark, config(kafka), [topic], group) as frame:
         assert frame.count() == 0
@@ -206,8 +206,8 @@ def test_empty_topic_has_no_rows(kafka: Broker, spark: SparkSession) -> None:
     assert committed(kafka, group, topic, 2) == [0, 0]
 
 
-def test_transactions_end_the_read_before_the_first_open_one(kafka: Broker, spark: SparkSession) -> None:
-    """Markers and aborted records take offsets and give no rows; what is open is read when it is committed."""
+def test_read_ends_before_the_first_open_transaction(kafka: Broker, spark: SparkSession) -> None:
+    """Markers and aborted records give no rows; records of an open transaction are read after its commit."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
     producer.init_transactions(20)
@@ -237,8 +237,8 @@ def test_transactions_end_the_read_before_the_first_open_one(kafka: Broker, spar
         assert values(frame) == [b"open"]
 
 
-def test_what_was_committed_within_an_open_transaction_is_not_read_again(kafka: Broker, spark: SparkSession) -> None:
-    """A group that read uncommitted records before may be further than the first open transaction; that is no reset."""
+def test_committed_offset_beyond_an_open_transaction_is_not_reset(kafka: Broker, spark: SparkSession) -> None:
+    """A committed offset beyond the last stable offset, left by a read_uncommitted read, is kept and not reset."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
@@ -255,7 +255,7 @@ def test_what_was_committed_within_an_open_transaction_is_not_read_again(kafka: 
 
 
 def test_range_that_ends_with_a_marker_is_read_to_its_end(kafka: Broker, spark: SparkSession) -> None:
-    """The last offset of a range may have no record although the log goes on behind it."""
+    """A range whose last offset is a transaction marker is read to its end."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
     producer.init_transactions(20)
@@ -269,7 +269,7 @@ def test_range_that_ends_with_a_marker_is_read_to_its_end(kafka: Broker, spark: 
 
 
 def test_compacted_partition_is_read_to_its_end(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
-    """Offsets without records, at the start, between and before the end, are passed over."""
+    """Offsets without records, at the start of the range, within it and before its end, are skipped."""
     kafka = kafka_broker(properties=EAGER_CLEANER)
     topic, group = create_compacted_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce_segments(kafka.bootstrap_servers, topic, 0, [["a", "b", "a"], ["a"], ["c"]], MOMENT_MS)
@@ -284,8 +284,8 @@ def test_compacted_partition_is_read_to_its_end(kafka_broker: BrokerFactory, spa
 # ---- where partitions start ----
 
 
-def test_latest_reads_from_the_first_read_on(kafka: Broker, spark: SparkSession) -> None:
-    """The first read of a group has nothing, but keeps the place from which the next one goes on."""
+def test_latest_read_commits_the_end_for_the_next_read(kafka: Broker, spark: SparkSession) -> None:
+    """The first read with `latest` returns nothing but commits the end offsets, where the next read begins."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     latest = config(kafka, auto_offset_reset="latest")
@@ -296,8 +296,8 @@ def test_latest_reads_from_the_first_read_on(kafka: Broker, spark: SparkSession)
         assert values(frame) == numbers(3)
 
 
-def test_offsets_out_of_the_log_are_an_error_if_that_is_asked_for(kafka: Broker, spark: SparkSession) -> None:
-    """`auto.offset.reset=error`: neither nothing committed nor a committed offset that aged out is passed over."""
+def test_auto_offset_reset_error_refuses_missing_and_aged_out_offsets(kafka: Broker, spark: SparkSession) -> None:
+    """With `auto.offset.reset=error`, a missing committed offset and one outside the log raise an error."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     strict = config(kafka, auto_offset_reset="error")
@@ -322,7 +322,7 @@ def _delete_records(kafka: Broker, topic: str, before: int) -> None:
 
 
 def test_failed_action_commits_nothing(kafka: Broker, spark: SparkSession) -> None:
-    """An exception leaves the group where it was, and the next read has the same rows."""
+    """After an exception in the block nothing is committed, and the next read returns the same rows."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
 
@@ -337,8 +337,8 @@ def test_failed_action_commits_nothing(kafka: Broker, spark: SparkSession) -> No
     assert committed(kafka, group, topic, 2) == [5, 5]
 
 
-def test_commit_is_the_callers_without_a_block(kafka: Broker, spark: SparkSession) -> None:
-    """Nothing is committed before `commit()`, and nothing by `close()`."""
+def test_read_without_a_block_commits_only_on_commit(kafka: Broker, spark: SparkSession) -> None:
+    """Without a `with` block, only `commit()` commits offsets; `close()` does not."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
     read = read_group(spark, config(kafka), [topic], group)
@@ -356,8 +356,8 @@ def test_commit_is_the_callers_without_a_block(kafka: Broker, spark: SparkSessio
     read.close()
 
 
-def test_worker_that_is_killed_is_replaced_and_the_rows_are_the_same(kafka: Broker, spark: SparkSession) -> None:
-    """A later attempt of a task reads its ranges anew; none of the rows is missing or there twice."""
+def test_killed_worker_is_replaced_and_rows_stay_the_same(kafka: Broker, spark: SparkSession) -> None:
+    """A later attempt of a task reads its ranges again; no row is missing or duplicated."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     count = 2 * LEAST_OFFSETS + 2
     produce(kafka.bootstrap_servers, topic, count)
@@ -378,8 +378,8 @@ def test_worker_that_is_killed_is_replaced_and_the_rows_are_the_same(kafka: Brok
 # ---- other members ----
 
 
-def test_other_members_keep_their_partitions(kafka: Broker, spark: SparkSession) -> None:
-    """The rows are those of the partitions that the reader owns, and only these are committed."""
+def test_read_group_reads_and_commits_only_owned_partitions(kafka: Broker, spark: SparkSession) -> None:
+    """The reader reads and commits only the partitions that it owns; other members keep theirs."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 4), unique("group")
     produce(kafka.bootstrap_servers, topic, 40)
     with polling(kafka, group, topic) as other:
@@ -394,8 +394,8 @@ def test_other_members_keep_their_partitions(kafka: Broker, spark: SparkSession)
         assert committed(kafka, group, topic, 4) == [10 if number in mine else None for number in range(4)]
 
 
-def test_partition_that_was_revoked_meanwhile_fails_the_commit(kafka: Broker, spark: SparkSession) -> None:
-    """Its new owner reads the same records; nothing is committed, not of the partitions either that are still owned."""
+def test_commit_after_a_revocation_raises_fenced_error(kafka: Broker, spark: SparkSession) -> None:
+    """A revoked partition fails the whole commit, because its new owner reads the same records."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     read = read_group(spark, config(kafka), [topic], group)
@@ -410,8 +410,8 @@ def test_partition_that_was_revoked_meanwhile_fails_the_commit(kafka: Broker, sp
         read.close()
 
 
-def test_second_reader_of_a_pipeline_takes_the_firsts_place(kafka: Broker, spark: SparkSession) -> None:
-    """A driver that was started twice does not commit twice: the newer one reads, the older one is fenced."""
+def test_second_reader_of_a_pipeline_fences_the_first(kafka: Broker, spark: SparkSession) -> None:
+    """If a driver is started twice, the newer reader reads and commits, and the older one is fenced."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     first = read_group(spark, config(kafka), [topic], group)
@@ -424,8 +424,8 @@ def test_second_reader_of_a_pipeline_takes_the_firsts_place(kafka: Broker, spark
     first.close()
 
 
-def test_group_without_a_free_partition_says_what_it_waits_for(kafka: Broker, spark: SparkSession) -> None:
-    """A reader that gets nothing does not wait for ever, nor read nothing in silence."""
+def test_read_group_without_a_free_partition_raises_with_the_reason(kafka: Broker, spark: SparkSession) -> None:
+    """A reader that gets no partition until its timeout raises an error with the reason."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     with polling(kafka, group, topic) as other:
         wait_until(lambda: len(other.membership().owned) == 1, "one partition")
@@ -434,8 +434,8 @@ def test_group_without_a_free_partition_says_what_it_waits_for(kafka: Broker, sp
     assert members(kafka, group) == 0
 
 
-def test_read_that_is_forgotten_leaves_the_group(kafka: Broker, spark: SparkSession) -> None:
-    """Its rows can still be read; what it owned is free for others."""
+def test_garbage_collected_read_leaves_the_group(kafka: Broker, spark: SparkSession) -> None:
+    """A read that is garbage collected leaves the group; its rows can still be read."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
     frame = read_group(spark, config(kafka), [topic], group).dataframe
@@ -444,8 +444,8 @@ def test_read_that_is_forgotten_leaves_the_group(kafka: Broker, spark: SparkSess
     assert frame.count() == 4
 
 
-def test_group_is_left_when_the_plan_fails(kafka: Broker, spark: SparkSession) -> None:
-    """An error in the call itself leaves no member behind."""
+def test_failed_read_group_call_leaves_the_group(kafka: Broker, spark: SparkSession) -> None:
+    """An error in the call itself leaves no member in the group."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     with pytest.raises(ConfigurationError):
         read_group(spark, config(kafka, auto_offset_reset="error"), [topic], group)
@@ -455,8 +455,8 @@ def test_group_is_left_when_the_plan_fails(kafka: Broker, spark: SparkSession) -
 # ---- faults and bad input ----
 
 
-def test_offsets_that_aged_out_meanwhile_are_named(kafka: Broker, spark: SparkSession) -> None:
-    """A range that is not in the log any more fails the action, with partition and offsets."""
+def test_offsets_deleted_after_the_call_fail_the_action_by_name(kafka: Broker, spark: SparkSession) -> None:
+    """A range that is no longer in the log fails the action, with partition and offsets."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     read = read_group(spark, config(kafka), [topic], group)
@@ -468,8 +468,8 @@ def test_offsets_that_aged_out_meanwhile_are_named(kafka: Broker, spark: SparkSe
     assert committed(kafka, group, topic) == [None]
 
 
-def test_topic_that_was_deleted_meanwhile_is_named(kafka: Broker, spark: SparkSession) -> None:
-    """The action fails and says so, long before it would give up waiting."""
+def test_topic_deleted_after_the_call_fails_the_action_by_name(kafka: Broker, spark: SparkSession) -> None:
+    """A deleted topic fails the action with the reason, long before its timeout."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     read = read_group(spark, config(kafka), [topic], group, timeout_s=1000)
@@ -483,8 +483,8 @@ def _in_block(read: GroupRead) -> None:
         frame.count()
 
 
-def test_tasks_need_the_right_to_read_the_topic_only(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
-    """What a task calls its group is a name for librdkafka: no right on it is needed."""
+def test_tasks_need_no_right_to_a_group(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
+    """The tasks' group id is only a name for librdkafka, so tasks need READ on the topic and no right to a group."""
     kafka = kafka_broker(properties=AUTHORIZER)
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
@@ -494,8 +494,10 @@ def test_tasks_need_the_right_to_read_the_topic_only(kafka_broker: BrokerFactory
     assert committed(kafka, group, topic, 2) == [5, 5]
 
 
-def test_reader_without_the_right_to_its_group_is_told(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
-    """The coordinator's refusal is an error of the call."""
+def test_read_group_without_the_right_to_its_group_raises_group_error(
+    kafka_broker: BrokerFactory, spark: SparkSession
+) -> None:
+    """If the coordinator refuses access to the group, the call raises `GroupError`."""
     kafka = kafka_broker(properties=AUTHORIZER)
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     forbid(kafka.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
@@ -525,16 +527,16 @@ def test_reader_without_the_right_to_its_group_is_told(kafka_broker: BrokerFacto
         ({"isolation_level": "nearly"}, {}, "isolation.level='nearly'"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(
+def test_read_group_refuses_invalid_arguments_and_keys_by_name(
     kafka: Broker, spark: SparkSession, keys: dict[str, object], arguments: dict[str, object], said: str
 ) -> None:
-    """Before anything is opened: the parameter or key, its value, what to do."""
+    """Before anything is opened, the error names the parameter or key, its value and the remedy."""
     with pytest.raises(ConfigurationError, match=said):
         read_group(spark, config(kafka, **keys), ["t"], "g", **arguments)  # type: ignore[arg-type]
 
 
-def test_topic_that_does_not_exist_is_named(kafka: Broker, spark: SparkSession) -> None:
-    """Not waited for until the time is over."""
+def test_unknown_topic_is_named_without_waiting_for_the_timeout(kafka: Broker, spark: SparkSession) -> None:
+    """The call names an unknown topic at once and does not wait for its timeout."""
     topic, group = unique("topic"), unique("group")
     with pytest.raises(ConfigurationError, match=f"topics='{topic}'.*create it"):
         read_group(spark, config(kafka), [topic], group)

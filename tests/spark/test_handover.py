@@ -1,4 +1,4 @@
-"""A batch on its way to the sink: what the coordinator's silence means, and what the member's view may not yet show."""
+"""The handover of a batch to the sink: a silent coordinator, and a member's view that is not yet current."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC = "records"
 
 
 class Noting:
-    """A sink that notes what it was given."""
+    """A sink that notes the offsets that it receives."""
 
     def __init__(self) -> None:
         self.given: list[tuple[int, int]] = []
@@ -47,7 +47,7 @@ class Noting:
 
 
 def held(plan: MemberPlan, records: list[Message]) -> Held:
-    """These records as a member hands them over."""
+    """These records as a member passes them on."""
     assert [message.error() for message in records if message.error() is not None] == []
     return Held(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
 
@@ -87,12 +87,12 @@ STARTS = {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
 
 
 @pytest.mark.slow
-def test_records_are_given_although_the_view_does_not_show_their_partition(
+def test_handover_gives_records_before_the_view_shows_their_partition(
     plan: MemberPlan, consumer: ScriptedConsumer
 ) -> None:
-    """What the application was given is its own; the view shows that when the member has heard of it, which is later.
+    """The sink receives fetched records even if the member's view does not show their partition yet.
 
-    Left out of the batch they would be nobody's: they are not fetched again, and the next commit goes past them.
+    Omitted records would be lost: they are not fetched again, and the next commit covers them.
     """
     sink = Noting()
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
@@ -119,10 +119,10 @@ def test_records_are_given_although_the_view_does_not_show_their_partition(
     ],
     ids=lambda given: given.name if isinstance(given, BrokerError) else given.__name__,
 )
-def test_only_a_coordinator_that_says_so_fences(
+def test_handover_raises_fenced_error_only_if_the_coordinator_fences(
     plan: MemberPlan, consumer: ScriptedConsumer, error: BrokerError, raised: type[Exception]
 ) -> None:
-    """Either way the sink is not called: whoever has not been heard asks first, and Spark tries a silence again."""
+    """The sink is not called without a confirmation. Only a fence raises `FencedError`; Spark retries other errors."""
     sink = Noting()
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
     consumer.member.assign(STARTS)
@@ -142,10 +142,10 @@ def test_only_a_coordinator_that_says_so_fences(
     ids=lambda error: error.name,
 )
 @pytest.mark.parametrize("state", [MemberState.FENCED, MemberState.STALE])
-def test_batch_of_a_member_that_was_away_is_given_up(
+def test_batch_of_a_fenced_or_stale_member_is_dropped_without_error(
     plan: MemberPlan, consumer: ScriptedConsumer, error: BrokerError, state: MemberState
 ) -> None:
-    """Its process stood still and its session ended: nothing is written, nothing is committed, and nothing fails."""
+    """If the member's session ended while its process was stopped, nothing is written, committed or raised."""
     sink = Noting()
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
     consumer.member.assign(STARTS)
@@ -157,12 +157,12 @@ def test_batch_of_a_member_that_was_away_is_given_up(
 
 
 def beaten(consumer: ScriptedConsumer) -> None:
-    """The coordinator answered a heartbeat just now."""
+    """Record that the coordinator answered a heartbeat just now."""
     consumer.member.view = replace(consumer.member.view, last_heartbeat_at=time.monotonic())
 
 
 def at_looks(consumer: ScriptedConsumer, happens: Mapping[int, Callable[[], object]]) -> None:
-    """Have these happen before the looks at the member's view with these numbers, from 1 on."""
+    """Call these functions before the numbered calls of `membership()`, from 1 on."""
     looks, look = count(1), consumer.membership
 
     def membership() -> MembershipView:
@@ -174,19 +174,19 @@ def at_looks(consumer: ScriptedConsumer, happens: Mapping[int, Callable[[], obje
 
 @dataclass(frozen=True)
 class Fenced:
-    """A sink that somebody else has written to, while this member's process stood still."""
+    """A sink whose output another attempt has written to while this member's process was stopped."""
 
     then: Callable[[], object]
     is_final: bool = False
 
     def __call__(self, _: list[Message], __: SinkContext) -> None:
-        """Raise, and have time go on."""
+        """Call `then` and raise `FencedError`."""
         self.then()
         raise FencedError("somebody else wrote last", is_final=self.is_final)
 
 
 def given_to(plan: MemberPlan, consumer: ScriptedConsumer, sink: object) -> bool:
-    """What becomes of a batch of a member in its group that is given to this sink."""
+    """Give a batch of a group member to this sink; return whether the batch was accepted."""
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
     consumer.member.assign(STARTS)
     records = everything(consumer)
@@ -195,27 +195,27 @@ def given_to(plan: MemberPlan, consumer: ScriptedConsumer, sink: object) -> bool
 
 
 @pytest.mark.slow
-def test_batch_that_a_sink_refuses_a_member_that_was_away_is_given_up(
-    plan: MemberPlan, consumer: ScriptedConsumer
-) -> None:
-    """Its own run has the partition by now: nothing fails."""
+def test_batch_refused_by_the_sink_of_a_fenced_member_is_dropped(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """If the sink fences a member that left its group meanwhile, its batch is dropped and nothing fails."""
     assert not given_to(plan, consumer, Fenced(lambda: consumer.member.in_state(MemberState.FENCED)))
     assert consumer.member.committed == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state", "is_final"), [(MemberState.FENCED, True), (MemberState.FATAL, False)])
-def test_refusal_of_a_sink_fails_whom_another_has_replaced(
+def test_fenced_error_of_a_sink_fails_a_replaced_member(
     plan: MemberPlan, consumer: ScriptedConsumer, state: MemberState, *, is_final: bool
 ) -> None:
-    """The fence says so, or the group."""
+    """A sink's `FencedError` fails the task if the fence is final or the group has replaced the member."""
     with pytest.raises(FencedError, match="somebody else wrote last"):
         given_to(plan, consumer, Fenced(lambda: consumer.member.in_state(state), is_final=is_final))
 
 
 @pytest.mark.slow
-def test_refusal_of_a_sink_fails_who_was_never_away(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """The fences are of other times: the group was deleted. To try again would be to try for ever."""
+def test_fenced_error_of_a_sink_fails_a_member_that_stayed_in_its_group(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """For a member that stayed in its group, the fences belong to a deleted group, and retries would never end."""
     with pytest.raises(FencedError, match="somebody else wrote last"):
         given_to(
             plan,
@@ -225,15 +225,19 @@ def test_refusal_of_a_sink_fails_who_was_never_away(plan: MemberPlan, consumer: 
 
 
 @pytest.mark.slow
-def test_answer_of_long_ago_is_not_the_groups_word(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """A heartbeat that was sent before the process stood still is answered when it goes on; the next one is refused."""
+def test_heartbeat_answer_from_before_a_pause_confirms_no_membership(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """An answer to a heartbeat sent before the pause confirms nothing; the answer to the next heartbeat decides."""
     happens = {2: lambda: beaten(consumer), 4: lambda: consumer.member.in_state(MemberState.FENCED)}
     assert not given_to(plan, consumer, Fenced(lambda: at_looks(consumer, happens)))
 
 
 @pytest.mark.slow
-def test_fenced_sink_that_is_always_too_slow_fails_the_task(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """A sink that refuses the batch since the member left its group meanwhile counts as late, as any other sink."""
+def test_fenced_error_after_the_sink_timeout_counts_as_a_late_batch(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """A sink that raises `FencedError` after its timeout counts as late and fails the task after `sink_attempts`."""
     plan = replace(plan, sink_attempts=1, sink_timeout_s=1.0)
 
     def expire() -> None:
@@ -246,7 +250,7 @@ def test_fenced_sink_that_is_always_too_slow_fails_the_task(plan: MemberPlan, co
 
 
 @pytest.mark.slow
-def test_sink_error_names_the_record_that_was_taken_last(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+def test_sink_error_of_an_iterator_function_names_its_last_record(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
     """The error of a function over an iterator names the record at which it failed, and then the batch."""
 
     def write(records: Iterator[Message]) -> None:
@@ -262,8 +266,10 @@ def test_sink_error_names_the_record_that_was_taken_last(plan: MemberPlan, consu
 
 
 @pytest.mark.slow
-def test_wrong_configuration_is_not_given_to_the_sink_again(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """A `ConfigurationError` of a sink fails the task at the first call."""
+def test_configuration_error_of_a_sink_fails_the_task_at_the_first_call(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """The handover does not retry a sink that raises `ConfigurationError`."""
     calls: list[int] = []
 
     def refuse(batch: list[Message], _: SinkContext) -> None:
@@ -330,8 +336,8 @@ def test_batch_limit_ignores_batches_smaller_than_itself() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_coordinator_that_is_away_between_fetch_and_sink_is_no_replacement(kafka: Broker) -> None:
-    """The cable is pulled when the records are there: the sink is not called, and the same member gives them later."""
+def test_disconnect_between_fetch_and_sink_keeps_the_member_and_its_records(kafka: Broker) -> None:
+    """While the coordinator is unreachable, the sink is not called; the same member gives the records to it later."""
     topic, group, sink = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group"), Noting()
     produce(kafka.bootstrap_servers, topic, 100)
     with Proxy(kafka.bootstrap_servers) as proxy:

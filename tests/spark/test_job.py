@@ -1,4 +1,4 @@
-"""What a job leaves in the group that Spark gives up while a task is in its sink; Spark is played by the test."""
+"""What a job leaves in the group if Spark cancels it while a task is in its sink; the test plays Spark's part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS = 100
 
 
 class Session(threading.Event):
-    """A session of Spark whose only job is given up when this is set."""
+    """A Spark session that cancels its only job when this event is set."""
 
     def __init__(self, conf: Mapping[str, str] | None = None, reason: str = "job 0 was cancelled") -> None:
         super().__init__()
@@ -79,17 +79,17 @@ class Scene:
         return self._pool.submit(attempt)
 
     def committed(self) -> list[int]:
-        """What the group committed."""
+        """The group's committed offsets."""
         said = self._admin.committed(self.plan.group)
         return [at.offset for at in said.values() if isinstance(at, OffsetAndMetadata)]
 
     def members(self) -> int:
-        """How many members the group has."""
+        """The number of members in the group."""
         return len(self._admin.describe(self.plan.group).group.members)
 
 
 def unused(_: list[Message], __: SinkContext) -> None:
-    """What Spark would bring to the task."""
+    """Stands in for the iterator that Spark passes to the task."""
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def scene(kafka: Broker) -> Iterator[Scene]:
             assert scene.job.wait(PATIENCE_S)
 
 
-def test_task_in_its_sink_commits_before_its_member_is_cleared_away(
+def test_cancelled_job_commits_a_batch_in_the_sink_before_removing_members(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told to stop, and what its sink has taken counts."""
+    """The task receives the stop order and commits its batch before its member is removed."""
     monkeypatch.setattr(job, "_LAST_BATCH_S", PATIENCE_S)
     seen: set[int] = set()
 
@@ -123,8 +123,10 @@ def test_task_in_its_sink_commits_before_its_member_is_cleared_away(
     assert (seen, scene.committed(), scene.members()) == ({1}, [done.records], 0)
 
 
-def test_stuck_task_is_waited_for_in_bounded_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then its member is removed, so that its partitions need not wait for the end of a session."""
+def test_cancelled_job_removes_the_member_of_a_stuck_task_in_bounded_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stuck task's member is removed after a bounded time, so its partitions do not wait for a session timeout."""
     monkeypatch.setattr(job, "_LAST_BATCH_S", 0.5)
     may_end = threading.Event()
 
@@ -140,8 +142,8 @@ def test_stuck_task_is_waited_for_in_bounded_time(scene: Scene, monkeypatch: pyt
         may_end.set()
 
 
-def test_texts_of_errors_come_from_spark_where_it_encrypts(kafka: Broker) -> None:
-    """The control line is clear text: with Spark's encryption on only the error's kind travels on it."""
+def test_error_text_comes_from_spark_if_spark_encrypts(kafka: Broker) -> None:
+    """With Spark's encryption, only the error's kind travels on the plaintext control connection."""
     raised = "Job aborted:\nconsumer_membership.errors.SinkError: orders-0: customer 4711\n\n\tat org.Frame"
     session = Session({"spark.network.crypto.enabled": "true"}, raised)
     plan = planned({"bootstrap.servers": kafka.bootstrap_servers}, ["orders"], unique("group"))

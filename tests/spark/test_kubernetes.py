@@ -1,4 +1,4 @@
-"""The example for Kubernetes: its resources by Kubernetes' schemas, and its program on Spark's own scheduler for it."""
+"""The Kubernetes example: its resources match the schemas, and its program runs on Spark's scheduler."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _HERE = {
 
 
 def of_example() -> list[dict[str, Any]]:
-    """All of the example's resources."""
+    """All resources of the example."""
     return resources(*sorted(EXAMPLE.glob("*.yaml")))
 
 
 def configured() -> dict[str, str]:
-    """The driver's files, as the cluster would mount them."""
+    """The driver's files, as the cluster mounts them."""
     (found,) = (one["data"] for one in of_example() if one["kind"] == "ConfigMap")
     return dict(found)
 
 
-def test_resources_are_valid() -> None:
-    """By Kubernetes' schemas, with the template of the executors' pods; what they name of each other is there."""
+def test_example_resources_match_the_kubernetes_schemas() -> None:
+    """The resources and the executor pod template match the schemas, and every resource that they reference exists."""
     found = [*of_example(), yaml.safe_load(configured()["executor.yaml"])]
     for one in found:
         check(one)
@@ -71,7 +71,7 @@ def test_resources_are_valid() -> None:
 
 
 def joined(ground: Ground) -> list[str]:
-    """The group's members; nobody where it is not there yet."""
+    """The group's members; none if the group does not exist yet."""
     try:
         return ground.members()
     except GroupError:
@@ -80,7 +80,7 @@ def joined(ground: Ground) -> list[str]:
 
 @contextmanager
 def driver(cluster: Cluster, ground: Ground, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The example's program with the example's settings, in a process that does not outlive the block."""
+    """The example's program with the example's settings, in a process that ends with the block."""
     conf = folder / "conf"
     conf.mkdir()
     settings = configured()["spark-defaults.conf"].replace("https://kubernetes.default.svc", cluster.url)
@@ -118,10 +118,10 @@ def driver(cluster: Cluster, ground: Ground, folder: Path) -> Iterator[subproces
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_example_runs_on_the_scheduler_of_kubernetes(kafka: Broker, tmp_path: Path) -> None:
-    """A pod that is deleted is replaced, and the driver that is told to end leaves nobody; each record is in one file.
+def test_example_runs_on_the_kubernetes_scheduler(kafka: Broker, tmp_path: Path) -> None:
+    """A deleted pod is replaced, a terminated driver leaves no member, and each record is in one file.
 
-    Spark makes the pods, and each of them is valid; they run on this machine.
+    Spark creates the pods, each of which is validated; they run on this machine.
     """
     ground = Ground(kafka, 4, 400)
     with kubernetes(tmp_path) as cluster, driver(cluster, ground, tmp_path) as process:

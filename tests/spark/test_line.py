@@ -53,8 +53,8 @@ def read(frames: list[bytes]) -> list[int]:
 
 
 @given(count, st.integers(0, 10_000), st.integers(1, 255))
-def test_frame_that_was_altered_is_refused(number: int, place: int, difference: int) -> None:
-    """Whichever byte of whichever frame changes, the frames before it count and none from it on."""
+def test_altered_frame_is_refused(number: int, place: int, difference: int) -> None:
+    """If any byte of a frame changes, the frame and its successors are refused; earlier frames are accepted."""
     frames = written()
     altered = bytearray(frames[number])
     altered[place % len(altered)] ^= difference
@@ -63,7 +63,7 @@ def test_frame_that_was_altered_is_refused(number: int, place: int, difference: 
 
 @given(st.lists(count, max_size=8))
 def test_frames_are_accepted_only_in_their_order(order: list[int]) -> None:
-    """A frame that is repeated, left out or moved is refused, and so is every frame after it."""
+    """A repeated, omitted or moved frame is refused, and so is every frame after it."""
     frames = written()
     in_order = next((place for place, number in enumerate(order) if place != number), len(order))
     assert read([frames[number] for number in order]) == list(range(in_order))
@@ -80,12 +80,12 @@ def test_frames_are_accepted_only_in_their_order(order: list[int]) -> None:
     ],
 )
 def test_frame_of_another_run_direction_or_connection_is_refused(frames: list[bytes]) -> None:
-    """A key belongs to one secret, one direction, and the two nonces of one connection."""
+    """A key belongs to one secret, one direction and the two nonces of one connection."""
     assert (read(written()), read(frames)) == ([0, 1, 2, 3, 4, 5], [])
 
 
-def test_line_authenticates_both_ends_without_their_secret_on_it() -> None:
-    """Objects arrive in order in both directions; neither the secret nor its bytes travel."""
+def test_line_authenticates_both_ends_without_sending_the_secret() -> None:
+    """Objects arrive in order in both directions, and the secret is never sent in any form."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         Relay(listener.getsockname()) as relay,
@@ -120,8 +120,8 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield driver, peer
 
 
-def test_task_is_welcomed_after_the_driver_has_noted_it(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A task that goes on, and fences its predecessor, is known to the driver before the predecessor reports that."""
+def test_call_returns_after_the_driver_has_registered_the_task(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A task goes on, and can fence its predecessor, only after the driver has registered it."""
     driver, peer = ends
     noted: list[Caller] = []
     is_noting, may_go_on = threading.Event(), threading.Event()
@@ -154,8 +154,10 @@ def test_task_is_welcomed_after_the_driver_has_noted_it(ends: tuple[socket.socke
         b'{"line": %d, "nonce": "%s"}\n{"instance": 0, "attempt": 1}\n' % (LINE_VERSION, b"0" * 32),
     ],
 )
-def test_admit_refuses_a_stranger_whatever_it_sends(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
-    """Its bytes are bounded; no wait for their end, or for the handshake's time, is needed to refuse it."""
+def test_admit_refuses_invalid_handshakes_without_waiting(
+    ends: tuple[socket.socket, socket.socket], said: bytes
+) -> None:
+    """`admit` reads a bounded number of bytes and refuses an invalid handshake before its timeout."""
     driver, peer = ends
     peer.sendall(said)
     with pytest.raises(BROKEN):
@@ -163,7 +165,7 @@ def test_admit_refuses_a_stranger_whatever_it_sends(ends: tuple[socket.socket, s
 
 
 def test_admit_bounds_the_handshake_as_a_whole(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A peer that sends a byte now and then gets no more time than a silent one."""
+    """A peer that sends single bytes gets no more time than a silent peer."""
     driver, peer = ends
     is_over = threading.Event()
 
@@ -186,7 +188,7 @@ def test_admit_bounds_the_handshake_as_a_whole(ends: tuple[socket.socket, socket
     [lambda end: admit(end, SECRET, NEVER_S), lambda end: call(end, SECRET, CALLER, NEVER_S)],
     ids=["driver", "task"],
 )
-def test_other_version_of_the_line_is_named(
+def test_other_line_version_raises_an_error_with_both_versions(
     ends: tuple[socket.socket, socket.socket], introduced: Callable[[socket.socket], AuthenticatedLine]
 ) -> None:
     """The error has both versions of the package and the remedy."""

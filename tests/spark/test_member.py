@@ -1,4 +1,4 @@
-"""The member of one task on a real broker, without Spark: what Spark would do with it is done by hand."""
+"""The member of one task on a real broker, without Spark: the test does what Spark does."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Line(Link):
         self.changed = threading.Condition()
 
     def report(self, progress: MemberProgress) -> None:
-        """Note it."""
+        """Note the report."""
         with self.changed:
             self.reports.append(progress)
             self.changed.notify_all()
 
     def until(self, owned: int) -> None:
-        """Return when the member reports so many partitions."""
+        """Return when the member reports this number of partitions."""
         wait_until(
             lambda: bool(self.reports) and len(self.reports[-1].owned) == owned,
             f"{owned} partitions",
@@ -72,7 +72,7 @@ class Scene:
         self._lines: list[Line] = []
 
     def plan(self, *, is_bounded: bool = True, **wishes: object) -> MemberPlan:
-        """A plan, with the ends as they are now."""
+        """A plan with the current ends."""
         asked: dict[str, object] = {"instances": 2, "batch_size": 50, "batch_wait_s": 0.1, **wishes}
         config = {"bootstrap.servers": self.broker.bootstrap_servers}
         plan = planned(config, [self.topic], self.group, **asked)  # type: ignore[arg-type]  # the test's words
@@ -81,22 +81,22 @@ class Scene:
     def start(
         self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1
     ) -> tuple[Future[MemberSummary], Line]:
-        """An attempt, in a thread of its own."""
+        """Start an attempt in its own thread."""
         line = Line()
         self._lines.append(line)
         return self._pool.submit(lambda: TaskMember(plan, sink, instance, attempt, line).run()), line
 
     def run(self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1) -> MemberSummary:
-        """An attempt, to its end."""
+        """Run an attempt to its end."""
         return self.start(plan, sink, instance, attempt)[0].result(PATIENCE_S)
 
     def committed(self) -> Mapping[int, int]:
-        """What the group committed, by partition."""
+        """The group's committed offsets, by partition."""
         said = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).committed(self.group)
         return {number: at.offset for (_, number), at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)}
 
     def members(self) -> int:
-        """How many members the group has."""
+        """The number of members in the group."""
         report = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group)
         return len(report.group.members)
 
@@ -106,7 +106,7 @@ class Scene:
         return [member.epoch for member in report.group.members]
 
     def end(self) -> None:
-        """Have every attempt stop."""
+        """Stop every attempt."""
         for line in self._lines:
             line.order = Order.STOP
 
@@ -133,12 +133,12 @@ def scene(kafka: Broker) -> Iterator[Scene]:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """Where it stands what the sinks were given."""
+    """The recorder, which notes what the sinks received."""
     return Recorder(tmp_path)
 
 
-def test_drains_to_the_end_and_leaves(scene: Scene, recorder: Recorder) -> None:
-    """Every record once, everything committed, nobody left in the group."""
+def test_drain_delivers_each_record_once_and_leaves(scene: Scene, recorder: Recorder) -> None:
+    """A drain delivers each record once, commits every partition's end, and leaves the group."""
     done = scene.run(scene.plan(), recorder)
     assert (done.records, set(recorder.counts().values()), len(recorder.counts())) == (400, {1}, 400)
     assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
@@ -146,8 +146,8 @@ def test_drains_to_the_end_and_leaves(scene: Scene, recorder: Recorder) -> None:
     assert all(len(call.offsets) <= 50 for call in recorder.given())
 
 
-def test_what_comes_later_is_not_part_of_a_drain(scene: Scene, recorder: Recorder) -> None:
-    """The ends are those of the plan; the next drain goes on there."""
+def test_drain_stops_at_the_ends_of_its_plan(scene: Scene, recorder: Recorder) -> None:
+    """Records that arrive after the plan belong to the next drain."""
     plan = scene.plan()
     produce(scene.broker.bootstrap_servers, scene.topic, 40)
     assert scene.run(plan, recorder).records == 400
@@ -156,16 +156,16 @@ def test_what_comes_later_is_not_part_of_a_drain(scene: Scene, recorder: Recorde
     assert set(recorder.counts().values()) == {1}
 
 
-def test_members_share_and_end_together(scene: Scene, recorder: Recorder) -> None:
-    """More of them than partitions, too: those without wait until all is done."""
+def test_members_share_the_partitions_and_end_together(scene: Scene, recorder: Recorder) -> None:
+    """The members share the partitions; a member without a partition waits until the drain is done."""
     plan = scene.plan(instances=6)
     done = [scene.start(plan, recorder, instance)[0] for instance in range(6)]
     assert sum(one.result(PATIENCE_S).records for one in done) == 400
     assert set(recorder.counts().values()) == {1}
 
 
-def test_batch_is_given_after_the_one_before_it_is_committed(scene: Scene) -> None:
-    """A commit goes on while the next batch is fetched, and no longer: the sink finds everything before committed."""
+def test_batch_is_given_to_the_sink_after_the_previous_commit(scene: Scene) -> None:
+    """A commit overlaps only the next fetch: when the sink is called, all earlier batches are committed."""
     calls = 0
 
     def look(_: list[Message], context: SinkContext) -> None:
@@ -182,14 +182,14 @@ def test_batch_is_given_after_the_one_before_it_is_committed(scene: Scene) -> No
     assert set(scene.committed().values()) == {100}
 
 
-def test_last_batch_does_not_wait_for_more(scene: Scene, recorder: Recorder) -> None:
-    """It is smaller than the others, and complete with the last record: a full one would gather for a minute."""
+def test_last_batch_of_a_drain_does_not_wait_for_more_records(scene: Scene, recorder: Recorder) -> None:
+    """The last batch is complete with the last record, although a full batch would wait for a minute."""
     done = scene.run(scene.plan(instances=1, batch_size=399, batch_wait_s=PATIENCE_S), recorder)
     assert (done.records, set(scene.committed().values())) == (400, {100})
 
 
-def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder) -> None:
-    """Behind the last record stand markers, and records of an aborted transaction: the end is reached all the same."""
+def test_drain_commits_beyond_transaction_markers_and_aborted_records(kafka: Broker, recorder: Recorder) -> None:
+    """A drain reaches the end although only markers and aborted records follow the last committed record."""
     with a_scene(kafka, records=0) as scene:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
         producer.init_transactions()
@@ -210,23 +210,23 @@ def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder)
         assert scene.committed() == {0: 4, 1: 4}
 
 
-def test_partition_without_records_left_is_done(scene: Scene, recorder: Recorder) -> None:
-    """Retention took all of them: the group commits the end, so that nobody sees a lag."""
+def test_drain_commits_the_end_of_a_partition_emptied_by_retention(scene: Scene, recorder: Recorder) -> None:
+    """If retention deleted all records, the drain commits the end, so that the group shows no lag."""
     delete_records(scene)
     assert scene.run(scene.plan(), recorder).records == 0
     assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
 
 
 def delete_records(scene: Scene) -> None:
-    """All there are, as retention does."""
+    """Delete all records, as retention does."""
     ends = [TopicPartition(scene.topic, number, 100) for number in range(PARTITIONS)]
     admin = AdminClient({"bootstrap.servers": scene.broker.bootstrap_servers})
     for future in admin.delete_records(ends).values():
         future.result(PATIENCE_S)
 
 
-def test_sink_that_raises_is_called_again_then_named(scene: Scene) -> None:
-    """As often as it may be; the error has partitions and offsets, nothing is committed, the place is kept."""
+def test_sink_that_raises_is_retried_and_then_fails_the_task(scene: Scene) -> None:
+    """After `sink_attempts` calls, the error names partitions and offsets, and nothing is committed."""
     with pytest.raises(SinkError) as failed:
         scene.run(scene.plan(sink_attempts=2), Refuser())
     text = str(failed.value)
@@ -237,8 +237,8 @@ def test_sink_that_raises_is_called_again_then_named(scene: Scene) -> None:
     assert (scene.committed(), scene.members()) == ({}, 1)
 
 
-def test_sink_that_recovers_loses_nothing(scene: Scene, recorder: Recorder) -> None:
-    """The same batch comes again."""
+def test_sink_that_recovers_gets_the_same_batch_again(scene: Scene, recorder: Recorder) -> None:
+    """A sink that raises once receives the same batch again, and no record is lost."""
     calls: list[int] = []
 
     def moody(batch: list[Message], context: SinkContext) -> None:
@@ -252,8 +252,8 @@ def test_sink_that_recovers_loses_nothing(scene: Scene, recorder: Recorder) -> N
     assert calls[0] == calls[1]
 
 
-def test_replacement_has_the_partitions_and_the_older_attempt_ends(scene: Scene, recorder: Recorder) -> None:
-    """The newest wins: the same instance id, the same partitions, and what the older one held is not committed."""
+def test_replacement_takes_the_partitions_and_the_older_attempt_ends(scene: Scene, recorder: Recorder) -> None:
+    """The later attempt gets the same instance id and partitions; the older attempt's batch is not committed."""
     holds, may_end = threading.Event(), threading.Event()
 
     def stuck(batch: list[Message], context: SinkContext) -> None:
@@ -275,8 +275,8 @@ def test_replacement_has_the_partitions_and_the_older_attempt_ends(scene: Scene,
     assert len(recorder.counts()) == 400
 
 
-def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder: Recorder) -> None:
-    """One that was stopped before it joined."""
+def test_older_attempt_that_joins_late_is_fenced(scene: Scene, recorder: Recorder) -> None:
+    """An older attempt that was stopped before it joined does not take over from the later one."""
     plan = scene.plan(is_bounded=False, instances=1)
     newer, line = scene.start(plan, recorder, attempt=2)
     line.until(PARTITIONS)
@@ -290,7 +290,7 @@ def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder
 def test_replacement_takes_over_beyond_a_million_task_attempts_of_its_application(
     scene: Scene, recorder: Recorder
 ) -> None:
-    """The number of an attempt does not start again at any power of two."""
+    """Attempt numbers never wrap, so a replacement takes over after any number of task attempts."""
     plan = scene.plan(is_bounded=False, instances=1)
     original, line = scene.start(plan, recorder, attempt=attempt_number(plan.run_number, (1 << 20) - 1))
     line.until(PARTITIONS)
@@ -304,8 +304,10 @@ def test_replacement_takes_over_beyond_a_million_task_attempts_of_its_applicatio
 
 
 @pytest.mark.parametrize("ahead_ms", [86_400_000, 1, -1_000, -86_400_000])
-def test_later_run_takes_over_whatever_the_drivers_clocks_say(scene: Scene, recorder: Recorder, ahead_ms: int) -> None:
-    """The earlier run's driver may have a clock that is ahead: the later run's number lies above it all the same."""
+def test_later_run_takes_over_despite_clock_skew_between_drivers(
+    scene: Scene, recorder: Recorder, ahead_ms: int
+) -> None:
+    """The run number of a later run exceeds that of the earlier run, even if the earlier driver's clock is ahead."""
     plan = scene.plan(is_bounded=False, instances=1)
     earlier = replace(plan, run_number=plan.run_number + ahead_ms)
     attempt = attempt_number(earlier.run_number, 1 << 21)
@@ -322,8 +324,8 @@ def test_later_run_takes_over_whatever_the_drivers_clocks_say(scene: Scene, reco
     second.result(PATIENCE_S)
 
 
-def test_run_in_a_group_without_members_has_the_time_as_its_number(scene: Scene) -> None:
-    """Members of other pipelines in the group, and client ids of other programs, do not count."""
+def test_run_number_is_the_time_in_a_group_without_members_of_the_pipeline(scene: Scene) -> None:
+    """Members of other pipelines and client ids of other programs do not change the run number."""
     plan = scene.plan(is_bounded=False, pipeline="a")
     assert numbered(plan) == plan
     other = replace(plan, pipeline="a-b", run_number=plan.run_number + 86_400_000)
@@ -336,8 +338,8 @@ def unused(_: list[Message], __: SinkContext) -> None:
     """A sink that keeps nothing."""
 
 
-def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder) -> None:
-    """The driver knows of the later attempt before the group does."""
+def test_superseded_attempt_ends_with_fenced_error(scene: Scene, recorder: Recorder) -> None:
+    """An attempt ends at the driver's SUPERSEDED order, which arrives before the group fences its member."""
     plan = scene.plan(is_bounded=False, instances=1)
     attempt, line = scene.start(plan, recorder)
     line.until(PARTITIONS)
@@ -347,7 +349,7 @@ def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder
 
 
 def test_slow_sink_keeps_its_partitions(broker_pool: RunBrokers, recorder: Recorder) -> None:
-    """Heartbeats go on while it works, for longer than a session; nobody else gets what it holds."""
+    """Heartbeats continue while the sink works longer than a session, so the member keeps its partitions."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     with a_scene(broker) as scene:
         # The broker's 3 s are over when a busy machine stands still for a moment.
@@ -364,8 +366,8 @@ def test_slow_sink_keeps_its_partitions(broker_pool: RunBrokers, recorder: Recor
         assert (set(recorder.counts().values()), seen[0] > SESSION_S) == ({1}, True)
 
 
-def test_sink_beyond_its_limit_loses_its_partitions(scene: Scene, recorder: Recorder) -> None:
-    """The member leaves while the sink works; its commit is refused, and it comes back for the same records."""
+def test_sink_beyond_its_timeout_loses_its_partitions(scene: Scene, recorder: Recorder) -> None:
+    """The member leaves after `sink_timeout_s`; its commit is refused, and it rejoins to read the same records."""
     calls: list[int] = []
 
     def too_slow(batch: list[Message], context: SinkContext) -> None:
@@ -398,7 +400,7 @@ def test_slow_sink_gets_smaller_batches_until_they_fit(scene: Scene, recorder: R
 
 @pytest.mark.parametrize("is_bounded", [True, False])
 def test_sink_that_is_always_too_slow_fails_the_task(scene: Scene, *, is_bounded: bool) -> None:
-    """After `sink_attempts` late batches in a row the task ends with an error that names the settings and the time."""
+    """After `sink_attempts` late batches in a row the task fails with an error that names the settings and the time."""
     calls: list[int] = []
 
     def too_slow(batch: list[Message], _: SinkContext) -> None:
@@ -416,7 +418,7 @@ def test_sink_that_is_always_too_slow_fails_the_task(scene: Scene, *, is_bounded
 
 
 def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
-    """Records that a sink works on, or took too late for the group, count as lag until they are committed."""
+    """Records in the sink, and records that it took too late to be committed, count as lag until they are committed."""
     reports: list[list[int]] = []
 
     def too_slow(_: list[Message], __: SinkContext) -> None:
@@ -432,7 +434,7 @@ def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
 
 
 def set_session(scene: Scene, seconds: float) -> None:
-    """Return when the group's sessions are that long."""
+    """Set the group's session timeout and return when it is in effect."""
     key, value = "consumer.session.timeout.ms", str(int(seconds * 1000))
     group = ConfigResource(ConfigResource.Type.GROUP, scene.group)
     altered = ConfigResource(ConfigResource.Type.GROUP, scene.group)
@@ -443,7 +445,7 @@ def set_session(scene: Scene, seconds: float) -> None:
 
 
 def wait_for_heartbeats(scene: Scene, seconds: float) -> float:
-    """Ask for the group's only member until so much later."""
+    """Watch the group's only member for this time; return the seconds."""
     began = time.monotonic()
     while time.monotonic() - began < seconds:
         assert scene.members() == 1
@@ -451,8 +453,8 @@ def wait_for_heartbeats(scene: Scene, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def test_topic_deleted_meanwhile_is_named(scene: Scene, recorder: Recorder) -> None:
-    """A drain whose end is gone ends, and says so."""
+def test_topic_deleted_during_a_drain_raises_drain_error(scene: Scene, recorder: Recorder) -> None:
+    """A drain whose end no longer exists raises an error with the reason."""
     plan = scene.plan()
     ends = {(scene.topic, 0): 100, (scene.topic, 1): 1_000_000}
     with pytest.raises(DrainError, match=r"was to be read up to offset 1000000 and ends at 100 now"):
@@ -463,8 +465,8 @@ def test_topic_deleted_meanwhile_is_named(scene: Scene, recorder: Recorder) -> N
 
 
 @pytest.mark.parametrize("batch_format", ["arrow", "pandas"])
-def test_sink_gets_the_format_that_it_asks_for(scene: Scene, batch_format: str) -> None:
-    """Columns by name."""
+def test_sink_gets_the_requested_batch_format(scene: Scene, batch_format: str) -> None:
+    """The sink receives Arrow or pandas batches with named columns."""
     values: list[bytes] = []
 
     def sink(batch: object, _: SinkContext) -> None:
@@ -475,8 +477,8 @@ def test_sink_gets_the_format_that_it_asks_for(scene: Scene, batch_format: str) 
     assert sorted(values, key=int) == [str(number).encode() for number in range(400)]
 
 
-def test_sink_is_prepared_before_and_closed_after(scene: Scene) -> None:
-    """Once each, around all of its batches."""
+def test_sink_is_prepared_before_and_closed_after_its_batches(scene: Scene) -> None:
+    """`prepare` and `close` are called once each, before and after all batches."""
     calls: list[object] = []
 
     class Careful:
@@ -494,8 +496,8 @@ def test_sink_is_prepared_before_and_closed_after(scene: Scene) -> None:
     assert sum(call for call in calls if isinstance(call, int)) == 400
 
 
-def test_reports_say_what_a_member_does(scene: Scene, recorder: Recorder) -> None:
-    """State, epoch, partitions, records, lag."""
+def test_reports_have_state_epoch_partitions_records_and_lag(scene: Scene, recorder: Recorder) -> None:
+    """A report has the member's state, epoch, partitions, number of records and lag."""
     done, line = scene.start(scene.plan(), recorder)
     done.result(PATIENCE_S)
     last = line.reports[-1]

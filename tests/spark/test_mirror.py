@@ -1,4 +1,4 @@
-"""Where a query stands, shown by a group: what is read of its progress, and the group on a real broker."""
+"""The mirror shows a streaming query's position as a group: its reading of the progress, and its group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
-    """What Spark tells of one batch, by its sources: description and end."""
+    """Spark's progress of one batch, by its sources: description and end."""
     return StreamingQueryProgress.fromJson(
         {
             "id": "00000000-0000-0000-0000-000000000001",
@@ -68,46 +68,46 @@ def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
 # ---- what is read of the progress ------------------------------------------------------------------------------------
 
 
-def test_ends_of_kafka_sources_are_read() -> None:
-    """Of several sources, and of none but Kafka's."""
+def test_ends_of_takes_the_ends_of_kafka_sources_only() -> None:
+    """`ends_of` reads the ends of all Kafka sources and ignores other sources."""
     ends = {"orders": {"0": 5, "11": 7}, "payments": {"0": 1}}
     told = progress(("KafkaV2[Subscribe[orders, payments]]", ends), ("RateStreamV2[...]", 17))
     assert ends_of(told) == {("orders", 0): 5, ("orders", 11): 7, ("payments", 0): 1}
 
 
-def test_of_a_partition_that_two_sources_read_the_smaller_end_counts() -> None:
-    """Before it both have read everything: what is committed is never ahead."""
+def test_ends_of_takes_the_smaller_end_of_a_partition_read_twice() -> None:
+    """All sources have read up to the smallest end, so the committed offset is never ahead of the query."""
     sources = [("KafkaV2[Subscribe[t]]", {"t": {"0": end}}) for end in (9, 4, 6)]
     assert ends_of(progress(*sources)) == {("t", 0): 4}
 
 
-def test_source_without_an_end_says_nothing() -> None:
-    """As before its first batch."""
+def test_ends_of_ignores_a_source_without_an_end() -> None:
+    """A source has no end before its first batch."""
     assert ends_of(progress(("KafkaV2[Subscribe[t]]", None))) == {}
 
 
 @pytest.mark.parametrize("given", [None, {}, [], {"q": ""}, {"": "g"}, {1: "g"}, {"q": None}])
-def test_groups_are_names_by_names(given: object) -> None:
-    """Anything else is refused by name."""
+def test_group_ids_must_map_names_to_names(given: object) -> None:
+    """`group_ids` that do not map query names to group names raise an error that names the parameter."""
     with pytest.raises(ConfigurationError, match="group_ids"):
         _checked(given)
 
 
 def test_one_group_for_two_queries_is_refused() -> None:
-    """They would commit over each other."""
+    """Two queries with the same group are refused, because each would overwrite the other's offsets."""
     with pytest.raises(ConfigurationError, match="two queries cannot be told apart in one group"):
         _checked({"a": "g", "b": "g"})
 
 
 @pytest.mark.parametrize("key", ["group.id", "group.instance.id", "group.instance.id.pool"])
-def test_keys_of_its_own_are_refused(spark: Any, key: str) -> None:
-    """The mirror names group and member."""
+def test_mirror_refuses_keys_of_group_and_member(spark: Any, key: str) -> None:
+    """The mirror sets group and member ids itself and refuses keys that set them."""
     with pytest.raises(ConfigurationError, match=key):
         OffsetMirror(spark, group_ids={"q": "g"}, config={key: "x"})
 
 
-def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None:
-    """On the driver, by name, and not in a thread's log; a query that is not mirrored has no state."""
+def test_mirror_refuses_an_invalid_configuration_and_an_unknown_query(spark: Any) -> None:
+    """Both raise `ConfigurationError` on the driver, instead of a line in a thread's log."""
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
         OffsetMirror(spark, group_ids={"q": "g"}, config={"bootstrap.servers": "host:port"})
     with (
@@ -123,7 +123,7 @@ def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None:
 
 @contextmanager
 def mirrored(kafka: Broker, group: str, query: str = "a query") -> Iterator[_MirroredGroup]:
-    """A group that is held until the end."""
+    """A mirrored group that is held until the block ends."""
     made = _MirroredGroup(query, group, {"bootstrap.servers": kafka.bootstrap_servers, "heartbeat.interval.ms": 200})
     try:
         yield made
@@ -134,8 +134,11 @@ def mirrored(kafka: Broker, group: str, query: str = "a query") -> Iterator[_Mir
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_group_shows_where_the_query_stands(kafka: Broker) -> None:
-    """Stable, with an owner and the right lag; later batches and other topics follow; a rewound query counts."""
+def test_mirrored_group_shows_the_position_of_the_query(kafka: Broker) -> None:
+    """The group is stable, with an owner and the query's lag.
+
+    It follows later batches, other topics and a rewound query.
+    """
     servers = kafka.bootstrap_servers
     first, second, group = create_topic(servers, unique("a"), 2), create_topic(servers, unique("b"), 1), unique("group")
     produce(servers, first, 20)
@@ -162,8 +165,8 @@ def test_group_shows_where_the_query_stands(kafka: Broker) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_one_holds_the_group(kafka: Broker) -> None:
-    """A second mirror of the query waits until the first one has gone."""
+def test_second_mirror_of_a_query_waits_for_the_first(kafka: Broker) -> None:
+    """A second mirror of the query joins after the first one has left."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     with mirrored(kafka, group) as second:
         with mirrored(kafka, group) as first:
@@ -179,8 +182,8 @@ def test_one_holds_the_group(kafka: Broker) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """It takes partitions from the one who reads nothing; where the query stands is committed all the same."""
+def test_mirror_reports_another_member_in_its_group(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A foreign member sets `others` and is logged, and the query's position is committed regardless."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     stranger = RawConsumer(
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "group.protocol": "consumer"}
@@ -199,10 +202,10 @@ def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCapt
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
+def test_mirror_that_cannot_join_reports_a_remedy_for_its_user(
     kafka: Broker, broker_pool: RunBrokers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On brokers without the consumer protocol, and in a group of classic members: no key of the mirror's own."""
+    """The remedy, for a broker without the consumer protocol or a classic group, names no key of the mirror itself."""
     old = broker_pool.shared(NEWEST, properties=CLASSIC_ONLY)
     topic, group = create_topic(old.bootstrap_servers, unique("topic"), 1), unique("group")
     with mirrored(old, group) as shown:
@@ -232,7 +235,7 @@ def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[2]", f"{CONNECT}local[2]"])
 def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) -> None:
-    """Spark's own Kafka source, in a session that has its jar: the group follows the checkpoint."""
+    """The group follows the checkpoint of a query over Spark's own Kafka source, in a session with its jar."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 300)
     command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]

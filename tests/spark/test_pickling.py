@@ -1,4 +1,4 @@
-"""What cannot be sent to the tasks is refused on the driver, and the culprit has a name."""
+"""Objects that cannot be sent to the tasks are refused on the driver, and the error names the culprit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 
 def refusal(sink: object, what: str = "sink") -> str:
-    """What is said about it."""
+    """The text of the refusal."""
     with pytest.raises(ConfigurationError) as error:
         pickled(sink, what)
     # Nothing of the pickler's own traceback is shown with it.
@@ -31,7 +31,7 @@ def refusal(sink: object, what: str = "sink") -> str:
 
 
 class Writer:
-    """A sink as an object, with something inside something."""
+    """A sink as an object, with nested attributes."""
 
     def __init__(self, held: object) -> None:
         self.target = {"rows": held}
@@ -50,7 +50,7 @@ class Slotted:
 
 
 class Careful:
-    """A sink that leaves its lock behind by itself, but not its connection."""
+    """A sink whose `__getstate__` drops its lock but not its connection."""
 
     def __init__(self, connection: sqlite3.Connection | None) -> None:
         self.guard = threading.Lock()
@@ -61,14 +61,14 @@ class Careful:
 
 
 class Unwilling:
-    """A sink whose own code refuses."""
+    """A sink whose own code raises when it is pickled."""
 
     def __reduce__(self) -> str:
         raise LookupError("not while it rains\nand not on Sundays")
 
 
 class Looping:
-    """A sink that holds itself, and something that cannot travel."""
+    """A sink that refers to itself and to an object that cannot be pickled."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -77,13 +77,13 @@ class Looping:
 
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
-    """What people most often carry along."""
+    """A database connection, which users most often capture."""
     with closing(sqlite3.connect(":memory:")) as opened:
         yield opened
 
 
 def with_variable(held: object) -> Callable[[object, object], None]:
-    """A function that refers to a variable around it."""
+    """A function that captures a variable."""
 
     def sink(_batch: object, _context: object) -> None:
         print(held)
@@ -91,8 +91,8 @@ def with_variable(held: object) -> Callable[[object, object], None]:
     return sink
 
 
-def test_what_can_travel_comes_back_the_same() -> None:
-    """A function with what it refers to, defined where no task could import it."""
+def test_pickled_function_round_trips_with_its_variables() -> None:
+    """A function that no task could import is pickled together with its variables."""
     sent: list[object] = []
 
     def outer(limit: int) -> Callable[[int], bool]:
@@ -103,7 +103,7 @@ def test_what_can_travel_comes_back_the_same() -> None:
 
 
 def test_lock_in_a_closure_is_named_by_its_variable() -> None:
-    """`_thread.lock` alone says nothing: which variable of which function it is does."""
+    """The error names the captured variable and its function, not only the type `_thread.lock`."""
     said = refusal(with_variable(threading.Lock()))
     assert said.startswith("sink='with_variable.<locals>.sink': it cannot be sent to the tasks")
     assert "the variable 'held' of sink is a _thread.lock (cannot pickle '_thread.lock' object)" in said
@@ -111,15 +111,15 @@ def test_lock_in_a_closure_is_named_by_its_variable() -> None:
 
 
 def test_open_file_is_named_with_the_remedy(tmp_path: Path) -> None:
-    """It would be another file elsewhere."""
+    """An open file is refused, because the task would open another file on its own host."""
     with (tmp_path / "out").open("w") as out:
         said = refusal(with_variable(out))
     assert "the variable 'held' of sink is a _io.TextIOWrapper" in said
     assert "open it inside the task, at the first call" in said
 
 
-def test_consumer_and_producer_are_refused_in_clear_words() -> None:
-    """Ours says what to do itself; librdkafka's handles do not, and get the same remedy."""
+def test_consumer_and_producer_are_refused_with_a_remedy() -> None:
+    """A consumer of this package and a librdkafka producer are refused with the same kind of remedy."""
     with Consumer({**NOWHERE, "group.id": "g"}) as consumer:
         said = refusal(functools.partial(print, consumer))
     assert "the argument 0 of sink is a consumer_membership.clients.consumer.Consumer" in said
@@ -131,7 +131,7 @@ def test_consumer_and_producer_are_refused_in_clear_words() -> None:
 
 
 def test_culprit_is_found_inside_attributes_elements_and_bound_methods(connection: sqlite3.Connection) -> None:
-    """Several steps in, the path says how to get there."""
+    """For a nested culprit, the error has the path to it through attributes, elements and bound methods."""
     where = "sink.target['rows'] is a sqlite3.Connection"
     assert where in refusal(Writer(connection))
     assert where in refusal(Writer(connection).__call__)
@@ -140,8 +140,8 @@ def test_culprit_is_found_inside_attributes_elements_and_bound_methods(connectio
     assert "sink.guard is a _thread.lock" in refusal(Looping())
 
 
-def test_defaults_and_globals_of_a_function_count(connection: sqlite3.Connection) -> None:
-    """They are pickled along with it."""
+def test_culprit_is_found_in_defaults_and_globals_of_a_function(connection: sqlite3.Connection) -> None:
+    """Defaults and globals of a function are pickled with it and are therefore searched."""
     said = refusal(lambda batch, context, to=connection: (batch, context, to))
     assert "the default of 'to' of sink is a sqlite3.Connection" in said
     code = compile("lambda batch: database.execute(batch)", "main", "eval")
@@ -149,21 +149,21 @@ def test_defaults_and_globals_of_a_function_count(connection: sqlite3.Connection
     assert "the variable 'database' of sink is a sqlite3.Connection" in refusal(function)
 
 
-def test_object_that_chooses_what_travels_is_taken_at_its_word(connection: sqlite3.Connection) -> None:
-    """What `__getstate__` leaves out is no culprit."""
+def test_attributes_dropped_by_getstate_are_not_culprits(connection: sqlite3.Connection) -> None:
+    """Attributes that `__getstate__` drops are not reported."""
     assert pickled(Careful(None))
     assert "sink.connection is a sqlite3.Connection" in refusal(Careful(connection))
 
 
-def test_objects_own_refusal_is_passed_on() -> None:
-    """Whatever its code raises, in one line."""
+def test_error_raised_by_an_objects_own_pickling_is_quoted() -> None:
+    """The error of an object's own pickling code is quoted in one line."""
     said = refusal(Unwilling())
     assert "it is a tests.spark.test_pickling.Unwilling (LookupError: not while it rains)" in said
     assert "Sundays" not in said
 
 
-def test_nothing_of_a_value_is_shown() -> None:
-    """It may hold a password."""
+def test_refusal_shows_no_value() -> None:
+    """The refusal shows no value, because values may hold passwords."""
 
     class Login:
         def __init__(self) -> None:
@@ -175,8 +175,8 @@ def test_nothing_of_a_value_is_shown() -> None:
     assert "hunter2" not in refusal(Login())
 
 
-def test_session_and_frames_of_spark_are_named(spark: SparkSession) -> None:
-    """They work on the driver only."""
+def test_spark_session_and_dataframes_are_refused_by_name(spark: SparkSession) -> None:
+    """Sessions and DataFrames work only on the driver, so they are refused by name."""
     for held in (spark, spark.sparkContext, spark.range(1)):
         said = refusal(with_variable(held))
         assert "the variable 'held' of sink is a pyspark." in said

@@ -1,4 +1,4 @@
-"""What a task of a bounded read does, without Spark: fixed ranges, the same rows each time, and an end in any case."""
+"""The task of a bounded read, without Spark: it reads fixed ranges, returns the same rows each time, and ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 def reader(
     bootstrap_servers: str, *shares: Sequence[ReadRange], columns: tuple[str, ...] = ("offset",), timeout_s: float = 30
 ) -> RangeReader:
-    """What the driver would send."""
+    """The reader that the driver would send."""
     config = {**TASK_CONFIG, "bootstrap.servers": bootstrap_servers, "group.id": "tasks"}
     return RangeReader(config=config, shares=tuple(map(tuple, shares)), columns=columns, timeout_s=timeout_s)
 
@@ -40,8 +40,8 @@ def offsets(made: RangeReader, share: Sequence[ReadRange]) -> list[int]:
     return sorted(offset for batch in made.read(share) for offset in batch["offset"].to_pylist())
 
 
-def test_exactly_the_range_is_read(kafka: Broker) -> None:
-    """Neither the records before it nor those behind it, as often as it is asked for."""
+def test_range_reader_reads_exactly_its_range(kafka: Broker) -> None:
+    """The reader returns neither earlier nor later records, each time it is called."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 5_000)
     made = reader(kafka.bootstrap_servers)
@@ -49,8 +49,8 @@ def test_exactly_the_range_is_read(kafka: Broker) -> None:
         assert offsets(made, [part(topic, 1_000, 3_500)]) == list(range(1_000, 3_500))
 
 
-def test_partitions_of_a_share_are_read_each_to_its_own_end(kafka: Broker) -> None:
-    """One that has more to come does not keep the others, nor do they cut it short."""
+def test_each_partition_of_a_share_is_read_to_its_own_end(kafka: Broker) -> None:
+    """A partition that has more records neither delays the others nor is cut short by them."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 3)
     produce(kafka.bootstrap_servers, topic, 9_000)
     share = [part(topic, 0, 10), part(topic, 5, 3_000, 1), part(topic, 2_999, 3_000, 2)]
@@ -59,23 +59,23 @@ def test_partitions_of_a_share_are_read_each_to_its_own_end(kafka: Broker) -> No
     assert sorted(rows) == [(0, n) for n in range(10)] + [(1, n) for n in range(5, 3_000)] + [(2, 2_999)]
 
 
-def test_range_beyond_the_log_is_an_error(kafka: Broker) -> None:
-    """A topic that was made anew is shorter: the task says so, and does not wait for records to come."""
+def test_range_beyond_the_log_raises_an_error_at_once(kafka: Broker) -> None:
+    """A range beyond the log end, as in a recreated topic, raises an error instead of a wait for records."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 5)
     with pytest.raises(DrainError, match=rf"{topic}\[0\] from offset 0 to before 9 \(read up to 5\): .*0 to before 5"):
         offsets(reader(kafka.bootstrap_servers, timeout_s=1000), [part(topic, 0, 9)])
 
 
-def test_broker_that_is_not_there_ends_the_task_in_time() -> None:
-    """Nothing comes: the error names the ranges, the time, and what the connections complain of."""
+def test_unreachable_broker_fails_the_task_after_its_timeout() -> None:
+    """The error names the ranges, the timeout, and the last connection error."""
     made = reader("127.0.0.1:1", timeout_s=2.5)
     with pytest.raises(DrainError, match=r"t\[0\] from offset 0 to before 9 .*: nothing came for 2.5 s: .*refused"):
         offsets(made, [part("t", 0, 9)])
 
 
 def test_heavy_records_make_small_batches(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is bounded by its weight, too, once it is known what records weigh."""
+    """After the first batch, batches are also bounded by the size of their records."""
     monkeypatch.setattr(range_reader, "READ_BATCH_BYTES", 100_000)
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, ((None, b"x" * 10_000) for _ in range(1_000)))
@@ -84,8 +84,8 @@ def test_heavy_records_make_small_batches(kafka: Broker, monkeypatch: pytest.Mon
     assert max(sizes[1:]) <= 10
 
 
-def test_task_that_is_given_up_lets_its_connections_go(kafka: Broker) -> None:
-    """Spark stops asking for rows when it has enough, or when it cancels: the generator's end closes the consumer."""
+def test_closed_generator_closes_the_consumer(kafka: Broker) -> None:
+    """When Spark has enough rows or cancels the task, it closes the generator, which closes the consumer."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 5_000)
     rows: Any = reader(kafka.bootstrap_servers).read([part(topic, 0, 5_000)])
@@ -96,8 +96,8 @@ def test_task_that_is_given_up_lets_its_connections_go(kafka: Broker) -> None:
         consumer.assignment()
 
 
-def test_function_for_spark_travels(kafka: Broker) -> None:
-    """What `mapInArrow` is given can be pickled, and reads the shares whose numbers it gets."""
+def test_function_for_map_in_arrow_can_be_pickled(kafka: Broker) -> None:
+    """The pickled function reads the shares whose numbers it receives."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"))
     produce(kafka.bootstrap_servers, topic, 10)
     sent = cloudpickle.dumps(reader(kafka.bootstrap_servers, [part(topic, 0, 4)], [part(topic, 4, 10)]).function())

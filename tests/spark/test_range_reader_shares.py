@@ -1,4 +1,4 @@
-"""How the offsets of a bounded read are shared out over tasks."""
+"""How a bounded read distributes offsets over tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange, sha
 
 
 def whole(partition: int, offsets: int, first: int = 0) -> ReadRange:
-    """All that is to be read of one partition."""
+    """The whole range of one partition."""
     return ReadRange(topic="t", partition=partition, first=first, end=first + offsets)
 
 
@@ -20,8 +20,8 @@ RANGES = st.lists(
 
 
 @given(RANGES, st.integers(1, 9))
-def test_every_offset_is_read_once(ranges: list[ReadRange], tasks: int) -> None:
-    """The pieces of a partition follow one another from its first offset to its end, whatever the sizes."""
+def test_shares_contain_every_offset_once(ranges: list[ReadRange], tasks: int) -> None:
+    """For any sizes, the pieces of a partition are consecutive and cover it."""
     shares = shared_out(ranges, tasks)
     assert len(shares) <= tasks
     assert all(shares)
@@ -34,7 +34,7 @@ def test_every_offset_is_read_once(ranges: list[ReadRange], tasks: int) -> None:
 
 @given(RANGES, st.integers(1, 9))
 def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], tasks: int) -> None:
-    """A partition is not cut into pieces that cost more to begin than to read, and a task has one piece of it."""
+    """No piece costs more to start than to read, and each task has at most one piece per partition."""
     sizes = {each.place: each.offsets for each in ranges}
     for share in shared_out(ranges, tasks):
         assert len({piece.place for piece in share}) == len(share)
@@ -43,14 +43,14 @@ def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], task
 
 @given(RANGES, st.integers(1, 9))
 def test_shares_are_about_equal(ranges: list[ReadRange], tasks: int) -> None:
-    """No task has more than its even share and what may not be cut off: less than two of the smallest pieces a task."""
+    """Each task has at most its even share plus less than two of the smallest pieces."""
     even = sum(each.offsets for each in ranges) / tasks
     for share in shared_out(ranges, tasks):
         assert sum(piece.offsets for piece in share) <= max(even, LEAST_OFFSETS) + tasks * LEAST_OFFSETS + 1
 
 
 def test_one_big_partition_is_shared_by_all_tasks() -> None:
-    """So that all slots work where a topic has fewer partitions than Spark has slots."""
+    """All slots work although the topic has fewer partitions than Spark has slots."""
     shares = shared_out([whole(0, 100_000)], 4)
     assert [[(piece.first, piece.end) for piece in share] for share in shares] == [
         [(0, 25_000)],
@@ -60,17 +60,17 @@ def test_one_big_partition_is_shared_by_all_tasks() -> None:
     ]
 
 
-def test_equal_partitions_stay_whole_where_they_can() -> None:
-    """A cut makes two tasks fetch around it, so there is none without need."""
+def test_equal_partitions_are_not_cut_without_need() -> None:
+    """A cut makes two tasks fetch around it, so partitions are cut only if needed."""
     shares = shared_out([whole(number, 83_333) for number in range(12)], 2)
     assert [[piece.partition for piece in share] for share in shares] == [list(range(6)), list(range(6, 12))]
 
 
-def test_little_is_read_by_one_task() -> None:
-    """Twelve partitions of a few records do not make as many tasks."""
+def test_few_records_are_read_by_one_task() -> None:
+    """Twelve partitions with a few records each make one task."""
     assert len(shared_out([whole(number, 5) for number in range(12)], 8)) == 1
 
 
-def test_nothing_to_read_makes_no_task() -> None:
+def test_empty_ranges_make_no_task() -> None:
     """Empty ranges are in no share."""
     assert shared_out([whole(0, 0), whole(1, 0, first=7)], 4) == ()

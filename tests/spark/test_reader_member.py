@@ -1,4 +1,4 @@
-"""The driver's member of a bounded read: what the coordinator says to its commit, and what that means for the read."""
+"""The driver's member of a bounded read: the coordinator's answer to its commit, and its meaning for the read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mock_cluster() -> Iterator[MockCluster]:
 
 
 def refused_with(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: int) -> Exception:
-    """What is raised by a commit that the coordinator answers so."""
+    """The exception of a commit that the coordinator answers with this error."""
     monkeypatch.setattr(reader_member, "Consumer", ScriptedConsumer)
     reader = ReaderMember({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}, "g", "i")
     assert isinstance(reader.consumer, ScriptedConsumer)
@@ -47,26 +47,28 @@ def refused_with(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: in
 @pytest.mark.parametrize(
     "code", [KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION]
 )
-def test_replaced_reader_is_fenced_whatever_the_coordinator_calls_it(
+def test_commit_of_a_replaced_reader_raises_fenced_error(
     mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Whether the commit or the heartbeat hears of it first is chance."""
+    """Each error code of a replaced member raises `FencedError`, because commit and heartbeat race for the answer."""
     refusal = refused_with(mock_cluster, monkeypatch, code)
     assert isinstance(refusal, FencedError)
     assert "was replaced; nothing was committed" in str(refusal)
 
 
-def test_other_refusals_are_the_commits(mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The read is still this driver's."""
+def test_other_errors_of_the_commit_raise_commit_error(
+    mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other error codes raise `CommitError`: the reader still owns its partitions."""
     refusal = refused_with(mock_cluster, monkeypatch, KafkaError.GROUP_AUTHORIZATION_FAILED)
     assert isinstance(refusal, CommitError)
     assert refusal.code == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def test_error_that_comes_again_and_again_is_logged_once(
+def test_repeated_error_of_a_reader_is_logged_once(
     mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fatal one does, once a second, for as long as the read takes to notice."""
+    """A fatal error arrives once a second until the read notices it, and is logged once."""
     monkeypatch.setattr(reader_member, "Consumer", ScriptedConsumer)
     reader = ReaderMember({"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}, "g", "i")
     assert isinstance(reader.consumer, ScriptedConsumer)

@@ -55,7 +55,7 @@ class Ground:
         produce(broker.bootstrap_servers, self.topic, RECORDS)
 
     def committed(self) -> list[int]:
-        """What the group committed, by partition."""
+        """The group's committed offsets, by partition."""
         said = GroupAdmin(self.config).committed(self.group)
         return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
 
@@ -77,13 +77,13 @@ def ground(kafka: Broker) -> Ground:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """Where it stands what the sinks were given."""
+    """The recorder, which notes what the sinks received."""
     return Recorder(tmp_path)
 
 
 @pytest.fixture
 def ended() -> Iterator[list[RunHandle]]:
-    """Runs that end with the test, whatever becomes of it."""
+    """Runs that are ended with the test, whatever its outcome."""
     handles: list[RunHandle] = []
     yield handles
     for handle in handles:
@@ -92,12 +92,14 @@ def ended() -> Iterator[list[RunHandle]]:
 
 
 def wait_for_records(handle: RunHandle, records: int) -> None:
-    """Return when the members have given so many records to their sinks."""
+    """Return when the members have given this number of records to their sinks."""
     wait_until(lambda: sum(member.records for member in handle.progress()) >= records, "the records")
 
 
 def until_nobody_is_left(ground: Ground) -> None:
-    """Return when nobody is left in the group: long before a session of 45 s ends.
+    """Return when the group has no members; this takes far less than the session timeout of 45 s.
+
+    After a failure it takes a moment: a task that Spark has just started joins, receives the stop order, and leaves.
 
     After a failure that takes a moment: a task that Spark has started just then joins, is told to stop, and leaves.
     """
@@ -105,7 +107,7 @@ def until_nobody_is_left(ground: Ground) -> None:
 
 
 def is_everything_once(recorder: Recorder) -> bool:
-    """Whether each record came, and came once."""
+    """Return whether each record arrived exactly once."""
     counts = recorder.counts()
     return len(counts) == RECORDS and set(counts.values()) == {1}
 
@@ -113,8 +115,10 @@ def is_everything_once(recorder: Recorder) -> bool:
 # ---- drain -----------------------------------------------------------------------------------------------------------
 
 
-def test_drain_gives_everything_once_and_says_so(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """By partition; nothing to do for a second one, and a third takes what came since."""
+def test_drain_delivers_each_record_once_and_counts_by_partition(
+    spark: SparkSession, ground: Ground, recorder: Recorder
+) -> None:
+    """A drain counts its records by partition; a second drain has none, and a third has only new records."""
     asked = (spark, ground.config, [ground.topic], ground.group, recorder, 2)
     result = drain(*asked)
     assert [(p.topic, p.partition, p.first, p.next_offset, p.records) for p in result.partitions] == [
@@ -129,8 +133,10 @@ def test_drain_gives_everything_once_and_says_so(spark: SparkSession, ground: Gr
     assert (third.records, [(p.first, p.next_offset) for p in third.partitions]) == (8, [(1000, 1002)] * 4)
 
 
-def test_drain_survives_the_death_of_a_worker(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """Kill -9 between sink and commit: only the batch in hand comes twice, and the account is right."""
+def test_drain_after_a_killed_worker_redelivers_only_its_batch(
+    spark: SparkSession, ground: Ground, recorder: Recorder
+) -> None:
+    """After SIGKILL between sink and commit, only the batch in progress is redelivered, and the counts are right."""
     sink = Killer(recorder)
     result = drain(spark, ground.config, [ground.topic], ground.group, sink, 2, batch_size=200)
     counts = recorder.counts()
@@ -141,16 +147,20 @@ def test_drain_survives_the_death_of_a_worker(spark: SparkSession, ground: Groun
     assert ground.members() == []
 
 
-def test_drain_up_to_given_ends(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """Partitions that are not named are left alone."""
+def test_drain_until_given_ends_ignores_other_partitions(
+    spark: SparkSession, ground: Ground, recorder: Recorder
+) -> None:
+    """`until` limits the drain to its partitions and offsets."""
     ends = {(ground.topic, 0): 10, (ground.topic, 2): 500}
     result = drain(spark, ground.config, [ground.topic], ground.group, recorder, 2, until=ends)
     assert [(p.partition, p.next_offset, p.records) for p in result.partitions] == [(0, 10, 10), (2, 500, 500)]
     assert len(recorder.counts()) == 510
 
 
-def test_drain_without_time_for_it(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """What is left is named; what was committed stays, and the next one goes on."""
+def test_drain_beyond_its_timeout_names_the_undrained_partitions(
+    spark: SparkSession, ground: Ground, recorder: Recorder
+) -> None:
+    """The error names the undrained partitions; the next drain continues from the committed offsets."""
     with pytest.raises(DrainError, match=r"not drained within 5 s: .*\[0\] at 0 of 1000"):
         drain(spark, ground.config, [ground.topic], ground.group, Sleeper(), 2, timeout_s=5)
     until_nobody_is_left(ground)
@@ -158,15 +168,15 @@ def test_drain_without_time_for_it(spark: SparkSession, ground: Ground, recorder
 
 
 class Sleeper:
-    """Never returns by itself."""
+    """A sink that never returns."""
 
     def __call__(self, _: list[Message], __: SinkContext) -> None:
-        """Wait for ever."""
+        """Wait forever."""
         threading.Event().wait()
 
 
-def test_sink_that_gives_up_is_named(spark: SparkSession, ground: Ground) -> None:
-    """After its own calls, and Spark's attempts; nobody is left in the group."""
+def test_drain_raises_the_sink_error_after_all_attempts(spark: SparkSession, ground: Ground) -> None:
+    """After all calls and Spark's task attempts, the error names the records, and no member is left."""
     with pytest.raises(SinkError, match=r"ValueError: not today.*2 of 2 calls.*not committed: \S+-\d@0\.\.") as failed:
         drain(spark, ground.config, [ground.topic], ground.group, Refuser(), 2, sink_attempts=2)
     assert ground.topic in str(failed.value)
@@ -175,28 +185,28 @@ def test_sink_that_gives_up_is_named(spark: SparkSession, ground: Ground) -> Non
 
 
 class Leaver:
-    """Does its work, and fails at its end."""
+    """A sink that takes each batch and raises in `close`."""
 
     def __call__(self, _: list[Message], __: SinkContext) -> None:
-        """Take everything."""
+        """Accept the batch."""
 
     def close(self) -> None:
-        """Fail."""
+        """Raise."""
         raise KeyError("what was never kept")
 
 
 class Crasher:
-    """Takes its process down with it."""
+    """A sink that ends its process."""
 
     def __call__(self, _: list[Message], __: SinkContext) -> None:
-        """End everything."""
+        """End the process."""
         os._exit(7)
 
 
-def test_job_that_fails_says_why(
+def test_failed_job_raises_the_cause_instead_of_the_spark_trace(
     spark: SparkSession, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that only the driver has, a process that is gone, an error of the sink's end: not where Spark saw it."""
+    """A missing module, a dead worker and an error in `close` are each named as the cause."""
     (tmp_path / "only_here.py").write_text("def sink(batch, context):\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     sink = import_module("only_here").sink
@@ -210,10 +220,10 @@ def test_job_that_fails_says_why(
 
 
 @pytest.mark.parametrize("way", ["run", "drain", "member_task"])
-def test_sink_that_is_always_too_slow_ends_the_job(
+def test_sink_that_is_always_too_slow_fails_the_job(
     spark: SparkSession, ground: Ground, ended: list[RunHandle], way: str
 ) -> None:
-    """Each attempt of its task fails after `sink_attempts` late batches, and the job's error names the settings."""
+    """Each attempt fails after `sink_attempts` late batches, and the job's error names the settings."""
 
     def do() -> None:
         asked = (ground.config, [ground.topic])
@@ -233,8 +243,8 @@ def test_sink_that_is_always_too_slow_ends_the_job(
         do()
 
 
-def test_more_members_than_slots(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """Those that have no slot come when the work is done, and end at once."""
+def test_drain_with_more_members_than_slots_ends(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
+    """Members without a slot start when the others are done, and end at once."""
     assert drain(spark, ground.config, [ground.topic], ground.group, recorder, 6).records == RECORDS
     assert is_everything_once(recorder)
 
@@ -242,8 +252,8 @@ def test_more_members_than_slots(spark: SparkSession, ground: Ground, recorder: 
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_work_is_refused_before_a_job_starts(spark: SparkSession, ground: Ground) -> None:
-    """A topic that is not there, ends that are not, a sink that cannot travel."""
+def test_run_and_drain_refuse_invalid_arguments_before_a_job_starts(spark: SparkSession, ground: Ground) -> None:
+    """Unknown topics, impossible ends and sinks that cannot be pickled raise `ConfigurationError`."""
     lock = threading.Lock()
 
     def unpicklable(_: list[Message], __: SinkContext) -> None:
@@ -264,8 +274,8 @@ def test_what_cannot_work_is_refused_before_a_job_starts(spark: SparkSession, gr
         member_task({**ground.config, "group.id": ground.group}, [ground.topic], unpicklable)
 
 
-def test_speculation_is_refused_unless_it_is_allowed(ground: Ground, recorder: Recorder) -> None:
-    """A copy of a task would take the original's place."""
+def test_speculation_is_refused_without_allow_speculation(ground: Ground, recorder: Recorder) -> None:
+    """Speculation needs `allow_speculation`, because a copy of a task takes over the original's member."""
 
     class Conf:
         def get(self, key: str, default: str) -> str:
@@ -281,10 +291,10 @@ def test_speculation_is_refused_unless_it_is_allowed(ground: Ground, recorder: R
 # ---- run -------------------------------------------------------------------------------------------------------------
 
 
-def test_run_goes_on_until_it_is_stopped(
+def test_run_consumes_new_records_until_it_is_stopped(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle]
 ) -> None:
-    """It reports, takes what comes later, and leaves nobody and nothing uncommitted."""
+    """A run reports progress, consumes new records, and on stop leaves neither members nor uncommitted records."""
     handle = run(spark, ground.config, [ground.topic], ground.group, recorder, 2)
     ended.append(handle)
     wait_for_records(handle, RECORDS)
@@ -306,10 +316,10 @@ def test_run_goes_on_until_it_is_stopped(
     assert not handle.is_running
 
 
-def test_lost_task_of_a_run_is_replaced(
+def test_lost_task_of_a_run_is_replaced_with_the_same_partitions(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle]
 ) -> None:
-    """The replacement has the same instance id and the same partitions, and nobody else's move."""
+    """The replacement has the same instance id and partitions; no partition of another member moves."""
     handle = run(spark, ground.config, [ground.topic], ground.group, Killer(recorder), 2, batch_size=200)
     ended.append(handle)
     wait_for_records(handle, 1)
@@ -333,7 +343,7 @@ def test_lost_task_of_a_run_is_replaced(
 def ends_the_first(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle], first: RunHandle
 ) -> None:
-    """Start the same pipeline once more when the first run has committed everything: the newer run goes on alone."""
+    """Start the pipeline again after the first run has committed everything; only the newer run continues."""
     ended.append(first)
     wait_for_records(first, RECORDS)
     # What it has given uncommitted would come again.
@@ -351,7 +361,7 @@ def ends_the_first(
 def test_second_copy_of_a_pipeline_ends_the_first(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle]
 ) -> None:
-    """The newest wins once; they do not take from each other in turns."""
+    """The newer run fences the older one once; the two never alternate."""
     first = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ends_the_first(spark, ground, recorder, ended, first)
 
@@ -359,7 +369,7 @@ def test_second_copy_of_a_pipeline_ends_the_first(
 def test_run_takes_over_from_a_driver_whose_clock_is_ahead(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The later run wins, as if the clocks agreed; the earlier one ends."""
+    """The later run takes over although the earlier driver's clock is ahead."""
     with monkeypatch.context() as ahead:
         now = time.time_ns
         ahead.setattr(time, "time_ns", lambda: now() + 86_400 * 10**9)
@@ -367,10 +377,10 @@ def test_run_takes_over_from_a_driver_whose_clock_is_ahead(
     ends_the_first(spark, ground, recorder, ended, first)
 
 
-def test_stopped_task_that_goes_on_writes_nothing(
+def test_replaced_task_that_wakes_in_its_sink_writes_nothing(
     spark: SparkSession, ground: Ground, tmp_path: Path, ended: list[RunHandle]
 ) -> None:
-    """A task that is stopped within its sink, replaced, and continued: a clear error, and each record once."""
+    """A task that is stopped in its sink, replaced and continued raises `FencedError`; each record is written once."""
     files = tmp_path / "files"
     sink = Sleepwalker(ParquetSink(files), tmp_path)
     first = run(spark, ground.config, [ground.topic], ground.group, sink, 1)
@@ -388,10 +398,10 @@ def test_stopped_task_that_goes_on_writes_nothing(
     assert len(written) == len(set(written)) == RECORDS
 
 
-def test_cancelled_run_leaves_nobody(
+def test_cancelled_run_leaves_no_member(
     spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle]
 ) -> None:
-    """Its tasks are killed; what they left in the group is cleared away."""
+    """The tasks of a cancelled run are killed, and their stale members are removed from the group."""
     handle = run(spark, ground.config, [ground.topic], ground.group, recorder, 2)
     ended.append(handle)
     wait_for_records(handle, RECORDS)
@@ -403,16 +413,18 @@ def test_cancelled_run_leaves_nobody(
 # ---- the plain form --------------------------------------------------------------------------------------------------
 
 
-def test_foreach_partition_reads_like_spark(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
-    """Each partition of the frame is a member; the job ends when everything is committed."""
+def test_foreach_partition_runs_one_member_per_partition(
+    spark: SparkSession, ground: Ground, recorder: Recorder
+) -> None:
+    """Each partition of the DataFrame runs one member, and the job ends when all offsets are committed."""
     task = member_task({**ground.config, "group.id": ground.group}, [ground.topic], recorder)
     spark.range(2).repartition(2).foreachPartition(task)
     assert (is_everything_once(recorder), ground.committed(), ground.members()) == (True, [1000] * 4, [])
     assert {call.instance for call in recorder.given()} <= {0, 1}
 
 
-def test_function_over_an_iterator_is_a_sink(spark: SparkSession, ground: Ground, tmp_path: Path) -> None:
-    """One that was written for foreachPartition."""
+def test_foreach_partition_function_works_as_a_sink(spark: SparkSession, ground: Ground, tmp_path: Path) -> None:
+    """`foreach_partition` turns a function written for Spark's `foreachPartition` into a sink."""
 
     def write(records: Iterator[Message]) -> None:
         with (tmp_path / unique("part")).open("w") as file:
@@ -424,8 +436,8 @@ def test_function_over_an_iterator_is_a_sink(spark: SparkSession, ground: Ground
     assert len(lines) == len(set(lines)) == RECORDS
 
 
-def test_task_outside_of_spark_is_refused(ground: Ground, recorder: Recorder) -> None:
-    """With what to do with it."""
+def test_member_task_outside_spark_is_refused_with_a_remedy(ground: Ground, recorder: Recorder) -> None:
+    """A task that is called outside Spark, or has no group, raises an error with the remedy."""
     task = member_task({**ground.config, "group.id": ground.group}, [ground.topic], recorder)
     with pytest.raises(ConfigurationError, match="foreachPartition"):
         task([])

@@ -1,4 +1,4 @@
-"""Pipelines over TLS and SASL on a real broker: whatever reaches it, in the driver and in tasks, has the same keys."""
+"""Pipelines over TLS and SASL on a real broker: all clients in the driver and in the tasks use the same keys."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def secured(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
 
 
 @pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS, Way.MUTUAL_TLS])
-def test_pipelines_reach_a_secured_cluster(
+def test_check_drain_and_read_group_work_on_a_secured_cluster(
     spark: SparkSession, secured: Broker, secured_materials: Materials, tmp_path: Path, way: Way
 ) -> None:
-    """A drain, with the group's setting altered first; then a read of what came later; and the doctor before both."""
+    """`check`, a drain that first alters the group's configuration, and `read_group` work over TLS and SASL."""
     servers = secured.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     config = client_config(secured, secured_materials, way)

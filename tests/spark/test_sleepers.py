@@ -1,4 +1,4 @@
-"""A run outlives its own workers' sleep: what stood still beyond its session gives up its batch and joins again.
+"""A run survives the pauses of its workers: a member paused beyond its session drops its batch and joins again.
 
 A combination for each sink and each way; `python -m tests.spark.sleepers` goes through all of them.
 """
@@ -36,10 +36,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
     ],
     ids=lambda course: f"{course.way}-{course.sink}-{course.asleep}",
 )
-def test_task_that_stood_still_for_sessions_goes_on(
+def test_task_paused_beyond_its_session_rejoins_and_goes_on(
     spark: SparkSession, broker_pool: RunBrokers, tmp_path: Path, course: Course
 ) -> None:
-    """Its partitions went to the other one of its run, or to nobody: 0 lost, 0 twice, and no attempt has failed."""
+    """Whether or not its partitions moved to another member, no record is lost or duplicated and no attempt fails."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     if course.sink != "postgres":
         assert slept(spark, broker, "", tmp_path, course) == ""
@@ -48,10 +48,10 @@ def test_task_that_stood_still_for_sessions_goes_on(
         assert slept(spark, broker, conninfo, tmp_path, course) == ""
 
 
-def test_progress_marks_a_member_that_stands_still_beyond_its_session(
+def test_progress_shows_a_member_paused_beyond_its_session_as_silent(
     spark: SparkSession, broker_pool: RunBrokers
 ) -> None:
-    """It is shown as silent and without the partitions that the other member reports; awake, it is shown as before."""
+    """Progress shows the paused member as silent and without its moved partitions, and as before after it wakes."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     config = {"bootstrap.servers": broker.bootstrap_servers}
     topic = create_topic(broker.bootstrap_servers, unique("silent"), 4)

@@ -1,8 +1,8 @@
-"""Copies of tasks that Spark itself starts beside those that it takes for slow, on a cluster of two hosts.
+"""Speculative copies of tasks, which Spark starts beside slow originals, on a cluster of two hosts.
 
-Nothing ends early in a stage of members, so that Spark's usual measure, a multiple of what others took, finds nothing:
-here copies come by `spark.speculation.task.duration.threshold`. A copy goes to a host that never had the task, so there
-is at most one of each.
+In a stage of members no task ends early, so Spark's usual measure, a multiple of the other tasks' time, finds no slow
+task: here `spark.speculation.task.duration.threshold` starts the copies. A copy goes to a host that never had the task,
+so each task has at most one copy.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EAGER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of the sink; `number` is Spark's of the attempt, 0 for the original, and `attempt` the fence's."""
+    """One call of the sink; `number` is Spark's attempt number, 0 for the original, and `attempt` the fence's."""
 
     kind: str
     pid: int
@@ -65,29 +65,29 @@ class Call:
 
 
 class Plot(StrEnum):
-    """What an original waits for within its sink, and a copy before it has its sink."""
+    """What an original waits for in its sink, and what a copy waits for before it unpickles its sink."""
 
-    #: The original waits until others have written what it holds, the copy until an original holds something.
+    #: The original waits until others have written its records; the copy waits until an original has records.
     OVERTAKEN = "overtaken"
-    #: The original waits for ever, the copy as before.
+    #: The original waits forever; the copy waits as for OVERTAKEN.
     STUCK = "stuck"
-    #: The original waits for its copy, the copy for ever.
+    #: The original waits for its copy; the copy waits forever.
     FIRST = "first"
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Writes files and tells of it; an original is slow, and its copy comes when it is time."""
+    """A sink that writes files and notes its calls; an original is slow, and its copy starts in time."""
 
     folder: Path
     plot: Plot
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A task has its sink before it calls the driver or the group: until then a copy is not there."""
+        """Unpickle in a task before it calls the driver or the group; a copy waits here."""
         return (_sent, (self.folder, self.plot))
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Perhaps wait; write; tell."""
+        """Wait if the plot says so, write, and note the call."""
         number = _attempt_number()
         if number == 0:
             self._tell("held", number, context)
@@ -110,26 +110,26 @@ class Slow:
         self._tell("written", number, context)
 
     def mark(self, instance: int) -> Path:
-        """There when this task has a copy; its process is in it."""
+        """The file that exists when this task has a copy; it holds the copy's process id."""
         return self.folder / f"copy-{instance}"
 
     def copies(self) -> set[int]:
-        """The processes of all copies."""
+        """The process ids of all copies."""
         return {int(mark.read_text()) for mark in self.folder.glob("copy-*")}
 
     @property
     def files(self) -> Path:
-        """Where the records are."""
+        """The folder of the written files."""
         return self.folder / "files"
 
     def calls(self, kind: str) -> list[Call]:
-        """Those that came to this."""
+        """The calls that had this outcome."""
         words = [json.loads(line) for file in self.folder.glob("*.jsonl") for line in file.read_text().splitlines()]
         calls = [Call(**{**one, "partitions": tuple(one["partitions"])}) for one in words]
         return [call for call in calls if call.kind == kind]
 
     def offsets(self) -> Counter[tuple[int, int]]:
-        """How often each record is in the files, by partition and offset."""
+        """The number of times that each record is in the files, by partition and offset."""
         read = (parquet.read_table(file, columns=["partition", "offset"]) for file in self.files.glob("part-*"))
         return Counter((row["partition"], row["offset"]) for table in read for row in table.to_pylist())
 
@@ -187,19 +187,19 @@ def ground(kafka: Broker) -> Ground:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return whether this process exists."""
     return Path(f"/proc/{pid}").exists()
 
 
 def is_over(pid: int) -> bool:
-    """Whether there is no such process any more."""
+    """Return whether this process has ended."""
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_copies_take_over_and_the_originals_write_nothing(
+def test_speculative_copies_take_over_and_originals_write_nothing(
     cluster: SessionProcess, ground: Ground, tmp_path: Path
 ) -> None:
-    """A run goes on in the copies; an original that wakes in its sink is refused, and each record is there once."""
+    """A run continues in the copies; an original that wakes in its sink is fenced, and each record is written once."""
     sink = Slow(tmp_path, Plot.OVERTAKEN)
     with a_run(cluster, ground, sink, allow_speculation=True):
         wait_until(lambda: len(sink.offsets()) == RECORDS, "all records", SPARK_S)
@@ -222,8 +222,10 @@ def test_copies_take_over_and_the_originals_write_nothing(
     assert (ground.committed(), ground.members()) == ([600] * PARTITIONS, [])
 
 
-def test_copy_that_is_done_first_ends_the_original(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
-    """Spark kills the original in its sink; the drain has its account, and nobody stays in the group."""
+def test_drain_ends_when_the_speculative_copy_finishes_first(
+    cluster: SessionProcess, ground: Ground, tmp_path: Path
+) -> None:
+    """Spark kills the original in its sink; the drain returns its counts and leaves no member."""
     sink = Slow(tmp_path, Plot.STUCK)
     result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, allow_speculation=True)
     assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
@@ -234,8 +236,10 @@ def test_copy_that_is_done_first_ends_the_original(cluster: SessionProcess, grou
     )
 
 
-def test_original_that_is_done_first_ends_the_copy(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
-    """Spark kills the copy before it had a part in anything."""
+def test_drain_ends_when_the_original_finishes_before_its_copy(
+    cluster: SessionProcess, ground: Ground, tmp_path: Path
+) -> None:
+    """Spark kills the copy before the copy joins the group."""
     sink = Slow(tmp_path, Plot.FIRST)
     result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, allow_speculation=True)
     assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})

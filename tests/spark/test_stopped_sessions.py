@@ -1,4 +1,4 @@
-"""Sessions that are stopped, of both kinds: before anything is asked of them, and under what they have begun."""
+"""Stopped Spark sessions, classic and Connect: calls with a stopped session, and jobs whose session is stopped."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RECORDS = 10
 
 @pytest.fixture(params=["local[2,3]", f"{CONNECT}local[2,3]"], ids=["classic", "connect"])
 def session(request: pytest.FixtureRequest) -> Iterator[SessionProcess]:
-    """One for each test: it is stopped there."""
+    """A session for one test, which the test stops."""
     with a_session(request.param) as session:
         yield session
 
 
 def refusals(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> dict[str, str]:
-    """What everything says to a session that is stopped, with the error's class."""
+    """The error's class and text of each call with a stopped session."""
     spark.stop()
     asked: dict[str, Callable[[], object]] = {
         "run": lambda: run(spark, config, [topic], group, print),
@@ -48,7 +48,7 @@ def refusals(spark: SparkSession, /, config: Mapping[str, object], topic: str, g
 
 
 def said(ask: Callable[[], object]) -> str:
-    """By the error with which this ends."""
+    """The class and text of the error that this call raises."""
     try:
         ask()
     except MembershipError as refused:
@@ -59,7 +59,7 @@ def said(ask: Callable[[], object]) -> str:
 def run_without(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, recorder: Recorder
 ) -> str:
-    """How a run ends whose session is stopped under it."""
+    """The error of a run whose session is stopped while it runs."""
     handle = run(spark, config, [topic], group, recorder, 2)
     wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
     spark.stop()
@@ -67,7 +67,7 @@ def run_without(
 
 
 def query_begun(spark: SparkSession, /, options: Mapping[str, str], folder: str) -> None:
-    """A query that goes on."""
+    """Start a query without an end."""
     register(spark)
     records = spark.readStream.format("kafka-group").options(**options).load()
     writing = records.writeStream.format("noop").option("checkpointLocation", folder)
@@ -79,8 +79,8 @@ def ended(spark: SparkSession, /) -> None:
     spark.stop()
 
 
-def test_stopped_session_is_refused(kafka: Broker, session: SessionProcess) -> None:
-    """In the same words by everything that takes a session; nobody joins."""
+def test_stopped_session_is_refused_by_every_call(kafka: Broker, session: SessionProcess) -> None:
+    """Each call that takes a session raises the same error for a stopped session, and no member joins."""
     ground = Ground(kafka, 2, RECORDS)
     answers = session.ask(refusals, ground.config, ground.topic, ground.group)
     assert {name: text.partition(";")[0] for name, text in answers.items()} == dict.fromkeys(
@@ -89,8 +89,8 @@ def test_stopped_session_is_refused(kafka: Broker, session: SessionProcess) -> N
     assert ground.committed() == []
 
 
-def test_run_whose_session_is_stopped_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
-    """With an error of this package's; what its sink has taken is committed or comes again, and nobody is left."""
+def test_run_ends_when_its_session_is_stopped(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """The run raises this package's error and leaves no member; records in its sinks are committed or redelivered."""
     ground, recorder = Ground(kafka, 2, RECORDS), Recorder(tmp_path)
     text = session.ask(run_without, ground.config, ground.topic, ground.group, recorder)
     assert text.startswith("MembershipError: the session was stopped while the job ran")
@@ -98,10 +98,10 @@ def test_run_whose_session_is_stopped_ends(kafka: Broker, session: SessionProces
     assert set(recorder.counts().values()) == {1}
 
 
-def test_query_whose_session_is_stopped_leaves_its_group(
+def test_query_leaves_its_group_after_its_session_is_stopped(
     kafka: Broker, session: SessionProcess, tmp_path: Path
 ) -> None:
-    """By its next batch at the latest: queries of a classic session go on until there is something to read."""
+    """The query leaves at its next batch at the latest, because classic queries continue until there are records."""
     ground = Ground(kafka, 2, RECORDS)
     least = {"kafka.bootstrap.servers": ground.bootstrap, "subscribe": ground.topic, "group.id": ground.group}
     session.ask(query_begun, {**least, "startingOffsets": "earliest"}, str(tmp_path))

@@ -31,8 +31,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_refusals.py::test_broker_without_the_consumer_protocol_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_consumer_only_settings_on_an_older_broker_*": OLDER_BROKER,
         "tests/integration/test_security.py::test_oldest_*": OLDER_BROKER,
-        "tests/spark/test_brokers_assignment.py::test_broker_that_does_not_know_it_*": OLDER_BROKER,
-        "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
+        "tests/spark/test_brokers_assignment.py::test_assign_at_once_does_nothing_before_*": OLDER_BROKER,
+        "tests/spark/test_doctor.py::test_check_reports_a_broker_with_*": OLDER_BROKER,
         "tests/benchmarks/test_*.py::*": BENCHMARKS,
         # Each example a second time, which goes on where the first run ended: test_runs.py and test_data_source.py show
         # that; the gate runs each example once.

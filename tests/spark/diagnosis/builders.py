@@ -1,4 +1,4 @@
-"""Findings made, and looked up by their subjects."""
+"""Builders of findings, and lookups by subject."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def one(findings: Iterable[Finding], subject: str) -> Finding:
 
 
 def subjects(findings: Iterable[Finding], severity: Severity) -> list[str]:
-    """What the findings of this severity are about."""
+    """The subjects of the findings with this severity."""
     return [finding.subject for finding in findings if finding.severity is severity]
 
 
 def error(subject: str, found: str, why: str, remedy: str) -> Finding:
-    """A finding without whose remedy a job fails."""
+    """A finding that makes a job fail unless its remedy is applied."""
     return Finding(severity=Severity.ERROR, subject=subject, found=found, why=why, remedy=remedy)
 
 
 def warning(subject: str, found: str, why: str, remedy: str) -> Finding:
-    """A finding that is worth a thought before a job runs."""
+    """A finding to consider before a job runs."""
     return Finding(severity=Severity.WARNING, subject=subject, found=found, why=why, remedy=remedy)
 
 
 def ok(subject: str, found: str) -> Finding:
-    """Something that is as it should be."""
+    """A finding about a healthy subject."""
     return Finding(severity=Severity.OK, subject=subject, found=found)

@@ -1,4 +1,4 @@
-"""The catalogue of findings and those who find."""
+"""The catalogue of findings and the functions that produce them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from consumer_membership.spark.diagnosis import catalogue
 from consumer_membership.spark.diagnosis.findings import Severity
 
 
-def test_every_finding_is_found_by_somebody() -> None:
-    """And everybody's are there: a name that is none would only show at a user's."""
+def test_catalogue_has_exactly_the_findings_of_all_examinations() -> None:
+    """Each finding of the catalogue is produced by an examination, and each produced finding is in the catalogue."""
     room = Path(spark.__file__).parent
     sources = [room / "doctor.py", *(room / "diagnosis" / f"{name}.py" for name in ("session", "workers", "cluster"))]
     texts = set(re.findall(r'"([a-zA-Z -]+)"', "".join(path.read_text() for path in sources)))
@@ -19,6 +19,6 @@ def test_every_finding_is_found_by_somebody() -> None:
 
 
 def test_every_problem_has_a_remedy() -> None:
-    """What is fine needs none."""
+    """Each finding that can be a problem has a remedy; healthy findings need none."""
     entries = catalogue._catalogue().items()
     assert [name for name, words in entries if bool(words.remedy) != (words.severity is not Severity.OK)] == []

@@ -1,4 +1,4 @@
-"""What the findings say of the brokers, the topics and the group, each judgement by itself."""
+"""The findings about brokers, topics and the group, each judgment alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = TopicFacts(name="orders", partitions=6, operations=frozenset({"READ", "D
 
 
 def refusal(name: str, message: str = "") -> BrokerRefusal:
-    """What a coordinator answers that does not describe a group."""
+    """A coordinator's error in place of a description of the group."""
     return BrokerRefusal(BrokerError(code=1, name=name, message=message), retriable=False)
 
 
@@ -36,7 +36,7 @@ CLUSTER = ClusterFacts(
 
 
 def of_cluster(instances: int | None = 4, pipeline: str = "g", **facts: object) -> tuple[Finding, ...]:
-    """What is said of a cluster like this."""
+    """The findings about this cluster."""
     return tuple(cluster_findings(replace(CLUSTER, **facts), instances, pipeline))  # type: ignore[arg-type]
 
 
@@ -57,24 +57,24 @@ def member(instance_id: str | None, epoch: int | None = 3) -> MemberDescription:
     )
 
 
-def test_healthy_cluster_has_nothing_but_ok() -> None:
-    """With a group that does not exist yet, and with one that does."""
+def test_healthy_cluster_has_only_ok_findings() -> None:
+    """A healthy cluster has only OK findings, whether or not the group exists."""
     assert {finding.severity for finding in of_cluster()} == {OK}
     assert "does not exist yet" in one(of_cluster(), "group g").found
     known = replace(GROUP, told=group(member(None)))
     assert one(of_cluster(group=known), "group g").found == "consumer protocol, 1 members"
 
 
-def test_brokers_that_do_not_answer_are_one_error() -> None:
-    """And nothing is said of what could not be looked at."""
+def test_unreachable_brokers_are_one_error() -> None:
+    """Unreachable brokers give one error and no findings about topics and group."""
     (found,) = of_cluster(failure="connection refused")
     assert (found.severity, found.subject) == (ERROR, "brokers")
     assert "kafka:9092" in found.found
     assert "bootstrap.servers" in found.remedy
 
 
-def test_brokers_without_the_consumer_protocol() -> None:
-    """A warning where the classic one is taken instead, an error where nothing else is asked for."""
+def test_brokers_without_the_consumer_protocol_are_a_warning_or_an_error() -> None:
+    """It is a warning if members fall back to the classic protocol, and an error if the configuration forbids that."""
     found = one(of_cluster(takes_consumer_protocol=False), "group.protocol")
     assert (found.severity, "group.version=1" in found.remedy) == (WARNING, True)
     only = of_cluster(takes_consumer_protocol=False, wanted=(GroupProtocol.CONSUMER,))
@@ -85,7 +85,7 @@ def test_brokers_without_the_consumer_protocol() -> None:
 
 
 def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> None:
-    """What Kafka calls it, and what an administrator types."""
+    """The error has Kafka's name for the problem and the command for an administrator."""
     found = one(of_cluster(topics=(TopicFacts(name="orders", error="UNKNOWN_TOPIC_OR_PART"),)), "topic orders")
     assert (found.severity, found.found) == (ERROR, "does not exist")
     assert "kafka-topics.sh --bootstrap-server kafka:9092 --create --topic orders" in found.remedy
@@ -103,15 +103,15 @@ def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> No
     assert one(of_cluster(topics=(replace(TOPIC, operations=None),)), "topic orders").severity is OK
 
 
-def test_command_names_whom_the_brokers_take_the_members_for() -> None:
-    """The user of SASL, or who has the certificate."""
+def test_acl_command_names_the_principal_of_the_members() -> None:
+    """The command names the SASL user, or the owner of the client certificate."""
     hidden = TopicFacts(name="orders", error="TOPIC_AUTHORIZATION_FAILED")
     found = one(of_cluster(topics=(hidden,), principal="User:alice"), "topic orders")
     assert "--allow-principal User:alice --operation READ" in found.remedy
 
 
 def test_more_instances_than_partitions_is_a_warning() -> None:
-    """Those in excess hold a slot and idle; partitions of all topics count."""
+    """Instances beyond the partitions of all topics hold a slot and idle."""
     found = one(of_cluster(8), "instances")
     assert (found.severity, found.found) == (WARNING, "8 for 6 partitions")
     assert "2 of them idle" in found.why
@@ -121,7 +121,7 @@ def test_more_instances_than_partitions_is_a_warning() -> None:
 
 
 def test_missing_rights_on_the_group_are_errors_with_the_command() -> None:
-    """Both are named where both are missing."""
+    """If both rights are missing, both are named."""
     found = one(of_cluster(group=replace(GROUP, may_read=False)), "group g")
     assert (found.severity, found.found) == (ERROR, "READ not allowed")
     assert "--operation READ --operation DESCRIBE --group g;" in found.remedy
@@ -129,8 +129,8 @@ def test_missing_rights_on_the_group_are_errors_with_the_command() -> None:
     assert one(of_cluster(group=neither), "group g").found == "READ and DESCRIBE not allowed"
 
 
-def test_group_of_another_kind_is_an_error_and_one_that_is_not_described_a_warning() -> None:
-    """A share group has members of another sort."""
+def test_group_of_another_type_is_an_error_and_an_undescribed_group_a_warning() -> None:
+    """A share group cannot have consumer members, so it is an error."""
     share = refusal("GROUP_ID_NOT_FOUND", "Group g is not a classic group.")
     assert one(of_cluster(group=replace(GROUP, told=share)), "group g").severity is ERROR
     silent = one(of_cluster(group=replace(GROUP, told=TransportError("not ready"))), "group g")
@@ -140,7 +140,7 @@ def test_group_of_another_kind_is_an_error_and_one_that_is_not_described_a_warni
 
 
 def test_running_copy_of_the_pipeline_is_a_warning() -> None:
-    """By its instance ids, where a living member holds them; with client and host, so that it can be found."""
+    """A live member with an instance id of the pipeline is named with client and host."""
     held = replace(
         GROUP,
         told=group(

@@ -1,4 +1,4 @@
-"""How findings are shown and raised."""
+"""How findings are printed and raised."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.spark.diagnosis.builders import error, ok, warning
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 
 
-def test_diagnosis_is_readable_with_the_worst_first() -> None:
-    """As `print` shows it: aligned, what was found, why that matters, what to do."""
+def test_diagnosis_is_printed_with_the_worst_finding_first() -> None:
+    """`print` shows aligned findings: what was found, why it matters, and the remedy."""
     found = diagnosis(
         [
             ok("slots", "2"),
@@ -34,15 +34,15 @@ def test_diagnosis_is_readable_with_the_worst_first() -> None:
 
 
 def test_long_texts_are_wrapped_and_aligned() -> None:
-    """No line is wider than 120 columns unless a single word is."""
+    """No line is wider than 120 columns, except for a single longer word."""
     lines = str(diagnosis([error("key", "found " * 40, "why " * 60, "do " * 80)])).splitlines()
     assert max(map(len, lines)) <= 120
     assert lines[2].startswith(" " * len("ERROR    key  ") + "found")
     assert [line[9:14] for line in lines if "do do" in line] == ["-> do", "   do", "   do"]
 
 
-def test_errors_are_raised_together() -> None:
-    """One as itself, several as a list; warnings raise nothing."""
+def test_raise_for_errors_raises_all_errors_together() -> None:
+    """`raise_for_errors` raises a single error as it is, and several errors as a list; it ignores warnings."""
     diagnosis([warning("a", "1", "why", "how"), ok("b", "2")]).raise_for_errors()
     with pytest.raises(ConfigurationError, match=r"^a='1': why; how$"):
         diagnosis([error("a", "1", "why", "how")]).raise_for_errors()
@@ -51,6 +51,6 @@ def test_errors_are_raised_together() -> None:
     assert str(refusal.value) == "check='2 errors': \n- a: 1: why; how\n- b: 2: do"
 
 
-def test_diagnosis_without_findings_is_no_error() -> None:
-    """Nothing was looked at."""
+def test_diagnosis_without_findings_raises_nothing() -> None:
+    """A diagnosis without findings raises nothing."""
     assert str(Diagnosis(findings=())) == "0 errors, 0 warnings, 0 ok"

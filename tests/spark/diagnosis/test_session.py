@@ -1,4 +1,4 @@
-"""What the findings say of a session, each judgement by itself."""
+"""The findings about a session, each judgment alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SESSION = SessionFacts(master="spark://host:7077", slots=4, max_failures=4, pyth
 def of_session(
     instances: int | None = 4, conf: Mapping[str, str] | None = None, **facts: object
 ) -> tuple[Finding, ...]:
-    """What is said of a session like this."""
+    """The findings about this session."""
     return tuple(session_findings(replace(SESSION, conf=conf or {}, **facts), instances))  # type: ignore[arg-type]
 
 
-def test_healthy_session_has_nothing_but_ok() -> None:
-    """Spark's own settings, and a slot for each instance."""
+def test_healthy_session_has_only_ok_findings() -> None:
+    """A session with Spark's default configuration and a slot for each instance has only OK findings."""
     assert {finding.severity for finding in of_session()} == {OK}
     assert "other jobs of this application wait" in one(of_session(4), "slots").why
     assert one(of_session(3), "slots").why == ""
@@ -32,7 +32,7 @@ def test_healthy_session_has_nothing_but_ok() -> None:
 
 
 def test_fewer_slots_than_instances_is_a_warning() -> None:
-    """The protocol starves nobody: those that run have all partitions, and the others wait."""
+    """The running members own all partitions; the other tasks wait for a slot."""
     found = one(of_session(6), "slots")
     assert (found.severity, found.found) == (WARNING, "4 on spark://host:7077, for 6 instances")
     assert "2 of them have to wait" in found.why
@@ -42,7 +42,7 @@ def test_fewer_slots_than_instances_is_a_warning() -> None:
 
 
 def test_speculation_is_an_error() -> None:
-    """A copy takes the member over from the live attempt."""
+    """A speculative copy takes the member over from the live attempt."""
     found = one(of_session(conf={"spark.speculation": "true"}), "spark.speculation")
     assert found.severity is ERROR
     assert found.remedy.startswith("set it to false for this application")
@@ -50,7 +50,7 @@ def test_speculation_is_an_error() -> None:
 
 
 def test_single_attempt_is_a_warning_with_the_remedy_for_the_master() -> None:
-    """A lost task ends the run."""
+    """If tasks have a single attempt, a lost task ends the run."""
     found = one(of_session(max_failures=1, master="local[2]"), "spark.task.maxFailures")
     assert (found.severity, "local[N,F]" in found.remedy) == (WARNING, True)
     assert one(of_session(max_failures=1), "spark.task.maxFailures").remedy == "set it to 4 or more"
@@ -58,7 +58,7 @@ def test_single_attempt_is_a_warning_with_the_remedy_for_the_master() -> None:
 
 @pytest.mark.parametrize("prefix", ["spark.python.worker", "spark.sql.execution.pyspark.udf"])
 def test_killing_idle_workers_is_an_error(prefix: str) -> None:
-    """A member exchanges its data with Kafka, not with Spark; both families of keys count."""
+    """Spark takes members for idle, because they exchange data with Kafka only; both families of keys count."""
     kill, after = f"{prefix}.killOnIdleTimeout", f"{prefix}.idleTimeoutSeconds"
     found = one(of_session(conf={kill: "true", after: "60"}), kill)
     assert (found.severity, found.found) == (ERROR, "true, after 60 s")
@@ -69,7 +69,7 @@ def test_killing_idle_workers_is_an_error(prefix: str) -> None:
 
 
 def test_dynamic_allocation_is_a_warning_unless_enough_executors_stay() -> None:
-    """Four executors of two cores are enough for eight instances, and not for nine."""
+    """Four executors with two cores are enough for eight instances, but not for nine."""
     conf = {
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.minExecutors": "4",
@@ -84,8 +84,8 @@ def test_dynamic_allocation_is_a_warning_unless_enough_executors_stay() -> None:
     assert subjects(of_session(8, {**conf, "spark.task.cpus": "0.5"}, slots=8), WARNING) == []
 
 
-def test_exclusion_and_a_daemon_of_ones_own_are_warnings() -> None:
-    """The one keeps a task from its executor, the other forks what does not survive a fork."""
+def test_exclusion_and_a_custom_daemon_are_warnings() -> None:
+    """Exclusion keeps a task from its executor, and a custom daemon may fork state that does not survive a fork."""
     for key, value in (
         ("spark.excludeOnFailure.enabled", "true"),
         ("spark.excludeOnFailure.taskAndStage.enabled", "true"),
@@ -94,8 +94,8 @@ def test_exclusion_and_a_daemon_of_ones_own_are_warnings() -> None:
         assert subjects(of_session(conf={key: value}), WARNING) == [key]
 
 
-def test_workers_that_are_not_reused_and_decommissioning_are_fine() -> None:
-    """They are worth a word, and nothing else."""
+def test_unreused_workers_and_decommissioning_are_ok() -> None:
+    """Unreused workers and decommissioning are mentioned as OK findings."""
     conf = {
         "spark.python.worker.reuse": "false",
         "spark.decommission.enabled": "true",
@@ -109,15 +109,15 @@ def test_workers_that_are_not_reused_and_decommissioning_are_fine() -> None:
 
 
 def test_another_interpreter_for_dataframes_is_a_warning() -> None:
-    """Members run in it, and the job that looks at the tasks does not."""
+    """Members run in the DataFrame interpreter, which the job that examines the tasks does not use."""
     key = "spark.sql.execution.pyspark.python"
     found = one(of_session(conf={key: "/opt/python"}), key)
     assert (found.severity, "'python3'" in found.why) == (WARNING, True)
     assert subjects(of_session(conf={key: "python3"}), WARNING) == []
 
 
-def test_connect_session_says_what_is_not_looked_at() -> None:
-    """Its configuration is, all the same."""
+def test_connect_session_names_the_skipped_examinations() -> None:
+    """For a Spark Connect session, the skipped examinations are named, and its configuration is examined."""
     found = tuple(session_findings(SessionFacts(is_connect=True, conf={"spark.speculation": "true"}), 4))
     assert subjects(found, WARNING) == ["session"]
     assert "no SparkContext" in one(found, "session").why

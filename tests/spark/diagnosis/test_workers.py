@@ -1,4 +1,4 @@
-"""What the findings say of the workers, each judgement by itself."""
+"""The findings about the workers, each judgment alone."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ WORKERS = WorkerFacts(
 
 
 def of_workers(instances: int | None = 2, **facts: object) -> tuple[Finding, ...]:
-    """What is said of workers like these."""
+    """The findings about these workers."""
     return tuple(worker_findings(replace(WORKERS, **facts), "python3", instances))  # type: ignore[arg-type]
 
 
 def with_second(**report: object) -> tuple[Finding, ...]:
-    """What is said where the second task reports this."""
+    """The findings if the second task reports this."""
     return of_workers(reports=(REPORT, replace(REPORT, host="w2", **report)))  # type: ignore[arg-type]
 
 
-def test_healthy_workers_have_nothing_but_ok() -> None:
-    """Patch versions of Python may differ."""
+def test_healthy_workers_have_only_ok_findings() -> None:
+    """Healthy workers have only OK findings; their patch versions of Python may differ."""
     found = of_workers()
     assert {finding.severity for finding in found} == {OK}
     assert one(found, "Python").found == "3.11.9 on the driver, 3.11.7 in the tasks"
@@ -49,14 +49,14 @@ def test_healthy_workers_have_nothing_but_ok() -> None:
 
 
 def test_other_minor_version_of_python_is_an_error() -> None:
-    """Whatever reads it anyway, it is refused by Spark sooner or later."""
+    """Spark refuses tasks with another minor version of Python, even if the pickles can be read."""
     found = one(with_second(python="3.12.1"), "Python")
     assert (found.severity, found.found) == (ERROR, "3.11.9 on the driver, 3.12.1 (/usr/bin/python3 on w2)")
     assert "PYSPARK_PYTHON" in found.remedy
 
 
 def test_missing_package_is_an_error_and_another_version_a_warning() -> None:
-    """The interpreter that lacks it is named, and what may be done."""
+    """The finding names the interpreter that lacks the package, and the remedy."""
     missing = Package(name="pyarrow", version="", error="ModuleNotFoundError: No module named 'pyarrow'")
     found = one(with_second(packages=(PACKAGES[0], missing)), "pyarrow")
     assert (found.severity, found.found) == (
@@ -69,16 +69,16 @@ def test_missing_package_is_an_error_and_another_version_a_warning() -> None:
     assert (found.severity, found.found) == (WARNING, "2.16.1 on the driver, 2.15.0, 2.16.1 in the tasks")
 
 
-def test_driver_that_is_not_reached_is_an_error() -> None:
-    """Tasks report to it; who cannot reach it could not meet the others there, which is no finding of its own."""
+def test_unreachable_driver_is_an_error() -> None:
+    """Tasks report to the driver; unmet tasks are no finding of their own if the driver is unreachable."""
     found = of_workers(at_once=0, reports=(replace(REPORT, driver_error="timed out"),))
     assert subjects(found, ERROR) == ["driver's address"]
     assert one(found, "driver's address").found == "driver:7000 cannot be reached from w1 (timed out)"
     assert "spark.driver.host" in one(found, "driver's address").remedy
 
 
-def test_broker_that_is_not_reached_is_an_error_by_its_advertised_address() -> None:
-    """One of several bootstrap servers may be away, all of them may not."""
+def test_unreachable_broker_is_an_error_with_its_advertised_address() -> None:
+    """Some of the bootstrap servers may be unreachable, but not all of them."""
     assert subjects(with_second(broker_errors=("refused",)), ERROR) == ["broker kafka:9092"]
     spare, other = ("spare", 9092), ("other", 9092)
     found = of_workers(reports=(replace(REPORT, broker_errors=("", "refused")),), bootstrap=(spare, BROKER))
@@ -88,8 +88,8 @@ def test_broker_that_is_not_reached_is_an_error_by_its_advertised_address() -> N
     assert subjects(found, ERROR) == ["broker spare:9092", "broker other:9092"]
 
 
-def test_file_that_tasks_cannot_read_is_an_error_by_its_key() -> None:
-    """Each task makes connections of its own, and reads certificates where it runs."""
+def test_file_that_tasks_cannot_read_is_an_error_with_its_key() -> None:
+    """Each task makes its own connections and reads certificates on its own host."""
     files = {"ssl.ca.location": "/ca.pem", "ssl.crl.location": "/crl.pem"}
     there = replace(REPORT, file_errors=("", ""))
     found = of_workers(files=files, reports=(there, replace(there, host="w2")))
@@ -102,21 +102,21 @@ def test_file_that_tasks_cannot_read_is_an_error_by_its_key() -> None:
     assert one(found, "ssl.crl.location").remedy == "put it at that path on every executor"
 
 
-def test_slots_that_others_hold_are_a_warning() -> None:
-    """Fewer tasks than instances ran at the same time."""
+def test_fewer_concurrent_tasks_than_instances_is_a_warning() -> None:
+    """Other jobs hold slots, so fewer tasks than instances ran at the same time."""
     assert subjects(of_workers(at_once=1), WARNING) == ["job over the slots"]
     assert subjects(of_workers(1, at_once=1), WARNING) == []
 
 
-def test_sink_that_tasks_cannot_read_is_an_error() -> None:
-    """Its module is on the driver only."""
+def test_sink_that_tasks_cannot_unpickle_is_an_error() -> None:
+    """The sink's module exists only on the driver."""
     found = one(with_second(sink_error="ModuleNotFoundError: No module named 'ours'"), "sink")
     assert (found.severity, "addPyFile" in found.remedy) == (ERROR, True)
 
 
 @pytest.mark.parametrize(("clock", "said"), [(113.5, "3.5 s ahead of the driver's"), (90.0, "10.0 s behind")])
-def test_skewed_clock_is_fine_and_said(clock: float, said: str) -> None:
-    """Attempts are ordered by the driver's clock alone."""
+def test_skewed_clock_is_reported_as_ok(clock: float, said: str) -> None:
+    """Clock skew is harmless, because only the driver's clock orders the attempts."""
     found = one(with_second(clock=clock), "clock of w2")
     assert (found.severity, said in found.found) == (OK, True)
     assert not [finding for finding in with_second(clock=110.5) if finding.subject.startswith("clock")]
@@ -132,22 +132,22 @@ def test_skewed_clock_is_fine_and_said(clock: float, said: str) -> None:
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "another minor version of Python"),
     ],
 )
-def test_sparks_words_about_a_wrong_interpreter_are_translated(said: str, meaning: str) -> None:
-    """What was said stays in the finding, without where in Spark."""
+def test_spark_error_about_a_wrong_interpreter_becomes_a_finding(said: str, meaning: str) -> None:
+    """The finding quotes Spark's message without its stack trace."""
     (found,) = of_workers(failure=f"Job aborted due to stage failure: Task 0 failed\n{said}\nand so on", reports=())
     assert (found.severity, found.subject) == (ERROR, "Python")
     assert meaning in found.why
     assert "the command is 'python3'" in found.why
 
 
-def test_job_that_fails_otherwise_is_an_error() -> None:
-    """So would every other job."""
+def test_failed_examination_job_is_an_error() -> None:
+    """If the examination job fails, every other job would fail, too."""
     (found,) = of_workers(failure="No space left on device", reports=())
     assert (found.severity, found.subject, found.found) == (ERROR, "job over the slots", "No space left on device")
 
 
-def test_job_that_does_not_end_in_time_is_a_warning() -> None:
-    """A machine that is busy has no fault: the job that was checked for runs there, and `raise_for_errors` lets it."""
+def test_examination_job_beyond_its_timeout_is_a_warning() -> None:
+    """A busy cluster is not at fault: the real job will run later, so `raise_for_errors` ignores the warning."""
     (found,) = of_workers(is_too_late=True, reports=(), at_once=1)
     assert found.severity is WARNING
     assert found.found == "no end after 10 s, when 1 of 2 small tasks had begun"
@@ -156,8 +156,8 @@ def test_job_that_does_not_end_in_time_is_a_warning() -> None:
     diagnosis([found]).raise_for_errors()
 
 
-def test_client_of_spark_connect_is_met_by_nobody() -> None:
-    """Its clock and its packages are compared all the same, and called the client's."""
+def test_connect_client_is_compared_but_not_called_by_tasks() -> None:
+    """The clock and packages of a Spark Connect client are compared, and its findings name it the client."""
     found = of_workers(at_once=None, reports=(replace(REPORT, clock=1000.0),))
     assert subjects(found, ERROR) == []
     assert not {"job over the slots", "driver's address"} & {finding.subject for finding in found}

@@ -1,1 +1,1 @@
-"""Spark on several hosts: each has a network of its own, from which the others' loopback cannot be reached."""
+"""Spark on several hosts: each has its own network, and no host can reach another one's loopback."""

@@ -13,7 +13,7 @@ PARTITIONS = 4
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A site takes half a minute to start, and networks are cut for up to a minute."""
+    """Raise the timeouts: a site takes half a minute to start, and networks are cut for up to a minute."""
     for item in items:
         if "site" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(600))
@@ -21,14 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """For the tests of a file: what one has broken, it mends."""
+    """The site of a test file; each test repairs what it has broken."""
     with a_site(tmp_path_factory.mktemp("site")) as site:
         yield site
 
 
 @pytest.fixture(autouse=True)
 def at_the_desk(site: Site) -> Iterator[None]:
-    """The test's own thread is on a host, too: nothing of the machine reaches the others."""
+    """Move the test's own thread to a host, because no process outside the network reaches the hosts."""
     with site.desk.entered():
         yield
 

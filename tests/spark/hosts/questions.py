@@ -1,4 +1,4 @@
-"""What sessions on other hosts are asked, in their own process."""
+"""The functions that sessions on other hosts run in their own process."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def read(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> Counter[tuple[int, int]]:
-    """How often each record came, read as a frame and committed."""
+    """How often each record was read as a DataFrame and committed."""
     with read_group(spark, config, [topic], group) as rows:
         return _counted(rows)
 
 
 def sourced(spark: SparkSession, /, bootstrap: str, topic: str) -> Counter[tuple[int, int]]:
-    """How often each record came, by the source."""
+    """How often the source's batch read returned each record."""
     register(spark)
     source = spark.read.format("kafka-group").option("kafka.bootstrap.servers", bootstrap)
     return _counted(source.option("subscribe", topic).load())
 
 
 def streamed(spark: SparkSession, /, bootstrap: str, topic: str, group: str, folder: str) -> Counter[tuple[int, int]]:
-    """How often each record came, by a query of the source that ends with what is there."""
+    """How often a query over the available records returned each record."""
     register(spark)
     source = spark.readStream.format("kafka-group").option("kafka.bootstrap.servers", bootstrap)
     rows = source.option("subscribe", topic).option("group.id", group).option("startingOffsets", "earliest").load()
@@ -40,7 +40,7 @@ def streamed(spark: SparkSession, /, bootstrap: str, topic: str, group: str, fol
 
 
 def checked(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> list[tuple[str, str, str]]:
-    """Severity, subject and words of each finding."""
+    """Severity, subject and text of each finding."""
     found = check(spark, config, [topic], group, instances=2, timeout_s=60.0).findings
     return [(one.severity.value, one.subject, one.found) for one in found]
 

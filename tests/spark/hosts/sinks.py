@@ -1,4 +1,4 @@
-"""The three fenced sinks beside each other: the same records, each in a run of its own group."""
+"""The three fenced sinks together: the same records, each in its own group's run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Counts = Counter[int]
 
 
 class FencedSinks:
-    """What stands in each of them, by its name."""
+    """The contents of each sink's output, by its name."""
 
     def __init__(self, site: Site, ground: Ground, folder: Path) -> None:
         self.topic = ground.topic
@@ -41,11 +41,11 @@ class FencedSinks:
         self.grounds = {name: ground.another_group() for name in self.sinks}
 
     def counts(self) -> dict[str, Counts]:
-        """How often each record is there."""
+        """How often each record is in the output."""
         return {name: read() for name, read in self._readers().items()}
 
     def has(self, name: str, size: int) -> bool:
-        """Whether so many records are there."""
+        """Return whether the output has this number of records."""
         return self._readers()[name]().total() >= size
 
     def _readers(self) -> dict[str, Callable[[], Counts]]:
@@ -74,7 +74,7 @@ def _copies(topic: str, message: Message) -> list[OutRecord]:
 
 @contextmanager
 def runs(session: SessionProcess, sinks: FencedSinks) -> Iterator[None]:
-    """A run of two members into each, until the end of the block."""
+    """Start a run of two members into each sink; end them with the block."""
     with ExitStack() as stack:
         for name, sink in sinks.sinks.items():
             stack.enter_context(a_run(session, sinks.grounds[name], sink, batch_size=200))
@@ -82,12 +82,12 @@ def runs(session: SessionProcess, sinks: FencedSinks) -> Iterator[None]:
 
 
 def is_shared(session: SessionProcess, ground: Ground) -> bool:
-    """Whether both members of a run have partitions."""
+    """Return whether both members of a run have partitions."""
     return [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2]
 
 
 def produced(ground: Ground, first: int, count: int) -> set[int]:
-    """Write records with values from this one on; the values."""
+    """Write records with values from this number on; return the values."""
     values = range(first, first + count)
     produce(ground.bootstrap, ground.topic, [(None, str(value)) for value in values])
     return set(values)

@@ -1,4 +1,4 @@
-"""A site: brokers, a database, Spark's master, its workers and its driver, each on a host of its own."""
+"""A site: brokers, a database, and Spark's master, workers and driver, each on its own host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORES = 8
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What is where; whoever looks at it from outside does so from `desk`."""
+    """The hosts of a site; the tests observe it from `desk`."""
 
     network: Network
     kafka: Broker
@@ -31,27 +31,27 @@ class Site:
 
     @property
     def desk(self) -> Host:
-        """Where the tests are."""
+        """The host of the tests."""
         return self.network.host("desk")
 
     @property
     def broker(self) -> Host:
-        """Kafka's."""
+        """The host of Kafka."""
         return self.network.host("broker")
 
     @property
     def driver(self) -> Host:
-        """Where sessions begin."""
+        """The host of the sessions."""
         return self.network.host("driver")
 
     @property
     def workers(self) -> tuple[Host, Host]:
-        """Where tasks run."""
+        """The hosts of the tasks."""
         return self.network.host("worker-1"), self.network.host("worker-2")
 
     @contextmanager
     def session(self, **settings: str) -> Iterator[SessionProcess]:
-        """A driver on its host, with all slots of both workers; a setting's dots are two underscores."""
+        """A driver on its host, with all slots of both workers; two underscores in a key stand for a dot."""
         address = {"spark.driver.host": self.driver.address, "spark.driver.bindAddress": self.driver.address}
         given = {key.replace("__", "."): value for key, value in settings.items()}
         with ExitStack() as stack:
@@ -62,7 +62,7 @@ class Site:
 
 @contextmanager
 def a_site(folder: Path) -> Iterator[Site]:
-    """All of it, for as long as the block lasts.
+    """A site, for as long as the block lasts.
 
     Raises:
         RuntimeError: this machine cannot have hosts; the text says what is missing.
@@ -85,7 +85,7 @@ def a_site(folder: Path) -> Iterator[Site]:
 
 
 def kill(host: Host) -> None:
-    """Kill -9 of everything that runs there, as when a machine loses its power; pull its cable before."""
+    """Kill every process of this host with SIGKILL, as at a power loss; pull the host's cable before."""
     space = Path(host.path).stat().st_ino
     for process in Path("/proc").glob("[0-9]*"):
         try:

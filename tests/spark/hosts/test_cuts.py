@@ -1,4 +1,4 @@
-"""A network that is cut for a while: between an executor and the broker, and between an executor and its driver."""
+"""Networks that are cut for a while, between an executor and the broker and between an executor and its driver."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def session(site: Site) -> Iterator[SessionProcess]:
 
 @pytest.mark.parametrize("seconds", [5, 30, 60])
 @pytest.mark.parametrize("end", ["broker", "driver"])
-def test_cut_loses_nothing_and_repeats_nothing(
+def test_network_cut_neither_loses_nor_duplicates_records(
     site: Site, session: SessionProcess, ground: Ground, tmp_path: Path, end: str, seconds: int
 ) -> None:
-    """Sessions of 45 s are outlived or not, lines are made again, and each sink has each record once."""
+    """Whether or not the cut exceeds the session timeout of 45 s, each sink has each record once."""
     sinks = FencedSinks(site, ground, tmp_path)
     worker, other = site.workers[0], getattr(site, end)
     expected = set(range(FIRST))

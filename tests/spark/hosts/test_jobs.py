@@ -1,4 +1,4 @@
-"""Every kind of job where driver, tasks and brokers are on hosts of their own; and what `check` says of such a site."""
+"""Every kind of job with driver, tasks and brokers on their own hosts, and the findings of `check` there."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def session(site: Site) -> Iterator[SessionProcess]:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """On a folder that all hosts share."""
+    """The recorder, in a folder that all hosts share."""
     return Recorder(tmp_path)
 
 
-def test_run_goes_over_hosts(session: SessionProcess, ground: Ground, recorder: Recorder) -> None:
-    """A member on each, what comes later is taken, and the driver's word to stop arrives."""
+def test_run_works_over_several_hosts(session: SessionProcess, ground: Ground, recorder: Recorder) -> None:
+    """A run has a member on each host, consumes new records, and its tasks receive the driver's stop order."""
     assert len(session.ask(networks_of_tasks, 8)) == 2
     with a_run(session, ground, recorder):
         wait_until(
@@ -54,33 +54,35 @@ def test_run_goes_over_hosts(session: SessionProcess, ground: Ground, recorder: 
     assert (ground.committed(), ground.members()) == ([600] * 4, [])
 
 
-def test_drain_goes_over_hosts(session: SessionProcess, ground: Ground, recorder: Recorder) -> None:
-    """Each record once, and nobody stays."""
+def test_drain_delivers_each_record_once_over_several_hosts(
+    session: SessionProcess, ground: Ground, recorder: Recorder
+) -> None:
+    """A drain delivers each record once and leaves no member."""
     assert session.ask(drained, ground.config, ground.topic, ground.group, recorder).records == 2000
     assert {offset[1:] for offset in recorder.counts()} == set(ONCE)
     assert (ground.committed(), ground.members()) == ([500] * 4, [])
 
 
-def test_group_is_read_over_hosts(session: SessionProcess, ground: Ground) -> None:
-    """The member is the driver's, the reading the tasks'."""
+def test_read_group_works_over_several_hosts(session: SessionProcess, ground: Ground) -> None:
+    """The driver holds the member, and the tasks read the records."""
     assert session.ask(read, ground.config, ground.topic, ground.group) == ONCE
     assert ground.committed() == [500] * 4
 
 
-def test_source_reads_over_hosts(session: SessionProcess, ground: Ground, tmp_path: Path) -> None:
-    """A batch and a stream."""
+def test_kafka_group_source_works_over_several_hosts(session: SessionProcess, ground: Ground, tmp_path: Path) -> None:
+    """A batch read and a stream of `kafka-group` work over several hosts."""
     assert session.ask(sourced, ground.bootstrap, ground.topic) == ONCE
     assert session.ask(streamed, ground.bootstrap, ground.topic, ground.group, str(tmp_path)) == ONCE
 
 
 def errors(session: SessionProcess, ground: Ground) -> list[tuple[str, str]]:
-    """Subject and words of what would keep a job from working."""
+    """Subject and text of each error."""
     found = session.ask(checked, ground.config, ground.topic, ground.group)
     return [(subject, words) for severity, subject, words in found if severity == "error"]
 
 
 def test_check_finds_a_broker_that_one_host_cannot_reach(site: Site, session: SessionProcess, ground: Ground) -> None:
-    """The driver and the other host reach it: only a task there can tell."""
+    """Driver and other host reach the broker, so only a task on that host can find the error."""
     assert errors(session, ground) == []
     site.network.cut(site.workers[1], site.broker)
     try:
@@ -92,16 +94,14 @@ def test_check_finds_a_broker_that_one_host_cannot_reach(site: Site, session: Se
 
 
 def put(program: Path, *lines: str) -> None:
-    """Have a host find this shell script by its name."""
+    """Place this shell script on a host's path under this name."""
     program.parent.mkdir(parents=True)
     program.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
     program.chmod(0o755)
 
 
-def test_check_finds_a_host_without_the_package_and_one_whose_clock_is_off(
-    site: Site, ground: Ground, tmp_path: Path
-) -> None:
-    """The interpreter has the same name everywhere, and is another program on each."""
+def test_check_finds_a_host_without_the_package_and_a_skewed_clock(site: Site, ground: Ground, tmp_path: Path) -> None:
+    """The interpreter has the same path on each host, but is another program."""
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(
         "import time\nread = time.time\ntime.time = lambda: read() + 90\n"

@@ -1,4 +1,4 @@
-"""Hosts that are lost for good, or for so long that Spark gives them up: a worker's and the driver's."""
+"""Hosts of a worker or the driver that are lost permanently, or until Spark has replaced them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ IMPATIENT = {
 
 
 @pytest.mark.parametrize("loss", ["cable", "power"])
-def test_lost_worker_is_replaced(site: Site, ground: Ground, tmp_path: Path, loss: str) -> None:
-    """Its tasks begin anew on the other host and take their places over; when it is back it writes nothing more."""
+def test_lost_worker_is_replaced_and_writes_nothing_after_its_return(
+    site: Site, ground: Ground, tmp_path: Path, loss: str
+) -> None:
+    """Its tasks restart on the other host and take its members over; after its return it writes nothing."""
     sinks = FencedSinks(site, ground, tmp_path)
     worker = site.workers[0]
     expected = set(range(FIRST))
@@ -65,8 +67,8 @@ def test_lost_worker_is_replaced(site: Site, ground: Ground, tmp_path: Path, los
     assert [one.members() for one in sinks.grounds.values()] == [[]] * 3
 
 
-def test_lost_driver_is_missed_by_its_tasks(site: Site, ground: Ground, tmp_path: Path) -> None:
-    """They call it for two minutes, commit what they have, and leave the group."""
+def test_tasks_of_a_lost_driver_commit_and_leave_the_group(site: Site, ground: Ground, tmp_path: Path) -> None:
+    """The tasks call their driver for two minutes, then commit their batches and leave the group."""
     recorder = Recorder(tmp_path)
     with site.session() as session:
         session.ask(started, ground.config, ground.topic, ground.group, recorder)

@@ -1,4 +1,4 @@
-"""Records and contexts as a member would give them to a sink."""
+"""Records and contexts, as a member gives them to a sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """What the coordinator would say of a member, decided beforehand."""
+    """A coordinator whose answers about a member are set in advance."""
 
     is_owner: bool = True
     metadata: bytes = b""
@@ -44,7 +44,7 @@ class Word:
 
 
 def records(offsets: Iterable[int], partition: int = 0, topic: str = TOPIC) -> list[Message]:
-    """Records that tell by their contents where they are from; the odd ones have headers, every third has no key."""
+    """Records whose contents name their origin; odd offsets have headers, and every third has no key."""
     return [
         Message(
             topic=topic,
@@ -60,7 +60,7 @@ def records(offsets: Iterable[int], partition: int = 0, topic: str = TOPIC) -> l
 
 
 def use(batch_format: BatchFormat = BatchFormat.MESSAGES, group: str = GROUP, *, is_on_driver: bool = True) -> SinkUse:
-    """A job of the group over two partitions."""
+    """The use of a sink by a job of the group over two partitions."""
     places = ((TOPIC, 0), (TOPIC, 1))
     return SinkUse(group=group, batch_format=batch_format, partitions=places, is_on_driver=is_on_driver)
 
@@ -76,7 +76,7 @@ def context(
     batch_format: BatchFormat = BatchFormat.MESSAGES,
     ownership: TaskOwnership | None = None,
 ) -> SinkContext:
-    """A call about these offsets of these partitions."""
+    """The context of a call with these offsets of these partitions."""
     return SinkContext(
         group=group,
         pipeline="pipe",
@@ -103,13 +103,13 @@ def batch(parts: Mapping[int, range], topic: str = TOPIC) -> list[Message]:
 
 
 def sent(sink: SinkT) -> SinkT:
-    """The sink as it arrives in a task."""
+    """The sink as a task receives it."""
     arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - ours
     return arrived
 
 
 def rivals(attempt: Callable[[int, Iterable[range]], None]) -> list[tuple[int, str]]:
-    """Let four attempts write records 0 to 59 at the same time, each in batches of its own size; how each ended."""
+    """Let four attempts write records 0 to 59 at the same time, with their own batch sizes; return each outcome."""
     gate = threading.Barrier(4)
 
     def run(number: int) -> tuple[int, str]:

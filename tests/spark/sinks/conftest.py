@@ -11,6 +11,6 @@ from tests.support.postgres import postgres
 
 @pytest.fixture(scope="session")
 def conninfo() -> Iterator[str]:
-    """A server of this test run; its password is never to be printed."""
+    """A server for this test run; its password must never be printed."""
     with postgres() as conninfo:
         yield conninfo

@@ -1,4 +1,4 @@
-"""A task with a static member that gives what it consumes to a `KafkaSink`; as a program, one that stops on the way.
+"""A task with a static member that gives its records to a `KafkaSink`; run as a program, it stops itself on the way.
 
     python -m tests.spark.sinks.kafka_task POINT SERVERS GROUP TOPIC OUT RECORDS
 
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Task:
-    """A member and what the coordinator says of it; left without a goodbye, as a task that is lost."""
+    """A member and the coordinator's answers about it; it never leaves, like a lost task."""
 
     def __init__(
         self, servers: str, group: str, topic: str, *, attempt: int = 1, account: Bounds | None = None
@@ -59,7 +59,7 @@ class Task:
         self.consumer.close()
 
     def take(self, records: int) -> tuple[list[Message], SinkContext]:
-        """A batch of the next so many records, and its context."""
+        """A batch of the next records, and its context."""
         batch: list[Message] = []
 
         def is_full() -> bool:
@@ -97,12 +97,12 @@ class Task:
         return batch, self._context
 
     def committed(self, partitions: int) -> list[int]:
-        """The group's offsets."""
+        """The group's committed offsets."""
         wanted = [TopicPartition(self._topic, partition) for partition in range(partitions)]
         return [partition.offset for partition in self.consumer.committed(wanted, PATIENCE_S)]
 
     def verify(self) -> None:
-        """As `SinkContext.verify`: the coordinator refuses the commit of a member that was replaced."""
+        """As `SinkContext.verify`: the coordinator rejects the commit of a replaced member."""
         assert self._context is not None
         before = [TopicPartition(part.topic, part.partition, part.first) for part in self._context.ranges]
         try:
@@ -123,7 +123,7 @@ Transform: TypeAlias = Callable[[Message], Iterator[OutRecord]]
 
 
 def copied(message: Message, *, out: str) -> Iterator[OutRecord]:
-    """The same record to another topic, and where it was from."""
+    """The same record for another topic, with its origin."""
     yield OutRecord(
         topic=out,
         key=message.key(),
@@ -133,7 +133,7 @@ def copied(message: Message, *, out: str) -> Iterator[OutRecord]:
 
 
 class _StopsBeforeCommit(Producer):
-    """The records and offsets are there, and only the end of the transaction is missing."""
+    """A producer that stops when records and offsets are sent and only the end of the transaction is missing."""
 
     def commit_transaction(self, *args: float) -> None:
         """Stop first."""
@@ -157,7 +157,7 @@ def _stops_inside(
 
 
 def main(words: Sequence[str]) -> None:
-    """Live as described above."""
+    """Run as described above."""
     point, servers, group, topic, out, number = words
     records = int(number)
     if sys.platform == "linux":

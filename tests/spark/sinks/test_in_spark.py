@@ -1,4 +1,4 @@
-"""The ready sinks at work in the tasks of a drain: sent, called, closed, and each record there once."""
+"""The built-in sinks in the tasks of a drain: pickled, called, closed, and with each record written once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def topic(kafka: Broker) -> str:
 
 
 def drained(spark: SparkSession, kafka: Broker, topic: str, sink: object, batch_format: str = "messages") -> int:
-    """Drain the topic by two tasks; how many records the result tells of."""
+    """Drain the topic with two tasks; return the number of records of the result."""
     result = drain(
         spark,
         {"bootstrap.servers": kafka.bootstrap_servers},
@@ -46,8 +46,10 @@ def drained(spark: SparkSession, kafka: Broker, topic: str, sink: object, batch_
     return sum(part.records for part in result.partitions)
 
 
-def test_postgres_rows(spark: SparkSession, kafka: Broker, topic: str, conninfo: str) -> None:
-    """By COPY, with a function that only the driver has."""
+def test_postgres_rows_sink_writes_each_record_once_in_a_drain(
+    spark: SparkSession, kafka: Broker, topic: str, conninfo: str
+) -> None:
+    """`PostgresSink.rows` writes by COPY, with a row function that exists only on the driver."""
     table = unique("t").replace("-", "_")
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {table} (part int, record_offset bigint)")
@@ -58,10 +60,10 @@ def test_postgres_rows(spark: SparkSession, kafka: Broker, topic: str, conninfo:
     assert set(rows) == EXPECTED
 
 
-def test_wrong_use_of_a_sink_is_refused_before_the_job(
+def test_invalid_use_of_a_sink_is_refused_before_the_job(
     spark: SparkSession, kafka: Broker, topic: str, conninfo: str
 ) -> None:
-    """`drain` and `member_task` raise ConfigurationError on the driver: no task starts, and no member joins."""
+    """`drain` and `member_task` raise `ConfigurationError` on the driver: no task starts, and no member joins."""
     group = unique("g")
     sink = PostgresSink.rows(conninfo, "nowhere", ["part"], lambda m: (m.partition(),))
     asked = {"bootstrap.servers": kafka.bootstrap_servers}
@@ -73,16 +75,18 @@ def test_wrong_use_of_a_sink_is_refused_before_the_job(
         GroupAdmin(asked).describe(group)
 
 
-def test_parquet(spark: SparkSession, kafka: Broker, topic: str, tmp_path: Path) -> None:
-    """From Arrow batches, as they are."""
+def test_parquet_sink_writes_each_record_once_in_a_drain(
+    spark: SparkSession, kafka: Broker, topic: str, tmp_path: Path
+) -> None:
+    """`ParquetSink` writes the Arrow batches of a drain without a conversion."""
     assert drained(spark, kafka, topic, ParquetSink(tmp_path), batch_format="arrow") == RECORDS
     found = dataset.dataset(tmp_path, format="parquet").to_table()
     assert found.num_rows == RECORDS
     assert set(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True)) == EXPECTED
 
 
-def test_kafka(spark: SparkSession, kafka: Broker, topic: str) -> None:
-    """The offsets are committed by the transactions, and the drain finds them; what was written is drained in turn."""
+def test_kafka_sink_commits_offsets_that_the_drain_reads(spark: SparkSession, kafka: Broker, topic: str) -> None:
+    """The sink's transactions commit the offsets, and the drain reads them; its output is drained in turn."""
     out = create_topic(kafka.bootstrap_servers, unique("out"), 1)
     sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, lambda m: [OutRecord(topic=out, value=m.value())])
     assert drained(spark, kafka, topic, sink) == RECORDS

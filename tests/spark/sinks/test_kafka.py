@@ -1,4 +1,4 @@
-"""The sink for Kafka on a real broker: the result of each record once for readers of committed records."""
+"""The Kafka sink on a real broker: readers of committed records see the result of each record once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORDS, PARTITIONS = 40, 2
 
 
 class Ground:
-    """Two topics and a group of a test's own."""
+    """Two topics and a group for one test."""
 
     def __init__(self, broker: Broker) -> None:
         self.servers = broker.bootstrap_servers
@@ -44,7 +44,7 @@ class Ground:
         produce(self.servers, self.topic, RECORDS)
 
     def sink(self, **config: str | int) -> KafkaSink:
-        """A sink that copies."""
+        """A sink that copies records."""
         return KafkaSink({"bootstrap.servers": self.servers, **config}, functools.partial(copied, out=self.out))
 
     def task(self, attempt: int = 1, account: Bounds | None = None) -> Task:
@@ -52,12 +52,12 @@ class Ground:
         return Task(self.servers, self.group, self.topic, attempt=attempt, account=account)
 
     def stopped(self, point: str) -> AbstractContextManager[Zombie]:
-        """A task that stands still at a point."""
+        """A task that is stopped at a point."""
         words = (point, self.servers, self.group, self.topic, self.out, RECORDS)
         return zombie(*words, module=kafka_task.__name__)
 
     def read(self) -> Counter[str]:
-        """Where the committed records in the out topic are from."""
+        """The origins of the committed records in the out topic."""
         found: Counter[str] = Counter()
         for message in read_committed(self.servers, self.out):
             (header,) = message.headers() or []
@@ -65,23 +65,23 @@ class Ground:
         return found
 
     def notes(self) -> list[tuple[int, str]]:
-        """The offsets of the group with their metadata, as they are."""
+        """The group's committed offsets with their metadata, unparsed."""
         found = GroupAdmin({"bootstrap.servers": self.servers}).committed(self.group)
         return [(at.offset, at.metadata) for _, at in sorted(found.items()) if isinstance(at, OffsetAndMetadata)]
 
     def origins(self, per_partition: int = RECORDS // PARTITIONS) -> Counter[str]:
-        """What is in the in topic."""
+        """The origins of the records in the in topic."""
         return Counter(f"{p}:{offset}" for p in range(PARTITIONS) for offset in range(per_partition))
 
 
 @pytest.fixture
 def ground(kafka: Broker) -> Ground:
-    """On the broker that tests share."""
+    """On the shared broker."""
     return Ground(kafka)
 
 
-def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
-    """What a transform yields is written, and the group's offsets are behind it, batch for batch, by one producer."""
+def test_kafka_sink_writes_records_and_offsets_in_one_transaction(ground: Ground) -> None:
+    """The transform's records and the group's offsets are committed together, batch by batch, by one producer."""
     sink = ground.sink()
     assert sink.commits_offsets
     producers = []
@@ -96,8 +96,8 @@ def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
     assert ground.read() == ground.origins()
 
 
-def test_account_of_a_drain_is_in_the_transaction(ground: Ground) -> None:
-    """As committed as the offsets, and read as what was written, whatever the producer's library puts behind it."""
+def test_commit_metadata_of_a_drain_is_part_of_the_transaction(ground: Ground) -> None:
+    """The metadata is committed with the offsets and reads back as written, whatever librdkafka appends."""
     sink, run = ground.sink(), "run@1"
     account = Bounds(run, dict.fromkeys(((ground.topic, number) for number in range(PARTITIONS)), RECORDS))
     with ground.task(account=account) as task:
@@ -110,8 +110,8 @@ def test_account_of_a_drain_is_in_the_transaction(ground: Ground) -> None:
     assert [(offset, tally_in(note, run)) for offset, note in ground.notes()] == [(each, whole)] * PARTITIONS
 
 
-def test_transform_that_raises_leaves_nothing(ground: Ground) -> None:
-    """Neither records nor offsets; its error comes out as it is, and the next call is as the first."""
+def test_transform_that_raises_writes_neither_records_nor_offsets(ground: Ground) -> None:
+    """The transform's error is raised unchanged, and the next call works like the first."""
     seen: list[int] = []
 
     def twice(message: Message) -> Iterator[OutRecord]:
@@ -133,8 +133,8 @@ def test_transform_that_raises_leaves_nothing(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("point", ["before", "inside"])
-def test_stopped_task_writes_nothing_after_its_replacement(ground: Ground, point: str) -> None:
-    """Before its transaction, or inside it; the coordinator does not take its offsets, and its words say so."""
+def test_task_stopped_at_a_transaction_writes_nothing_after_its_replacement(ground: Ground, point: str) -> None:
+    """Stopped before or inside its transaction, the task is fenced: the coordinator rejects its offsets."""
     with ground.stopped(point) as stopped, ground.task(attempt=2) as task:
         sink = ground.sink()
         sink(*task.take(RECORDS))
@@ -148,8 +148,8 @@ def test_stopped_task_writes_nothing_after_its_replacement(ground: Ground, point
     assert ground.read() == ground.origins(RECORDS // PARTITIONS + 1)
 
 
-def test_prepared_producer_ends_what_a_killed_task_left(ground: Ground) -> None:
-    """Its offsets are pending, and nobody could know what is committed until the broker's timeout of a minute."""
+def test_prepare_ends_the_open_transaction_of_a_killed_task(ground: Ground) -> None:
+    """Otherwise the killed task's offsets stay pending until the broker's transaction timeout of a minute."""
     with ground.stopped("commit") as stopped:
         stopped.kill()
     sink = ground.sink()
@@ -161,8 +161,8 @@ def test_prepared_producer_ends_what_a_killed_task_left(ground: Ground) -> None:
     assert ground.read() == ground.origins()
 
 
-def test_member_that_is_none_any_more_writes_nothing(ground: Ground) -> None:
-    """The coordinator of a group without members would take offsets that no member's epoch stands for."""
+def test_member_that_left_its_group_writes_nothing(ground: Ground) -> None:
+    """The sink raises, because the coordinator of a group without members would accept its offsets."""
     sink = ground.sink()
     with ground.task() as task:
         records, about = task.take(RECORDS)
@@ -173,11 +173,11 @@ def test_member_that_is_none_any_more_writes_nothing(ground: Ground) -> None:
     assert ground.read() == Counter()
 
 
-def test_epoch_that_moves_in_between_is_asked_for_again(ground: Ground) -> None:
-    """A member of an epoch that is gone is refused; confirmed by the coordinator, it begins its batch again."""
+def test_stale_member_epoch_is_refreshed_and_the_batch_is_retried(ground: Ground) -> None:
+    """A batch with a stale epoch is rejected; once the coordinator confirms the member, the sink retries it."""
 
     class Late:
-        """Tells of the epoch before at first."""
+        """Group metadata with the previous epoch on the first call."""
 
         def __init__(self, task: Task) -> None:
             self.task, self.asked = task, 0
@@ -205,8 +205,8 @@ def test_epoch_that_moves_in_between_is_asked_for_again(ground: Ground) -> None:
     assert ground.read() == ground.origins()
 
 
-def test_producer_that_lost_its_id_says_so(ground: Ground) -> None:
-    """Another pipeline of the name, say: the group knows of no replacement, and the text tells where to look."""
+def test_producer_fenced_before_a_batch_raises_fenced_error_with_its_id(ground: Ground) -> None:
+    """If another producer uses the `transactional.id` and the group knows no replacement, the error names the id."""
     sink = ground.sink()
     with ground.task() as task:
         sink(*task.take(RECORDS // 2))
@@ -219,8 +219,8 @@ def test_producer_that_lost_its_id_says_so(ground: Ground) -> None:
     assert sum(ground.read().values()) == RECORDS // 2
 
 
-def test_producer_that_lost_its_id_in_the_middle_says_so(ground: Ground) -> None:
-    """Then already `produce` fails, and librdkafka says nothing there but that something failed for good."""
+def test_producer_fenced_within_a_batch_raises_fenced_error_with_its_id(ground: Ground) -> None:
+    """`produce` then fails with librdkafka's generic fatal error, which the sink translates."""
     others = Producer({"bootstrap.servers": ground.servers, "transactional.id": INSTANCE_ID})
 
     def overtaken(message: Message) -> Iterator[OutRecord]:
@@ -243,13 +243,13 @@ def test_producer_that_lost_its_id_in_the_middle_says_so(ground: Ground) -> None
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_commit_whose_answer_was_lost_is_looked_up(
+def test_commit_without_an_answer_is_looked_up_by_the_next_call(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
 ) -> None:
-    """The next call with the same records asks the group, and writes them only if it has not got their offsets."""
+    """The next call with the same records reads the group's offsets and writes the records only if they are missing."""
 
     class Deaf(Producer):
-        """Commits, or does not, and hears of a broken connection."""
+        """A producer whose commit succeeds or not, and whose connection breaks before the answer."""
 
         def commit_transaction(self, *args: float) -> None:
             if is_committed:
@@ -274,7 +274,7 @@ def test_commit_whose_answer_was_lost_is_looked_up(
 
 @pytest.mark.parametrize("resets", [True, False])
 def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -> None:
-    """Librdkafka has sent it twice, and the first one arrives in the middle of the next batch, which fails then."""
+    """A duplicate EndTxn of librdkafka that arrives within the next batch does not end its transaction."""
     batches: list[int] = []
     is_failing = True
 
@@ -307,8 +307,8 @@ def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -
     assert ground.read() == ground.origins()
 
 
-def test_topic_that_does_not_exist_is_named_with_the_record(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call fails before anything is produced, with the topic, the broker's reason and the record's place."""
+def test_unknown_output_topic_is_named_with_the_record(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call fails before anything is produced, with the topic, the broker's reason and the record's place."""
     monkeypatch.setattr(kafka, "TOPIC_S", 1.0)
     missing = unique("missing")
     sink = KafkaSink({"bootstrap.servers": ground.servers}, functools.partial(copied, out=missing))
@@ -324,8 +324,8 @@ def test_topic_that_does_not_exist_is_named_with_the_record(ground: Ground, monk
     sink.close()
 
 
-def test_check_use_names_a_topic_that_does_not_exist(ground: Ground) -> None:
-    """Topics that are declared are looked up on the driver, before a job starts."""
+def test_check_use_names_an_unknown_output_topic(ground: Ground) -> None:
+    """The driver looks up declared topics before a job starts."""
     config, missing = {"bootstrap.servers": ground.servers}, unique("missing")
     made = KafkaSink(config, lambda _: (), topics=[ground.out])
     assert made.check_use(use()) == f"topics {ground.out} exist and may be written"
@@ -334,8 +334,8 @@ def test_check_use_names_a_topic_that_does_not_exist(ground: Ground) -> None:
     assert refused.value.key == "topics"
 
 
-def test_record_that_is_not_delivered_is_named_after_one_transaction(ground: Ground) -> None:
-    """A batch with an undeliverable record fails with its topic and the reason, without inner repetitions."""
+def test_undeliverable_record_fails_the_batch_after_one_transaction(ground: Ground) -> None:
+    """The error has the topic and the reason, and the sink does not retry the batch."""
     transformed: list[int] = []
     small = create_topic(ground.servers, unique("small"), 1, {"max.message.bytes": "300"})
 
@@ -353,8 +353,8 @@ def test_record_that_is_not_delivered_is_named_after_one_transaction(ground: Gro
     assert len(transformed) == RECORDS
 
 
-def test_sink_is_sent_as_its_configuration(ground: Ground) -> None:
-    """Also after it was used, with a transform of its own."""
+def test_kafka_sink_is_pickled_as_its_configuration(ground: Ground) -> None:
+    """A sink can be pickled after use and with a custom transform."""
     sink = KafkaSink({"bootstrap.servers": ground.servers}, lambda message: copied(message, out=ground.out))
     with ground.task() as task:
         sink(*task.take(RECORDS // 2))

@@ -1,4 +1,4 @@
-"""What the sink for Kafka refuses before it writes anything, and what it says of itself."""
+"""The Kafka sink's errors before it writes anything, and its texts."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:
         (SERVERS | {"log_level": "loud"}, "log_level"),
     ],
 )
-def test_keys_that_cannot_work_are_named(config: dict[str, str | int | float | bool], key: str) -> None:
-    """When the sink is made, on the driver."""
+def test_kafka_sink_refuses_impossible_keys_by_name(config: dict[str, str | int | float | bool], key: str) -> None:
+    """The constructor raises on the driver."""
     with pytest.raises(ConfigurationError) as caught:
         KafkaSink(config, lambda _: ())
     assert caught.value.key == key
 
 
-def test_refusal_of_a_callback_shows_its_type_only() -> None:
-    """What a callback shows of itself may contain a secret."""
+def test_refused_callback_is_shown_by_its_type_only() -> None:
+    """The repr of a callback may contain a secret."""
 
     class Login:
         def __call__(self, _: str) -> tuple[str, float]:
@@ -52,27 +52,27 @@ def test_refusal_of_a_callback_shows_its_type_only() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_arrow_is_refused() -> None:
-    """Records are made of messages; the text says what to do."""
+def test_kafka_sink_refuses_arrow_batches_with_a_remedy() -> None:
+    """The sink makes records from messages, so the error asks for the messages format."""
     sink = KafkaSink(SERVERS, lambda _: ())
     with pytest.raises(ConfigurationError, match="batch_format='messages'"):
         sink(batch({0: range(2)}), context({0: range(2)}, batch_format=BatchFormat.ARROW))
 
 
 def test_check_use_refuses_arrow_before_a_job() -> None:
-    """The driver asks the sink, and no task has to fail."""
+    """`check_use` raises on the driver, before a task fails."""
     with pytest.raises(ConfigurationError, match="batch_format='messages'"):
         KafkaSink(SERVERS, lambda _: ()).check_use(use(BatchFormat.ARROW, is_on_driver=False))
 
 
-def test_password_is_not_in_its_text() -> None:
-    """A sink stands in logs."""
+def test_repr_of_a_kafka_sink_has_no_password() -> None:
+    """The repr appears in logs."""
     assert "secret" not in repr(KafkaSink(SERVERS | {"sasl.password": "secret"}, lambda _: ()))
 
 
 @pytest.mark.slow
-def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text names the partitions and the offsets; closing does not wait for brokers either."""
+def test_unreachable_brokers_raise_sink_error_with_partitions_and_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names partitions and offsets, and `close` does not wait for the brokers."""
     monkeypatch.setattr(producer, "CALL_S", 0.2)
     monkeypatch.setattr(producer, "CALLS_S", 0.5)
     sink = KafkaSink(SERVERS, lambda m: [OutRecord(topic="out", value=m.value())])
@@ -82,8 +82,8 @@ def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_brokers_that_are_gone_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of a transaction, where librdkafka's own closing waits for them without end."""
+def test_close_is_bounded_if_brokers_vanish_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink's `close` is bounded, unlike librdkafka's, which waits for the brokers without end."""
     monkeypatch.setattr(producer, "CALL_S", 0.5)
     monkeypatch.setattr(producer, "CALLS_S", 1.0)
     cluster = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A drain into Kafka whose workers are killed: what was committed counts, and what was not comes again."""
+"""A drain into Kafka with killed workers: committed batches count, and other batches are redelivered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ BATCHES = 4
 
 
 class Killed:
-    """Copies records to another topic; the first process that has come so far kills itself, once.
+    """A sink that copies records to another topic and kills the first process that reaches this point.
+
+    `inside`: within a transaction; otherwise after the commit and before its report.
 
     `inside`: in the middle of a transaction; else when it is committed, and before anybody hears of it.
     """
@@ -41,28 +43,28 @@ class Killed:
         self._batches = self._records = 0
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Write, and perhaps be no more."""
+        """Write, and kill the process at the point."""
         self._batches += 1
         self._sink(batch, context)
         if self._batches >= BATCHES and not self._is_inside:
             self.end()
 
     def prepare(self, instance: int, instance_id: str) -> None:
-        """As the sink."""
+        """Prepare the wrapped sink."""
         self._sink.prepare(instance, instance_id)
 
     def close(self) -> None:
-        """As the sink."""
+        """Close the wrapped sink."""
         self._sink.close()
 
     def copied(self, message: Message) -> list[OutRecord]:
-        """The same value, and where it was from as the key."""
+        """The same value, with its origin as the key."""
         if self._batches >= BATCHES and self._is_inside:
             self.end()
         return [OutRecord(topic=self._out, key=f"{message.partition()}:{message.offset()}", value=message.value())]
 
     def end(self) -> None:
-        """Kill this process, if none was."""
+        """Kill this process unless one was killed before."""
         try:
             self._mark.touch(exist_ok=False)
         except FileExistsError:
@@ -71,7 +73,7 @@ class Killed:
 
 
 def read(servers: str, topic: str) -> Counter[bytes]:
-    """The keys of a topic's committed records."""
+    """The keys of the committed records in a topic."""
     reader = Reader(
         {
             "bootstrap.servers": servers,
@@ -100,10 +102,10 @@ def read(servers: str, topic: str) -> Counter[bytes]:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_result_counts_what_a_killed_attempt_committed(
+def test_drain_result_counts_records_committed_by_a_killed_attempt(
     spark: SparkSession, kafka: Broker, tmp_path: Path, *, inside: bool
 ) -> None:
-    """The account of it is in its transactions; each record is written once, and counted once."""
+    """The counts are part of the sink's transactions, so each record is written once and counted once."""
     servers = kafka.bootstrap_servers
     topic = create_topic(servers, unique("in"), PARTITIONS)
     out = create_topic(servers, unique("out"), 1)

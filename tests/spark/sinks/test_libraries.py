@@ -1,4 +1,4 @@
-"""Libraries of the sinks are extras: asked for when a sink is made, not when the package is imported."""
+"""The sinks' libraries are extras: they are imported when a sink is constructed, not with the package."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ print(sorted({"obstore", "psycopg", "pyarrow", "pandas", "pyspark"} & set(sys.mo
 
 
 @pytest.mark.slow
-def test_import_needs_no_library_of_a_sink() -> None:
-    """Whoever writes to Kafka needs none of the others'."""
+def test_import_of_sinks_needs_no_optional_library() -> None:
+    """A user of the Kafka sink needs no library of another sink."""
     run = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout == "[]\n"
 
 
 def test_missing_psycopg_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the sink is made, on the driver."""
+    """`PostgresSink` raises on the driver when it is constructed."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigurationError, match=re.escape(install_command("postgres"))):
         PostgresSink.rows("host=there", "t", ["a"], lambda m: (m.offset(),))
 
 
 def test_missing_pyarrow_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """When the sink is made, on the driver."""
+    """`ParquetSink` raises on the driver when it is constructed."""
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigurationError, match=re.escape(install_command("spark"))):
         ParquetSink(tmp_path)
 
 
 def test_missing_obstore_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the sink is made, on the driver; a folder needs none."""
+    """`ParquetSink` raises for a bucket when it is constructed; a folder does not need obstore."""
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match=re.escape(install_command("s3"))):
         ParquetSink("s3://bucket/there")

@@ -1,4 +1,4 @@
-"""The sink for Parquet files in a bucket, on a real object store: what it does in a folder, by conditional writes."""
+"""The Parquet sink in a bucket of a real object store: the rules of folders, by conditional writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store() -> Iterator[ObjectStore]:
 
 
 class Place:
-    """A prefix in the bucket that nobody else has."""
+    """A prefix in the bucket for one test."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -47,11 +47,11 @@ class Place:
         self.url = f"s3://{BUCKET}/{self.prefix}"
 
     def sink(self, **options: object) -> ParquetSink:
-        """A new one."""
+        """A new sink."""
         return ParquetSink(self.url, storage_options={**self.store.options, **options})
 
     def names(self) -> list[str]:
-        """The objects there, without what is hidden."""
+        """The objects, without hidden ones."""
         found = [one["path"] for page in obstore.list(self.store.at(self.prefix)) for one in page]
         return sorted(name for name in found if not name.startswith("."))
 
@@ -60,7 +60,7 @@ class Place:
         return BytesIO(bytes(obstore.get(self.store.at(self.prefix), name).bytes()))
 
     def offsets(self) -> list[tuple[int, int]]:
-        """What a reader that knows nothing of the sink finds, by partition and offset."""
+        """The offsets that a reader without knowledge of the sink finds, by partition and offset."""
         options = self.store.options
         files = S3FileSystem(
             access_key=options["access_key_id"],
@@ -85,12 +85,12 @@ def give(sink: ParquetSink, parts: dict[int, range], **words: object) -> None:
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """As `Place.offsets` tells it."""
+    """In the form of `Place.offsets`."""
     return [(partition, number) for number in numbers]
 
 
-def test_objects_form_a_chain_and_bear_their_fences(place: Place) -> None:
-    """As in a folder."""
+def test_parquet_objects_form_a_chain_with_their_fences(place: Place) -> None:
+    """Objects form the same chain as files of a folder."""
     sink = place.sink()
     give(sink, {0: range(7, 10), 3: range(2)}, epoch=4, attempt=6)
     give(sink, {0: range(12, 15)}, epoch=4, attempt=6)
@@ -104,8 +104,8 @@ def test_objects_form_a_chain_and_bear_their_fences(place: Place) -> None:
     assert place.offsets() == of(0, 7, 8, 9, 12, 13, 14) + of(3, 0, 1)
 
 
-def test_records_that_an_attempt_before_wrote_are_left_out(place: Place) -> None:
-    """It died before Kafka heard of it; and between two partitions."""
+def test_records_written_by_an_earlier_attempt_are_skipped(place: Place) -> None:
+    """The earlier attempt died before Kafka's commit, or between two partitions."""
     give(place.sink(), {0: range(6)}, attempt=1)
     sink = place.sink()
     give(sink, {0: range(4)}, attempt=2)
@@ -113,8 +113,8 @@ def test_records_that_an_attempt_before_wrote_are_left_out(place: Place) -> None
     assert place.offsets() == of(0, *range(9)) + of(1, 0, 1)
 
 
-def test_chain_of_many_objects_goes_on_where_it_ended(place: Place) -> None:
-    """More than one page of a listing, beside topics whose names begin alike."""
+def test_chain_longer_than_a_listing_page_is_continued_at_its_end(place: Place) -> None:
+    """The end is found beyond one page of a listing, beside topics with the same prefix."""
     elsewhere = Place(place.store)
     give(elsewhere.sink(), {0: range(1199)})
     written = elsewhere.read(elsewhere.names()[0]).read()
@@ -130,7 +130,7 @@ def test_chain_of_many_objects_goes_on_where_it_ended(place: Place) -> None:
 
 
 def test_replaced_writer_publishes_nothing(place: Place) -> None:
-    """All partitions are checked first."""
+    """All partitions are checked before any object is published."""
     old, new = place.sink(), place.sink()
     give(old, {0: range(4), 1: range(2)}, epoch=5)
     give(new, {0: range(4, 6)}, epoch=6)
@@ -139,8 +139,8 @@ def test_replaced_writer_publishes_nothing(place: Place) -> None:
     assert place.offsets() == of(0, *range(6)) + of(1, 0, 1)
 
 
-def test_many_attempts_at_once_write_each_record_once(place: Place) -> None:
-    """Whoever wins which place: the higher ranks get everything through."""
+def test_concurrent_attempts_write_each_record_once(place: Place) -> None:
+    """The attempts with higher ranks write all records; lower ranks are fenced or find the records written."""
 
     def attempt(number: int, batches: Iterable[range]) -> None:
         sink = place.sink()
@@ -153,7 +153,7 @@ def test_many_attempts_at_once_write_each_record_once(place: Place) -> None:
 
 @pytest.mark.parametrize("point", ["before", "put"])
 def test_stopped_attempt_publishes_nothing_after_its_replacement(place: Place, point: str) -> None:
-    """Before it wrote, or with everything written but the object."""
+    """The attempt is stopped before it writes, or before it publishes its object."""
     at = json.dumps({"folder": place.url, "storage_options": dict(place.store.options)})
     with zombie("bucket", point, at, "orders", 5, 1, 0, 4) as stopped:
         give(place.sink(), {0: range(6)}, attempt=2)
@@ -163,8 +163,8 @@ def test_stopped_attempt_publishes_nothing_after_its_replacement(place: Place, p
     assert place.offsets() == of(0, *range(6))
 
 
-def test_another_group_is_refused_until_the_one_before_is_forgotten(place: Place) -> None:
-    """The files stay, and what they say of the offsets that are there."""
+def test_another_group_is_refused_until_forget_releases_the_prefix(place: Place) -> None:
+    """After `forget`, the objects remain, and so do their offsets."""
     give(place.sink(), {0: range(4), 1: range(2)}, epoch=9)
     sink = place.sink()
     with pytest.raises(ConfigurationError, match="holds records of group 'orders-group'"):
@@ -175,15 +175,15 @@ def test_another_group_is_refused_until_the_one_before_is_forgotten(place: Place
 
 
 def test_foreign_object_in_the_chain_is_named(place: Place) -> None:
-    """Where the chain ends cannot be known."""
+    """The sink raises, because the end of a chain with a foreign object is unknown."""
     name = "part-orders-0-00000000000000000009.parquet"
     obstore.put(place.store.at(place.prefix), name, b"no Parquet")
     with pytest.raises(SinkError, match=f"{place.prefix}/{name} cannot be read"):
         give(place.sink(), {0: range(3)})
 
 
-def test_sink_is_sent_as_its_configuration(place: Place) -> None:
-    """Also after it was used; its keys are not shown."""
+def test_object_sink_is_pickled_as_its_configuration(place: Place) -> None:
+    """A sink can be pickled after use, and its repr hides the keys."""
     sink = place.sink()
     give(sink, {0: range(3)})
     copy = sent(sink)
@@ -192,8 +192,8 @@ def test_sink_is_sent_as_its_configuration(place: Place) -> None:
     assert repr(copy) == f"ParquetSink('{place.url}')"
 
 
-def test_wrong_key_is_told(place: Place) -> None:
-    """As the store says it, with the object's name, and without the key."""
+def test_wrong_access_key_raises_the_error_of_the_store(place: Place) -> None:
+    """The error has the store's reason and the object's name, but not the key."""
     with pytest.raises(OSError, match=place.prefix) as caught:
         give(place.sink(secret_access_key=_WRONG, retry_config={"max_retries": 0}), {0: range(3)})
     assert _WRONG not in str(caught.value)
@@ -207,19 +207,19 @@ def test_wrong_key_is_told(place: Place) -> None:
         ("/somewhere", {"region": "there"}, "are for a folder that begins with s3://"),
     ],
 )
-def test_options_that_cannot_work_are_refused(folder: str, options: dict[str, Any], said: str) -> None:
-    """When the sink is made, on the driver."""
+def test_object_sink_refuses_impossible_options(folder: str, options: dict[str, Any], said: str) -> None:
+    """The constructor raises on the driver."""
     with pytest.raises(ConfigurationError, match=said):
         ParquetSink(folder, storage_options=options)
 
 
 class _Overwriting(BaseHTTPRequestHandler):
-    """A store that takes every condition and keeps none."""
+    """A store that accepts every condition and ignores it."""
 
     protocol_version = "HTTP/1.1"
 
     def do_PUT(self) -> None:
-        """Say that it is done."""
+        """Report success."""
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
         self.send_header("etag", '"1"')
@@ -227,11 +227,11 @@ class _Overwriting(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_store_that_overwrites_is_refused() -> None:
-    """Before anything is written there."""
+def test_store_that_ignores_conditional_writes_is_refused() -> None:
+    """The sink raises before it writes anything to a store that overwrites objects."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Overwriting)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -244,8 +244,8 @@ def test_store_that_overwrites_is_refused() -> None:
 
 
 @pytest.mark.integration
-def test_drain_puts_each_record_once(kafka: Broker, spark: SparkSession, place: Place) -> None:
-    """By two tasks, of which each has its own connections."""
+def test_drain_writes_each_record_once_to_objects(kafka: Broker, spark: SparkSession, place: Place) -> None:
+    """Two tasks with their own connections write each record once."""
     ground = Ground(kafka, 2, 400)
     drain(spark, ground.config, [ground.topic], ground.group, place.sink(), 2)
     assert place.offsets() == of(0, *range(200)) + of(1, *range(200))

@@ -1,4 +1,4 @@
-"""The sink for Parquet files: each record in one file, whoever dies, stops or comes too late."""
+"""The Parquet sink: each record is in one file, whichever attempt dies, pauses or is late."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def give(sink: ParquetSink, parts: dict[int, range], **words: object) -> None:
 
 
 def offsets(folder: Path) -> list[tuple[int, int]]:
-    """What a reader of the folder finds, by partition and offset."""
+    """The offsets that a reader of the folder finds, by partition and offset."""
     found = dataset.dataset(folder, format="parquet").to_table(columns=["partition", "offset"])
     return sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """As `offsets` tells it."""
+    """In the form of `offsets`."""
     return [(partition, number) for number in numbers]
 
 
 def names(folder: Path, *, are_hidden: bool = False) -> list[str]:
-    """The files there."""
+    """The files of the folder."""
     return sorted(path.name for path in folder.iterdir() if path.name.startswith(".") is are_hidden)
 
 
 # ---- files ----
 
 
-def test_files_form_a_chain_and_bear_their_fences(tmp_path: Path) -> None:
-    """Each begins where the one before ended; the first one's name is 0, whatever its first record."""
+def test_parquet_files_form_a_chain_with_their_fences(tmp_path: Path) -> None:
+    """Each file begins where the previous one ended; the first one is named 0, whatever its first record."""
     sink = ParquetSink(tmp_path / "new" / "folder")
     give(sink, {0: range(7, 10), 3: range(2)}, epoch=4, attempt=6)
     give(sink, {0: range(12, 15)}, epoch=4, attempt=6)
@@ -73,7 +73,7 @@ def test_files_form_a_chain_and_bear_their_fences(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_format", list(BatchFormat))
 def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFormat) -> None:
-    """The columns are those of Arrow batches, with nulls, headers and times."""
+    """Each batch format writes the columns of Arrow batches, with nulls, headers and timestamps."""
     parts = {0: range(5), 1: range(3, 6)}
     ParquetSink(tmp_path)(formed(batch(parts), batch_format), context(parts, batch_format=batch_format))
     found = dataset.dataset(tmp_path, format="parquet").to_table().sort_by([("partition", "ascending")])
@@ -82,7 +82,7 @@ def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFo
 
 
 def test_spark_reads_the_folder_as_one_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Hidden files of attempts that died are no part of it, and a topic that looks hidden is."""
+    """Hidden drafts of dead attempts are not part of the table; a topic whose name begins with an underscore is."""
     sink = ParquetSink(tmp_path)
     sink(batch({0: range(4)}, "_schemas"), context({0: range(4)}, topic="_schemas"))
     give(sink, {0: range(5), 1: range(2)})
@@ -97,8 +97,8 @@ def test_spark_reads_the_folder_as_one_table(spark: SparkSession, tmp_path: Path
     assert (bytes(first["value"]), [tuple(h) for h in first["headers"]]) == (b"0:1", [("h", b"1"), ("h", b"2")])
 
 
-def test_topics_whose_names_begin_alike_are_kept_apart(tmp_path: Path) -> None:
-    """`a` with partition 1, and `a-1`."""
+def test_topics_with_a_common_prefix_are_kept_apart(tmp_path: Path) -> None:
+    """Partition 1 of topic `a` and topic `a-1` have separate chains."""
     sink = ParquetSink(tmp_path)
     for topic in ("a", "a-1", "a.1"):
         for partition in (0, 1):
@@ -113,8 +113,8 @@ def test_topics_whose_names_begin_alike_are_kept_apart(tmp_path: Path) -> None:
 # ---- the rule ----
 
 
-def test_records_that_an_attempt_before_wrote_are_left_out(tmp_path: Path) -> None:
-    """It died between the sink's commit and Kafka's; the next one has the same records and more, in other batches."""
+def test_records_written_by_an_earlier_attempt_are_skipped(tmp_path: Path) -> None:
+    """The earlier attempt died between the sink's commit and Kafka's; the next one gets the same records and more."""
     give(ParquetSink(tmp_path), {0: range(6)}, attempt=1)
     sink = ParquetSink(tmp_path)
     give(sink, {0: range(4)}, attempt=2)
@@ -122,15 +122,15 @@ def test_records_that_an_attempt_before_wrote_are_left_out(tmp_path: Path) -> No
     assert offsets(tmp_path) == of(0, *range(9)) + of(1, 0, 1)
 
 
-def test_attempt_that_died_between_two_files_is_healed(tmp_path: Path) -> None:
-    """Each partition is a unit of its own: the next attempt writes the one that is missing."""
+def test_file_missing_after_a_dead_attempt_is_written_by_the_next(tmp_path: Path) -> None:
+    """Each partition is a unit: the next attempt writes only the missing file."""
     give(ParquetSink(tmp_path), {0: range(4)}, attempt=1)
     give(ParquetSink(tmp_path), {0: range(4), 1: range(3)}, attempt=2)
     assert offsets(tmp_path) == of(0, *range(4)) + of(1, *range(3))
 
 
 def test_replaced_writer_publishes_nothing(tmp_path: Path) -> None:
-    """All partitions are checked first: what it has of another one is not published either."""
+    """All partitions are checked before any file is published."""
     old, new = ParquetSink(tmp_path), ParquetSink(tmp_path)
     give(old, {0: range(4), 1: range(2)}, epoch=5)
     give(new, {0: range(4, 6)}, epoch=6)
@@ -141,8 +141,8 @@ def test_replaced_writer_publishes_nothing(tmp_path: Path) -> None:
     assert names(tmp_path, are_hidden=True) == []
 
 
-def test_owner_goes_on_behind_what_a_slow_predecessor_published_last(tmp_path: Path) -> None:
-    """Its predecessor was quicker at the same place: what that wrote is left out, and the rest follows."""
+def test_owner_continues_after_the_last_file_of_a_slow_predecessor(tmp_path: Path) -> None:
+    """Records that the predecessor published last are skipped, and the remaining records follow."""
     new, old = ParquetSink(tmp_path), ParquetSink(tmp_path)
     give(new, {0: range(4)}, epoch=5)
     give(old, {0: range(4, 7)}, epoch=5)
@@ -150,8 +150,8 @@ def test_owner_goes_on_behind_what_a_slow_predecessor_published_last(tmp_path: P
     assert offsets(tmp_path) == of(0, *range(9))
 
 
-def test_many_attempts_at_once_write_each_record_once(tmp_path: Path) -> None:
-    """Whoever wins which place: the higher ranks get everything through, the lower ones stop or find it done."""
+def test_concurrent_attempts_write_each_record_once(tmp_path: Path) -> None:
+    """The attempts with higher ranks write all records; lower ranks are fenced or find the records written."""
 
     def attempt(number: int, batches: Iterable[range]) -> None:
         sink = ParquetSink(tmp_path)
@@ -164,7 +164,7 @@ def test_many_attempts_at_once_write_each_record_once(tmp_path: Path) -> None:
 
 
 def test_drafts_of_lower_ranks_are_removed_by_the_next_attempt(tmp_path: Path) -> None:
-    """Of this partition only, and no other's; a draft of a higher rank is somebody's work."""
+    """Only drafts of the same partition with a lower rank are removed; a draft of a higher rank is in use."""
     stem = ".part-orders-0-00000000000000000000.parquet"
     kept = [f"{stem}.5.3", f"{stem}.6.0", ".part-orders-1-00000000000000000000.parquet.1.1", ".part-other"]
     for name in (*kept, f"{stem}.5.1", f"{stem}.4.9"):
@@ -174,7 +174,7 @@ def test_drafts_of_lower_ranks_are_removed_by_the_next_attempt(tmp_path: Path) -
 
 
 def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later attempt has begun, though it has not written yet; nothing is published any more."""
+    """A later attempt has begun and removed the draft, so the earlier attempt publishes nothing."""
     publish = FolderDraft.publish
 
     def after_the_next_one_began(draft: FolderDraft) -> bool:
@@ -187,8 +187,8 @@ def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: 
     assert names(tmp_path) == []
 
 
-def test_link_whose_answer_was_lost_counts(tmp_path: Path) -> None:
-    """Over NFS the same link may be asked for twice; the name is there then, and is ours."""
+def test_publish_accepts_its_own_link_without_an_answer(tmp_path: Path) -> None:
+    """Over NFS a link may be requested twice: an existing name that links to the draft counts as published."""
     draft, file = tmp_path / ".draft", tmp_path / "file"
     draft.write_bytes(b"data")
     file.hardlink_to(draft)
@@ -199,8 +199,8 @@ def test_link_whose_answer_was_lost_counts(tmp_path: Path) -> None:
 # ---- groups ----
 
 
-def test_another_group_is_refused_until_the_one_before_is_forgotten(tmp_path: Path) -> None:
-    """The files stay, and what they say of the offsets that are there."""
+def test_another_group_is_refused_until_forget_releases_the_folder(tmp_path: Path) -> None:
+    """After `forget`, the files remain, and so do their offsets."""
     give(ParquetSink(tmp_path), {0: range(4), 1: range(2)}, epoch=9)
     sink = ParquetSink(tmp_path)
     with pytest.raises(ConfigurationError, match="holds records of group 'orders-group'"):
@@ -213,7 +213,7 @@ def test_another_group_is_refused_until_the_one_before_is_forgotten(tmp_path: Pa
 
 
 def test_check_use_refuses_the_folder_of_another_group(tmp_path: Path) -> None:
-    """The driver sees whose records the folder holds, before a job starts and without writing anything."""
+    """The driver finds the group whose records the folder holds before a job starts, without writing anything."""
     sink = ParquetSink(tmp_path / "out")
     assert sink.check_use(use()).endswith("has records of 0 of the first 2 partitions")
     assert not (tmp_path / "out").exists()
@@ -224,15 +224,15 @@ def test_check_use_refuses_the_folder_of_another_group(tmp_path: Path) -> None:
     assert sink.check_use(use(group="other", is_on_driver=False)) == ""
 
 
-def test_check_use_cannot_look_into_a_file(tmp_path: Path) -> None:
-    """A file in the folder's place is no reason to refuse, since tasks may have another file system."""
+def test_check_use_raises_not_a_directory_error_for_a_file(tmp_path: Path) -> None:
+    """`check_use` does not turn this error into a refusal, since tasks may have another file system."""
     (tmp_path / "out").touch()
     with pytest.raises(NotADirectoryError):
         ParquetSink(tmp_path / "out" / "below").check_use(use())
 
 
-def test_group_whose_epochs_began_anew_goes_on_when_it_was_forgotten(tmp_path: Path) -> None:
-    """The fences count no more; the ones to come do."""
+def test_recreated_group_continues_after_forget(tmp_path: Path) -> None:
+    """After `forget`, the old fences no longer count, but new ones do."""
     give(ParquetSink(tmp_path), {0: range(4)}, epoch=9)
     sink = ParquetSink(tmp_path)
     with pytest.raises(FencedError):
@@ -251,7 +251,7 @@ def test_group_whose_epochs_began_anew_goes_on_when_it_was_forgotten(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["before", "link"])
 def test_stopped_attempt_publishes_nothing_after_its_replacement(tmp_path: Path, point: str) -> None:
-    """Before it wrote, or with everything written but the name."""
+    """The attempt is stopped before it writes, or before it links its file."""
     with zombie("parquet", point, tmp_path, TOPIC, 5, 1, 0, 4) as stopped:
         give(ParquetSink(tmp_path), {0: range(6)}, attempt=2)
         said = stopped.go_on()
@@ -261,8 +261,8 @@ def test_stopped_attempt_publishes_nothing_after_its_replacement(tmp_path: Path,
     assert names(tmp_path, are_hidden=True) == []
 
 
-def test_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its error comes out as it is; the next call is as the first."""
+def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised unchanged, and the next call works like the first."""
     sink = ParquetSink(tmp_path)
 
     def full(*_: object, **__: object) -> None:
@@ -278,28 +278,28 @@ def test_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("folder", ["s3://", "gs://bucket/folder", "file:/somewhere", "hdfs://there"])
-def test_stores_of_another_kind_are_refused(folder: str) -> None:
-    """By their address; the text says what is needed."""
+def test_parquet_sink_refuses_unsupported_addresses(folder: str) -> None:
+    """The error names the address and the supported stores."""
     with pytest.raises(ConfigurationError, match="or a path of a file system with hard links"):
         ParquetSink(folder)
 
 
 def foreign(path: Path) -> None:
-    """A Parquet file that bears nothing."""
+    """A Parquet file without the sink's metadata."""
     parquet.write_table(pa.table({"a": [1]}), path)
 
 
 @pytest.mark.parametrize("make", [foreign, lambda path: path.write_bytes(b"no Parquet")])
 def test_foreign_file_in_the_chain_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    """Where the chain ends cannot be known; the text says which file it is."""
+    """The sink raises and names the file, because the end of a chain with a foreign file is unknown."""
     name = "part-orders-0-00000000000000000009.parquet"
     make(tmp_path / name)
     with pytest.raises(SinkError, match=name):
         give(ParquetSink(tmp_path), {0: range(3)})
 
 
-def test_file_that_does_not_follow_the_one_before_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody has copied files: the last one ends where there is a file already."""
+def test_file_that_does_not_follow_its_predecessor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied or renamed files break the chain, which raises an error."""
     monkeypatch.setattr(parquet_sink, "_GROWN_S", 0.2)
     give(ParquetSink(tmp_path), {0: range(3)})
     for copy in (3, 9):
@@ -308,8 +308,8 @@ def test_file_that_does_not_follow_the_one_before_is_told(tmp_path: Path, monkey
         give(ParquetSink(tmp_path), {0: range(3, 5)})
 
 
-def test_sink_is_sent_as_its_configuration(tmp_path: Path) -> None:
-    """Also after it was used."""
+def test_parquet_sink_is_pickled_as_its_configuration(tmp_path: Path) -> None:
+    """A sink can be pickled after use."""
     sink = ParquetSink(tmp_path)
     give(sink, {0: range(3)})
     copy = sent(sink)
@@ -318,8 +318,8 @@ def test_sink_is_sent_as_its_configuration(tmp_path: Path) -> None:
     assert repr(copy) == repr(sink)
 
 
-def test_batch_without_records_leaves_nothing(tmp_path: Path) -> None:
-    """Offsets without records are no file."""
+def test_batch_without_records_writes_no_file(tmp_path: Path) -> None:
+    """Offsets without records make no file."""
     nothing: list[Message] = []
     ParquetSink(tmp_path)(nothing, context({0: range(3)}))
     assert names(tmp_path) == []

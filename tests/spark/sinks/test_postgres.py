@@ -1,4 +1,4 @@
-"""The sink for PostgreSQL on a real server: each record once, whoever dies, stops or comes too late."""
+"""The PostgreSQL sink on a real server: each record is written once, whichever attempt dies, pauses or is late."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture
 def table(conninfo: str) -> Iterator[str]:
-    """A table of the test's own, without a key that would hide what is there twice; it is the topic's name, too."""
+    """A table for one test, without a key that would hide duplicates; its name is also the topic's."""
     name = unique("t").replace("-", "_")
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {name} (topic text, partition int, record_offset bigint, value text)")
@@ -48,7 +48,7 @@ def sink(conninfo: str, table: str) -> Iterator[PostgresSink[list[Message]]]:
 
 
 def offsets(conninfo: str, table: str) -> list[tuple[int, int]]:
-    """What is there, by partition and offset."""
+    """The offsets in the table, by partition and offset."""
     with psycopg.connect(conninfo) as connection:
         return connection.execute(
             f"SELECT partition, record_offset FROM {table} ORDER BY partition, record_offset"  # noqa: S608
@@ -56,7 +56,7 @@ def offsets(conninfo: str, table: str) -> list[tuple[int, int]]:
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """As `offsets` tells it."""
+    """In the form of `offsets`."""
     return [(partition, number) for number in numbers]
 
 
@@ -68,8 +68,10 @@ def give(sink: PostgresSink[list[Message]], table: str, parts: dict[int, range],
 # ---- the rule ----
 
 
-def test_batches_are_written_with_their_fences(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """Data and fence in one transaction; the table of fences is made at first use."""
+def test_postgres_sink_writes_batches_with_their_fences(
+    conninfo: str, table: str, sink: PostgresSink[list[Message]]
+) -> None:
+    """Data and fence are one transaction, and the first batch creates the fence table."""
     give(sink, table, {0: range(3), 1: range(10, 12)}, epoch=4, attempt=7)
     give(sink, table, {0: range(3, 5)}, epoch=4, attempt=7)
     assert offsets(conninfo, table) == of(0, 0, 1, 2, 3, 4) + of(1, 10, 11)
@@ -82,10 +84,10 @@ def test_batches_are_written_with_their_fences(conninfo: str, table: str, sink: 
     assert fences == [("s", GROUP, 0, 5, 4, 7, "pipe-0"), ("s", GROUP, 1, 12, 4, 7, "pipe-0")]
 
 
-def test_records_that_an_attempt_before_wrote_are_left_out(
+def test_records_written_by_an_earlier_attempt_are_skipped(
     conninfo: str, table: str, sink: PostgresSink[list[Message]]
 ) -> None:
-    """It died between the sink's commit and Kafka's; the next one has the same records and more, in other batches."""
+    """The earlier attempt died between the sink's commit and Kafka's; the next one gets the same records and more."""
     give(sink, table, {0: range(6)}, attempt=1)
     with closing(sent(sink)) as later:
         give(later, table, {0: range(4)}, attempt=2)
@@ -93,10 +95,10 @@ def test_records_that_an_attempt_before_wrote_are_left_out(
     assert offsets(conninfo, table) == of(0, *range(9)) + of(1, 0, 1)
 
 
-def test_replaced_writer_is_refused_also_if_its_replacement_had_nothing_to_write(
+def test_replaced_writer_is_fenced_even_if_its_replacement_wrote_no_record(
     conninfo: str, table: str, sink: PostgresSink[list[Message]]
 ) -> None:
-    """The fence of whoever came last counts; nothing of the batch is written, of other partitions neither."""
+    """The last caller's fence counts, and nothing of the replaced writer's batch is written."""
     give(sink, table, {0: range(6)}, epoch=5)
     give(sink, table, {0: range(6)}, epoch=6)
     with pytest.raises(FencedError, match=r"epoch 6, attempt 1\) wrote last, up to offset 6") as caught:
@@ -105,8 +107,8 @@ def test_replaced_writer_is_refused_also_if_its_replacement_had_nothing_to_write
     assert offsets(conninfo, table) == of(0, *range(6))
 
 
-def test_forgotten_group_begins_anew(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """Its epochs may be lower, and its offsets are written again."""
+def test_forget_allows_lower_epochs_and_offsets(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
+    """After `forget`, the group may have lower epochs, and its offsets are written again."""
     group = unique("g")
     give(sink, table, {0: range(2), 1: range(1)}, epoch=9, group=group)
     with pytest.raises(FencedError):
@@ -116,8 +118,10 @@ def test_forgotten_group_begins_anew(conninfo: str, table: str, sink: PostgresSi
     assert offsets(conninfo, table) == of(0, 0, 1, 1, 2, 3) + of(1, 0)
 
 
-def test_writer_that_raises_leaves_nothing(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """Neither records nor fence; its error comes out as it is, and the next call is as the first."""
+def test_write_function_that_raises_leaves_neither_records_nor_fence(
+    conninfo: str, table: str, sink: PostgresSink[list[Message]]
+) -> None:
+    """The error is raised unchanged, and the next call works like the first."""
 
     def half(cursor: psycopg.Cursor[tuple[object, ...]], messages: list[Message], about: SinkContext) -> None:
         insert(cursor, messages[:1], about, table=table)
@@ -135,8 +139,8 @@ def test_writer_that_raises_leaves_nothing(conninfo: str, table: str, sink: Post
 # ---- COPY, formats ----
 
 
-def test_rows_are_copied(conninfo: str, table: str) -> None:
-    """One row for each record, into the columns that are named; a schema may stand before the table."""
+def test_rows_sink_copies_one_row_per_record(conninfo: str, table: str) -> None:
+    """COPY writes the named columns; the table's name may include a schema."""
     copying = PostgresSink.rows(conninfo, f"public.{table}", COLUMNS[1:3], lambda m: (m.partition(), m.offset()))
     give(copying, table, {0: range(1000), 1: range(5)})
     give(copying, table, {0: range(995, 1005)}, attempt=2)
@@ -144,16 +148,16 @@ def test_rows_are_copied(conninfo: str, table: str) -> None:
     assert offsets(conninfo, table) == of(0, *range(1005)) + of(1, *range(5))
 
 
-def test_rows_refuse_arrow_by_name(conninfo: str, table: str) -> None:
-    """They are made of messages; the text says what to do."""
+def test_rows_sink_refuses_arrow_batches_with_a_remedy(conninfo: str, table: str) -> None:
+    """Rows are made from messages, so the error asks for the messages format."""
     copying = PostgresSink.rows(conninfo, table, COLUMNS, row)
     with pytest.raises(ConfigurationError, match="batch_format='messages'"):
         give(copying, table, {0: range(3)}, batch_format=BatchFormat.ARROW)
     copying.close()
 
 
-def test_arrow_batch_lacks_what_is_there(conninfo: str, table: str) -> None:
-    """A write of one's own gets the batch in its format, cut as messages are."""
+def test_arrow_batch_is_cut_below_the_stored_offset(conninfo: str, table: str) -> None:
+    """A custom write function gets an Arrow batch without the records that are already written."""
     taken: list[list[int]] = []
 
     def take(_: psycopg.Cursor[tuple[object, ...]], batch: pa.RecordBatch, __: SinkContext) -> None:
@@ -167,10 +171,10 @@ def test_arrow_batch_lacks_what_is_there(conninfo: str, table: str) -> None:
     assert taken == [[0, 1, 2, 3], [4, 5]]
 
 
-def test_two_sinks_of_one_name_in_a_task_are_told_apart(
+def test_two_sinks_with_one_name_in_a_task_are_refused(
     conninfo: str, table: str, sink: PostgresSink[list[Message]]
 ) -> None:
-    """What the first wrote is not there for the second, which would leave it out without a word."""
+    """Otherwise the second sink would skip the records that the first one wrote."""
     other = PostgresSink(conninfo, functools.partial(insert, table=table), name="s")
     give(sink, table, {0: range(3)})
     with pytest.raises(ConfigurationError, match="each sink of a group needs its own"):
@@ -189,7 +193,7 @@ def test_two_sinks_of_one_name_in_a_task_are_told_apart(
 def test_stopped_attempt_writes_nothing_after_its_replacement(
     conninfo: str, table: str, sink: PostgresSink[list[Message]], point: str
 ) -> None:
-    """Before its transaction, inside it, or within a COPY, where no timeout counts: nobody waits for it for long."""
+    """Stopped before or inside its transaction, or within a COPY, the attempt delays no other attempt for long."""
     with zombie("postgres", point, conninfo, table, 5, 1, 0, 4) as stopped:
         give(sink, table, {0: range(6)}, attempt=2)
         said = stopped.go_on()
@@ -198,8 +202,8 @@ def test_stopped_attempt_writes_nothing_after_its_replacement(
     assert offsets(conninfo, table) == of(0, *range(6))
 
 
-def test_attempt_that_nobody_replaced_goes_on_where_it_was_stopped(conninfo: str, table: str) -> None:
-    """PostgreSQL ended its session meanwhile; it begins its batch again on another one."""
+def test_stopped_attempt_without_a_replacement_repeats_its_batch(conninfo: str, table: str) -> None:
+    """PostgreSQL has ended the attempt's session meanwhile, so it begins its batch again in a new one."""
     with zombie("postgres", "inside", conninfo, table, 5, 1, 0, 4) as stopped:
         with psycopg.connect(conninfo, autocommit=True) as connection:
             # idle_timeout_s of its own.
@@ -209,16 +213,16 @@ def test_attempt_that_nobody_replaced_goes_on_where_it_was_stopped(conninfo: str
 
 
 def holders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Sessions in the middle of a transaction of a sink."""
+    """Sessions that are in a transaction of a sink."""
     return connection.execute(
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'consumer_membership' AND state <> 'idle'"
     ).fetchall()
 
 
-def test_blocked_writer_that_is_not_confirmed_ends_nobody(
+def test_blocked_writer_without_confirmation_ends_no_session(
     conninfo: str, table: str, sink: PostgresSink[list[Message]]
 ) -> None:
-    """Whoever waits for the fences and was replaced hears it from the coordinator, and the owner's session lives."""
+    """A replaced attempt that waits for fences asks the coordinator first and leaves the owner's session alone."""
     may_go_on, is_inside = threading.Event(), threading.Event()
 
     def slow(cursor: psycopg.Cursor[tuple[object, ...]], messages: list[Message], about: SinkContext) -> None:
@@ -238,8 +242,8 @@ def test_blocked_writer_that_is_not_confirmed_ends_nobody(
     assert offsets(conninfo, table) == of(0, 0, 1, 2)
 
 
-def test_many_attempts_at_once_write_each_record_once(conninfo: str, table: str) -> None:
-    """Whoever is first with which batch: the highest rank gets everything through, the others stop or find it done."""
+def test_concurrent_attempts_write_each_record_once(conninfo: str, table: str) -> None:
+    """The attempt with the highest rank writes all records; the others are fenced or find the records written."""
 
     def attempt(number: int, batches: Iterable[range]) -> None:
         with closing(PostgresSink(conninfo, functools.partial(insert, table=table), name="s")) as sink:
@@ -250,8 +254,8 @@ def test_many_attempts_at_once_write_each_record_once(conninfo: str, table: str)
     assert offsets(conninfo, table) == of(0, *range(60)) + of(1, *range(60))
 
 
-def test_fences_that_stay_held_are_a_clear_error(conninfo: str, table: str) -> None:
-    """By a role whose sessions cannot be ended, say; the text names the table, the wait and where to look."""
+def test_fences_held_beyond_the_timeout_raise_sink_error(conninfo: str, table: str) -> None:
+    """If the sink cannot end the holders' sessions, the error names the table, the wait and where to look."""
     sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s", lock_timeout_s=0.5)
     give(sink, table, {0: range(1)})
     with psycopg.connect(conninfo) as one, psycopg.connect(conninfo) as another:
@@ -267,8 +271,8 @@ def test_fences_that_stay_held_are_a_clear_error(conninfo: str, table: str) -> N
 # ---- the table of fences, connections ----
 
 
-def test_many_make_the_table_of_fences_at_once(conninfo: str, table: str) -> None:
-    """Tasks start together, and PostgreSQL's own IF NOT EXISTS may refuse one of two."""
+def test_concurrent_tasks_create_the_fence_table(conninfo: str, table: str) -> None:
+    """PostgreSQL's IF NOT EXISTS may fail for one of two concurrent sessions; the sink retries."""
     fences = f"{table}_fences"
     gate = threading.Barrier(8)
 
@@ -283,8 +287,10 @@ def test_many_make_the_table_of_fences_at_once(conninfo: str, table: str) -> Non
     assert offsets(conninfo, table) == [(partition, offset) for partition in range(8) for offset in range(2)]
 
 
-def test_lost_connection_is_made_again(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """A server that was started anew, or a session that an operator ended: the batch is written all the same."""
+def test_lost_connection_is_reopened_and_the_batch_is_written(
+    conninfo: str, table: str, sink: PostgresSink[list[Message]]
+) -> None:
+    """The sink reconnects after a server restart, or after an operator ended its session."""
     give(sink, table, {0: range(2)})
     with psycopg.connect(conninfo, autocommit=True) as operator:
         operator.execute(
@@ -294,8 +300,10 @@ def test_lost_connection_is_made_again(conninfo: str, table: str, sink: Postgres
     assert offsets(conninfo, table) == of(0, *range(4))
 
 
-def test_sink_is_sent_without_its_connection(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """Also after it was used, and with a function of its own."""
+def test_postgres_sink_is_pickled_without_its_connection(
+    conninfo: str, table: str, sink: PostgresSink[list[Message]]
+) -> None:
+    """A sink can be pickled after use and with a custom write function."""
     give(sink, table, {0: range(2)})
     copy = sent(sink)
     give(copy, table, {0: range(2, 4)})
@@ -304,8 +312,8 @@ def test_sink_is_sent_without_its_connection(conninfo: str, table: str, sink: Po
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_forked_child_has_a_connection_of_its_own(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
-    """And leaves its parent's alone."""
+def test_forked_child_opens_its_own_connection(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
+    """The child does not use the connection of its parent."""
     give(sink, table, {0: range(2)})
     child = os.fork()
     if child == 0:
@@ -318,8 +326,8 @@ def test_forked_child_has_a_connection_of_its_own(conninfo: str, table: str, sin
     assert offsets(conninfo, table) == of(0, *range(6))
 
 
-def test_password_is_in_no_text(conninfo: str, table: str) -> None:
-    """Neither the sink's, nor that of an error about the connection string or the server."""
+def test_postgres_sink_shows_no_password(conninfo: str, table: str) -> None:
+    """Neither the repr nor an error about the connection string or the server has the password."""
     write = functools.partial(insert, table=table)
     texts = [repr(PostgresSink(conninfo, write))]
     with pytest.raises(ConfigurationError) as unreadable:
@@ -337,12 +345,12 @@ def test_password_is_in_no_text(conninfo: str, table: str) -> None:
 
 
 def rows(conninfo: str, table: str, columns: list[str], **words: Any) -> PostgresSink[list[Message]]:
-    """A sink of rows that is looked at only."""
+    """A rows sink that is only examined."""
     return PostgresSink.rows(conninfo, table, columns, lambda _: (), **words)
 
 
-def test_check_use_finds_tables_and_rights(conninfo: str, table: str) -> None:
-    """What is there is named; a table of fences that is not there yet may be created."""
+def test_check_use_reports_tables_and_rights(conninfo: str, table: str) -> None:
+    """The text names the table; a missing fence table is fine if it may be created."""
     found = rows(conninfo, table, ["topic", "value"], fence_table=f"fences_of_{table}").check_use(use())
     assert found == (
         f"table {table} has the columns and may be written; "
@@ -361,7 +369,7 @@ def test_check_use_finds_tables_and_rights(conninfo: str, table: str) -> None:
 def test_check_use_refuses_rows_that_cannot_be_written(
     conninfo: str, table: str, change: dict[str, object], key: str, words: str
 ) -> None:
-    """The error names what is wrong and what is there, before any task starts."""
+    """The error names the problem and the existing tables or columns, before a task starts."""
     asked = {"table": table, "columns": ["topic"], "batch_format": BatchFormat.MESSAGES, **change}
     sink = rows(conninfo, str(asked["table"]), list(asked["columns"]))  # type: ignore[call-overload]  # the test's words
     with pytest.raises(ConfigurationError, match=words) as refused:
@@ -370,7 +378,7 @@ def test_check_use_refuses_rows_that_cannot_be_written(
 
 
 def test_check_use_refuses_a_user_without_the_right_to_write(conninfo: str, table: str) -> None:
-    """The right that is missing is named, with the table."""
+    """The error names the missing right and the table."""
     user = f"reader_{table}"
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")

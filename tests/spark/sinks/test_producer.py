@@ -1,4 +1,4 @@
-"""A request that was given up, or sent again, and gets to the broker during a later transaction: what it does there."""
+"""A request that was given up or resent and arrives during a later transaction, and its effect there."""
 
 from __future__ import annotations
 
@@ -41,15 +41,17 @@ SOCKET_TIMEOUT_MS = 1500
         ("GETPID", "[thrd:main]: Failed to acquire transactional PID: retrying", False),
     ],
 )
-def test_failure_is_what_may_have_left_a_request_behind(facility: str, line: str, *, is_failure: bool) -> None:
-    """A connection that carried requests, or an answer that did not come; none that was never there."""
+def test_connection_failures_count_only_if_a_request_may_be_in_flight(
+    facility: str, line: str, *, is_failure: bool
+) -> None:
+    """A used connection that broke and a missing answer count; a connection that never opened does not."""
     failures = ConnectionFailures()
     failures.log(logging.INFO, "%s [%s] %s", facility, "rdkafka#producer-1", line)
     assert failures.has_failures is is_failure
 
 
-def test_lines_are_shown_as_log_level_says(caplog: pytest.LogCaptureFixture) -> None:
-    """What is heard for the failures alone is not shown."""
+def test_log_lines_below_the_log_level_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """Lines that the sink needs only to detect failures are not logged."""
     caplog.set_level(logging.DEBUG, "consumer_membership.spark")
     failures = ConnectionFailures(logging.WARNING)
     failures.log(logging.INFO, "%s [%s] %s", "FAIL", "p", "closed")
@@ -62,7 +64,7 @@ def test_lines_are_shown_as_log_level_says(caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.fixture(params=["newest transactions", "transactions version 1", "Kafka 3.9"])
 def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
-    """To librdkafka all are the same: it speaks as if there were no version 2 (KIP-890)."""
+    """To librdkafka, all brokers look the same: it behaves as if EndTxn version 2 (KIP-890) did not exist."""
     if request.param == "newest transactions":
         return broker_pool.shared()
     if request.param == "Kafka 3.9":
@@ -74,17 +76,17 @@ def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
 
 @pytest.fixture
 def config() -> dict[str, str | int | float | bool]:
-    """A producer's, but for the brokers."""
+    """The configuration of a producer, without the brokers."""
     return {"transactional.id": unique("t"), "socket.timeout.ms": SOCKET_TIMEOUT_MS, "linger.ms": 0, "log_level": 0}
 
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
-    """The values that readers of committed records see."""
+    """The values that readers of committed records get."""
     return [message.value() for message in read_committed(servers, topic)]
 
 
 def error_of(answer: bytes) -> int:
-    """What the broker says to EndTxn."""
+    """The broker's error code for EndTxn."""
     _, code = ANSWER.unpack(answer)
     return int(code)
 
@@ -95,9 +97,10 @@ def error_of(answer: bytes) -> int:
 def test_late_commit_ends_the_next_transaction_of_a_producer(
     broker: Broker, config: dict[str, str | int | float | bool], *, resets: bool
 ) -> None:
-    """The hole: librdkafka sends the commit again by itself and says that all is well; what is aborted is there.
+    """A resent commit that arrives late commits the producer's next transaction, although that one is aborted.
 
-    Where nothing was reset, `commit_transaction` says at most that it is to be called again, as it is here.
+    This is the defect that the sink avoids. Without a reset, `commit_transaction` at most asks to be called again, as
+    the test does.
     """
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("out"))
@@ -133,14 +136,14 @@ def test_late_commit_ends_the_next_transaction_of_a_producer(
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("resets", [True, False])
-def test_producer_says_that_a_request_may_be_late_and_the_next_one_is_safe(
+def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
     broker: Broker,
     config: dict[str, str | int | float | bool],
     monkeypatch: pytest.MonkeyPatch,
     *,
     resets: bool,
 ) -> None:
-    """The same program, but for the producer between the transactions: the broker refuses what is late."""
+    """`may_have_late_requests` is set, and with a new producer the broker rejects the late commit."""
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("out"))
     with Proxy(servers) as proxy:
@@ -173,7 +176,7 @@ def test_producer_says_that_a_request_may_be_late_and_the_next_one_is_safe(
 
 
 def group_offset(servers: str, group: str, topic: str) -> int:
-    """What the group has committed of partition 0, once no transaction is open on it."""
+    """The group's committed offset of partition 0, once no transaction is open on it."""
     admin = AdminClient({"bootstrap.servers": servers})
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result().topic_partitions
@@ -183,13 +186,13 @@ def group_offset(servers: str, group: str, topic: str) -> int:
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_late_offsets_take_a_later_transaction_back_unless_the_producer_is_a_new_one(
+def test_late_offsets_override_a_later_transaction_except_for_a_new_producer(
     broker: Broker, config: dict[str, str | int | float | bool], *, is_replaced: bool
 ) -> None:
-    """The records of the later transaction would be read again, and their results stand there.
+    """With the same producer, late offsets reset the group, and written records are read again.
 
-    A coordinator before 4.0 refuses the late offsets of the former producer, too, and forgets with them those of the
-    open transaction: it says 1 until the next commit, or its restart.
+    A coordinator before 4.0 rejects the late offsets of the former producer, too, but then drops those of the open
+    transaction: it returns 1 until the next commit or its restart.
     """
     servers, group = broker.bootstrap_servers, unique("g")
     topic = create_topic(servers, unique("t"))

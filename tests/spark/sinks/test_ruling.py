@@ -1,4 +1,4 @@
-"""The rule of the fenced sinks: over any course of attempts, each record is written once, and by nobody replaced."""
+"""The rule of the fenced sinks: each record is written once, in any order of attempts, never by a replaced one."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ REMEDY = "call forget('orders-group') of this sink"
 
 
 def stored(next_offset: int, epoch: int = 5, attempt: int = 1, partition: int = 0) -> dict[Partition, StoredFence]:
-    """What a sink keeps of one partition."""
+    """The stored fence of one partition."""
     return {(TOPIC, partition): StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer="pipe-1")}
 
 
 @pytest.mark.parametrize("before", [{}, {(TOPIC, 0): UNWRITTEN}, stored(10), stored(7), stored(10, epoch=4, attempt=9)])
-def test_batch_behind_what_is_stored_is_written_as_a_whole(before: dict[Partition, StoredFence]) -> None:
-    """Nothing stored, the end right before it, or a gap (compaction, markers); a lower rank or the same one."""
+def test_batch_after_the_stored_offset_is_written_completely(before: dict[Partition, StoredFence]) -> None:
+    """This holds without a fence, at the stored offset or after a gap, with the same or a higher rank."""
     ruling = rule(context({0: range(10, 20)}), before, remedy=REMEDY)
     assert (ruling.is_whole, ruling.is_empty, ruling.positions) == (True, False, {(TOPIC, 0): 10})
     assert ruling.fences == {(TOPIC, 0): StoredFence(next_offset=20, epoch=5, attempt=1, writer="pipe-0")}
 
 
-def test_records_that_are_there_are_left_out() -> None:
-    """The attempt before died between the sink's commit and Kafka's: what it wrote is not written again."""
+def test_records_below_the_stored_offset_are_skipped() -> None:
+    """The previous attempt died between the sink's commit and Kafka's, so its records are not written again."""
     ruling = rule(context({0: range(10, 20), 1: range(5)}, epoch=6), stored(14), remedy=REMEDY)
     assert (ruling.is_whole, ruling.is_empty) == (False, False)
     assert ruling.positions == {(TOPIC, 0): 14, (TOPIC, 1): 0}
 
 
 @pytest.mark.parametrize("end", [20, 23])
-def test_batch_that_is_there_as_a_whole_leaves_only_its_fence(end: int) -> None:
-    """Whoever comes is the owner, also without anything to write; what is stored never goes back."""
+def test_batch_below_the_stored_offset_writes_only_its_fence(end: int) -> None:
+    """The caller becomes the owner without writing records, and the stored offset never decreases."""
     ruling = rule(context({0: range(10, 20)}, attempt=2), stored(end), remedy=REMEDY)
     assert (ruling.is_whole, ruling.is_empty) == (False, True)
     assert ruling.fences == {(TOPIC, 0): StoredFence(next_offset=end, epoch=5, attempt=2, writer="pipe-0")}
 
 
 @pytest.mark.parametrize(("epoch", "attempt"), [(6, 0), (5, 2)])
-def test_replaced_writer_is_told_by_whom_and_what_to_do(epoch: int, attempt: int) -> None:
-    """The text names group, partition, both ranks, the last writer, and the remedy where it was the group's end."""
+def test_fenced_error_names_the_last_writer_and_the_remedy(epoch: int, attempt: int) -> None:
+    """The error names group, partition, both ranks, the last writer, and the remedy for a recreated group."""
     with pytest.raises(FencedError) as caught:
         rule(context({1: range(3), 0: range(10, 20)}), stored(12, epoch, attempt), remedy=REMEDY)
     text = str(caught.value)
@@ -80,10 +80,10 @@ RUN = 1_700_000_000_000
         ("pipe-0", RUN, 3, 6, False),
     ],
 )
-def test_only_a_later_attempt_or_run_has_the_place_for_good(
+def test_only_a_later_attempt_or_run_fences_a_writer_permanently(
     writer: str, run: int, task: int, epoch: int, *, is_final: bool
 ) -> None:
-    """Whoever was overtaken by the others of its own run can come back, and the run goes on."""
+    """A writer that another member of its own run has overtaken can come back, so its run goes on."""
     last = StoredFence(next_offset=12, epoch=epoch, attempt=attempt_number(run, task), writer=writer)
     mine = context({0: range(10, 20)}, epoch=5, attempt=attempt_number(RUN, 3))
     with pytest.raises(FencedError) as caught:
@@ -97,7 +97,7 @@ calls = st.lists(st.tuples(ranks, st.integers(0, 30), st.integers(1, 10)), max_s
 
 @given(calls)
 def test_each_record_is_written_once_and_ranks_never_fall(course: list[tuple[tuple[int, int], int, int]]) -> None:
-    """Whichever attempts come in whichever order with whichever offsets, in a store that keeps what the rule says."""
+    """For any order of attempts and offsets, the rule lets each record be written once, and ranks never decrease."""
     kept: dict[Partition, StoredFence] = {}
     written: list[int] = []
     highest = UNWRITTEN.rank

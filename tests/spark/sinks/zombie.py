@@ -1,4 +1,4 @@
-"""An attempt of a task that stops in the middle of its work, as one does whose machine is suspended.
+"""An attempt of a task that stops in the middle of its work, like an attempt on a suspended machine.
 
     python -m tests.spark.sinks.zombie SINK POINT PLACE TOPIC EPOCH ATTEMPT FIRST END
 
@@ -39,17 +39,17 @@ ResultT = TypeVar("ResultT")
 
 @functools.cache
 def stop() -> None:
-    """Be stopped, here and now; once in a life."""
+    """Stop this process once."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def row(message: Message) -> Sequence[object]:
-    """A record as a row of the tests' tables."""
+    """A record as a row of the test table."""
     return (message.topic(), message.partition(), message.offset(), (message.value() or b"").decode())
 
 
 def insert(cursor: Cursor[TupleRow], messages: list[Message], _: SinkContext, *, table: str, point: str = "") -> None:
-    """Write row by row, and stop before the last one if that is the point."""
+    """Write row by row, and stop before the last row at that point."""
     for number, message in enumerate(messages):
         if point == "inside" and number == len(messages) - 1:
             stop()
@@ -78,7 +78,7 @@ def _stops_before(call: Callable[..., ResultT]) -> Callable[..., ResultT]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Live as described above."""
+    """Run as described above."""
     kind, point, place, topic, *numbers = words
     epoch, attempt, first, end = map(int, numbers)
     if sys.platform == "linux":
@@ -104,7 +104,7 @@ def main(words: Sequence[str]) -> None:
 
 
 class Zombie:
-    """The handle of one; it stands still when this is made."""
+    """The handle of a zombie, which is already stopped."""
 
     def __init__(self, *words: object, module: str) -> None:
         command = [sys.executable, "-m", module, *map(str, words)]
@@ -113,13 +113,13 @@ class Zombie:
         assert os.WIFSTOPPED(status), f"it ended before its point: {status}"
 
     def go_on(self) -> str:
-        """Continue it; what became of it."""
+        """Continue it; return its outcome."""
         self._process.send_signal(signal.SIGCONT)
         out, _ = self._process.communicate(timeout=60)
         return out.splitlines()[-1]
 
     def kill(self) -> None:
-        """End it for good."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -128,7 +128,7 @@ class Zombie:
 
 @contextmanager
 def zombie(*words: object, module: str = __name__) -> Iterator[Zombie]:
-    """One that is gone when the context is left."""
+    """A zombie that is killed at the end of the block."""
     one = Zombie(*words, module=module)
     try:
         yield one

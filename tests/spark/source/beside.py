@@ -1,4 +1,4 @@
-"""The same read by both sources, in a session that has spark-sql-kafka's jar: run there by `SessionProcess.ask`."""
+"""The same read by both sources, in a session with spark-sql-kafka's jar: `SessionProcess.ask` runs it there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THEIRS, OURS = "kafka", "kafka-group"
 
 
 def _options(source: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What only ours has, ours is given."""
+    """Add the options that only `kafka-group` has."""
     return {**options, "group.id": unique("group")} if source == OURS else dict(options)
 
 
@@ -27,7 +27,7 @@ def columns(spark: SparkSession, source: str, options: Mapping[str, str]) -> str
 
 
 def batch_rows(spark: SparkSession, source: str, options: Mapping[str, str]) -> list[str]:
-    """The rows of a batch read, or why there are none."""
+    """The rows of a batch read, or its error."""
     register(spark)
     frame = spark.read.format(source).options(**_options(source, options)).load()
     return sorted(map(str, frame.collect()))
@@ -36,7 +36,7 @@ def batch_rows(spark: SparkSession, source: str, options: Mapping[str, str]) -> 
 def stream_rows(
     spark: SparkSession, source: str, options: Mapping[str, str], folder: str | None = None
 ) -> list[list[str]]:
-    """The rows of each batch of a query that reads what is there; it goes on from a checkpoint's folder."""
+    """The rows of each batch of a query over the available records; it continues from the checkpoint folder."""
     register(spark)
     found: list[list[str]] = []
 
@@ -54,7 +54,9 @@ def stream_rows(
 def counts_by_value(
     spark: SparkSession, source: str, options: Mapping[str, str], folder: str, *, is_failing: bool = False
 ) -> dict[str, int]:
-    """How often a query has counted each value so far, of the values that this run has read; it keeps state.
+    """A stateful query's count of each value that this run has read.
+
+    With `is_failing` its sink raises, so that its next batch is planned and not done.
 
     With `is_failing` its sink raises, so that its next batch is planned and not done.
     """

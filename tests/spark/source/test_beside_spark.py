@@ -1,4 +1,4 @@
-"""Beside spark-sql-kafka, with the same options on the same topics: the same columns, and row by row the same."""
+"""`kafka-group` beside spark-sql-kafka, with the same options and topics: same columns and same rows."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ HEADERS: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", None), ("g", b"")]
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SessionProcess]:
-    """One that has both sources."""
+    """A session with both sources."""
     with a_session("local[2]", {"spark.jars": ",".join(connector_jars())}) as process:
         yield process
 
 
 def read_both(session: SessionProcess, options: Mapping[str, str]) -> list[str]:
-    """The rows of a batch read, which are the same; in the words of Python's Spark."""
+    """The rows of a batch read, which must be equal, in the form of PySpark."""
     ours, theirs = (session.ask(batch_rows, source, options) for source in (OURS, THEIRS))
     assert ours == theirs
     return ours
 
 
 def subscribed(kafka: Broker, topic: str, **more: str) -> dict[str, str]:
-    """Options of a read; underscores stand for dots."""
+    """The options of a read; underscores stand for dots."""
     named = {key.replace("_", "."): value for key, value in more.items()}
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, **named}
 
 
-def test_columns_and_every_kind_of_record(kafka: Broker, session: SessionProcess) -> None:
-    """Keys, nulls, empty values, headers that repeat or have no value, the producer's clock and the broker's."""
+def test_batch_read_has_the_columns_and_rows_of_spark_sql_kafka(kafka: Broker, session: SessionProcess) -> None:
+    """Keys, nulls, empty values, repeated or null headers, and both kinds of timestamps are equal."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2, {"retention.ms": "-1"})
     stamped = create_topic(kafka.bootstrap_servers, unique("topic"), 1, {"message.timestamp.type": "LogAppendTime"})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -82,8 +82,10 @@ def test_columns_and_every_kind_of_record(kafka: Broker, session: SessionProcess
     ],
     ids=["offsets", "time", "times", "between", "min", "max"],
 )
-def test_bounds_and_cuts(kafka: Broker, session: SessionProcess, more: dict[str, str]) -> None:
-    """By offsets, by times, and cut into ranges."""
+def test_offset_time_and_partition_options_read_the_same_rows(
+    kafka: Broker, session: SessionProcess, more: dict[str, str]
+) -> None:
+    """Bounds by offset or time and a cut into ranges give the same rows."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(60):
@@ -93,8 +95,8 @@ def test_bounds_and_cuts(kafka: Broker, session: SessionProcess, more: dict[str,
     assert read_both(session, {**subscribed(kafka, topic), **given})
 
 
-def test_patterns_and_assignments(kafka: Broker, session: SessionProcess) -> None:
-    """A pattern is looked for anywhere in a name, and partitions are assigned one by one."""
+def test_subscribe_pattern_and_assign_read_the_same_rows(kafka: Broker, session: SessionProcess) -> None:
+    """A pattern matches anywhere in a name, and partitions can be assigned one by one."""
     name = unique("topic")
     for topic in (f"{name}.a", f"{name}.b", f"x{name}.a"):
         produce(kafka.bootstrap_servers, create_topic(kafka.bootstrap_servers, topic, 2), 6)
@@ -105,8 +107,8 @@ def test_patterns_and_assignments(kafka: Broker, session: SessionProcess) -> Non
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_transactions(kafka: Broker, session: SessionProcess, isolation: str) -> None:
-    """What was aborted, and what is open; a marker at the end of a partition is no record."""
+def test_transactional_topics_read_the_same_rows(kafka: Broker, session: SessionProcess, isolation: str) -> None:
+    """Aborted and open transactions are hidden, and a marker at the end of a partition is not a record."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("id")})
     producer.init_transactions(20)
@@ -122,8 +124,8 @@ def test_transactions(kafka: Broker, session: SessionProcess, isolation: str) ->
     producer.abort_transaction(20)
 
 
-def test_compacted_topic(kafka_broker: BrokerFactory, session: SessionProcess) -> None:
-    """Offsets that are no records any more, at the start and within the log."""
+def test_compacted_topics_read_the_same_rows(kafka_broker: BrokerFactory, session: SessionProcess) -> None:
+    """Offsets without records, at the start and within the log, are skipped."""
     kafka = kafka_broker(properties=EAGER_CLEANER)
     topic = create_compacted_topic(kafka.bootstrap_servers, unique("topic"))
     produce_segments(kafka.bootstrap_servers, topic, 0, [["a", "b", "a"], ["a"], ["c"]], MOMENT_MS)
@@ -131,18 +133,18 @@ def test_compacted_topic(kafka_broker: BrokerFactory, session: SessionProcess) -
     assert len(read_both(session, subscribed(kafka, topic, minPartitions="3"))) == 3
 
 
-def test_batches_of_a_stream(kafka: Broker, session: SessionProcess) -> None:
-    """The same batches, and the same again when partitions were added."""
+def test_stream_has_the_batches_of_spark_sql_kafka(kafka: Broker, session: SessionProcess) -> None:
+    """The batches are equal, also after partitions were added."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
     produce(kafka.bootstrap_servers, topic, 20)
     options = subscribed(kafka, topic, startingOffsets="earliest")
     assert session.ask(stream_rows, OURS, options) == session.ask(stream_rows, THEIRS, options)
 
 
-def test_query_changes_its_source_and_keeps_its_checkpoint(
+def test_query_keeps_its_checkpoint_when_it_switches_to_kafka_group(
     kafka: Broker, session: SessionProcess, tmp_path: Path
 ) -> None:
-    """One word is changed: it goes on where spark-sql-kafka was, and each record is read once."""
+    """After a change of the format only, the query continues from the checkpoint and reads each record once."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
     options = subscribed(kafka, topic, startingOffsets="earliest")
     produce(kafka.bootstrap_servers, topic, 10)
@@ -154,10 +156,10 @@ def test_query_changes_its_source_and_keeps_its_checkpoint(
     assert sorted([*before, *after[0]]) == read_both(session, subscribed(kafka, topic))
 
 
-def test_checkpoint_to_kafka_takes_a_query_with_state_back_to_spark_sql_kafka(
+def test_checkpoint_to_kafka_moves_a_stateful_query_back_in_place(
     kafka: Broker, session: SessionProcess, tmp_path: Path
 ) -> None:
-    """A query with state goes to `kafka-group` and back in place; it counts each record once, and keeps its state."""
+    """A stateful query moves to `kafka-group` and back, keeps its state, and counts each record once."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     options, folder = subscribed(kafka, topic, startingOffsets="earliest"), str(tmp_path)
     back = ["checkpoint", "to-kafka", folder, "-b", kafka.bootstrap_servers, "--execute"]
@@ -177,10 +179,10 @@ def test_checkpoint_to_kafka_takes_a_query_with_state_back_to_spark_sql_kafka(
     assert session.ask(counts_by_value, OURS, grouped, folder) == {str(number): 5 for number in range(2)}
 
 
-def test_checkpoint_to_kafka_keeps_where_the_first_batch_begins(
+def test_checkpoint_to_kafka_keeps_the_start_of_an_unfinished_first_batch(
     kafka: Broker, session: SessionProcess, tmp_path: Path
 ) -> None:
-    """spark-sql-kafka repeats a first batch that is not done from where `kafka-group` began it."""
+    """spark-sql-kafka repeats the unfinished first batch from the offsets at which `kafka-group` began it."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     options, folder = subscribed(kafka, topic), str(tmp_path)
     produce(kafka.bootstrap_servers, topic, 10)
@@ -192,8 +194,10 @@ def test_checkpoint_to_kafka_keeps_where_the_first_batch_begins(
 
 
 @pytest.mark.parametrize("source", [OURS, THEIRS])
-def test_query_goes_on_where_a_group_is(kafka: Broker, session: SessionProcess, tmp_path: Path, source: str) -> None:
-    """From a checkpoint that was made of its offsets; and a group from the query's: each record once."""
+def test_checkpoint_from_a_group_and_back_reads_each_record_once(
+    kafka: Broker, session: SessionProcess, tmp_path: Path, source: str
+) -> None:
+    """A query continues from a group's offsets, and a group from the query's, and each record is read once."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]

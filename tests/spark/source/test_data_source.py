@@ -1,4 +1,4 @@
-"""`format("kafka-group")` in Spark, on a real broker: queries as users write them."""
+"""`format("kafka-group")` in Spark on a real broker: queries as users write them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ KNOWS_REAL_TIME = "realTime" in signature(DataStreamWriter.trigger).parameters
 
 @pytest.fixture
 def source(spark: SparkSession) -> SparkSession:
-    """A session that knows the source."""
+    """A session in which the source is registered."""
     register(spark)
     return spark
 
 
 def options(kafka: Broker, topic: str, group: str, **more: str) -> dict[str, str]:
-    """Of a stream from the beginning."""
+    """The options of a stream from the earliest offset."""
     least = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "group.id": group}
     return {**least, "startingOffsets": "earliest", **more}
 
@@ -61,7 +61,7 @@ class Seen:
     folder: Path
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        """As `foreachBatch` calls it."""
+        """Note a batch, as `foreachBatch` calls it."""
         values = sorted(int(bytes(row.value)) for row in frame.select("value").collect())
         refuses = self.folder / f"refuses-{number}"
         if refuses.exists():
@@ -71,30 +71,30 @@ class Seen:
             file.write(json.dumps([number, values]) + "\n")
 
     def refuse(self, number: int) -> None:
-        """Have this batch fail, once."""
+        """Fail this batch once."""
         (self.folder / f"refuses-{number}").touch()
 
     @property
     def batches(self) -> list[tuple[int, list[int]]]:
-        """Their numbers, and their values."""
+        """The number and the values of each batch."""
         file = self.folder / "batches.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         return [(number, values) for number, values in map(json.loads, lines)]
 
     @property
     def values(self) -> list[int]:
-        """Of all batches."""
+        """The values of all batches."""
         return sorted(value for _, values in self.batches for value in values)
 
 
 @pytest.fixture
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """Nothing yet."""
+    """An empty record of batches."""
     return Seen(tmp_path_factory.mktemp("seen"))
 
 
 def ignored(_: DataFrame, __: int) -> None:
-    """A batch of which nobody wants to know."""
+    """A sink that drops its batch."""
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def query(
     folder: Path,
     **trigger: object,
 ) -> Iterator[StreamingQuery]:
-    """A query that is stopped at the block's end."""
+    """A query that is stopped at the end of the block."""
     records = spark.readStream.format("kafka-group").options(**given).load()
     writing = records.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder))
     if trigger:
@@ -120,28 +120,30 @@ def query(
 def drained(
     spark: SparkSession, given: Mapping[str, str], seen: Callable[[DataFrame, int], None], folder: Path
 ) -> None:
-    """A query with `availableNow`, to its end."""
+    """Run a query with `availableNow` to its end."""
     with query(spark, given, seen, folder, availableNow=True) as started:
         assert started.awaitTermination(int(SPARK_S))
 
 
 def refusal(of: Callable[[], object]) -> str:
-    """What Spark says on the driver."""
+    """Spark's error on the driver."""
     with pytest.raises((PySparkException, ConfigurationError)) as refused:
         of()
     return str(refused.value)
 
 
 def failure(spark: SparkSession, given: Mapping[str, str], folder: Path) -> str:
-    """How a query ends that cannot go on."""
+    """The error of a query that fails."""
     return refusal(lambda: drained(spark, given, ignored, folder))
 
 
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
-def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
-    """Each record once, over a stop; the group is seen while it runs, shows its lag, and nobody is left."""
+def test_query_continues_from_its_checkpoint_and_shows_its_group(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """Each record is read once over a restart; the group shows member and lag, and is empty after the stop."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 30)
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
@@ -159,10 +161,10 @@ def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, seen: S
     assert seen.values == sorted([*range(30), *range(6)])
 
 
-def test_query_whose_source_is_killed_names_group_source_and_cause(
+def test_query_with_a_killed_source_process_names_group_source_and_cause(
     kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
 ) -> None:
-    """Its exception has them, in place of "Connection reset"; started again, the query goes on where it was."""
+    """The exception replaces "Connection reset"; after a restart the query continues."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     given = options(kafka, topic, group)
@@ -197,7 +199,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def source_processes(above: int) -> list[int]:
-    """The processes that Spark keeps for the sources of queries, below this one."""
+    """The processes below this one that Spark runs for streaming sources."""
     found = processes()
 
     def is_below(pid: int) -> bool:
@@ -206,10 +208,10 @@ def source_processes(above: int) -> list[int]:
     return [pid for pid, (_, command) in found.items() if "python_streaming_source_runner" in command and is_below(pid)]
 
 
-def test_batch_that_failed_is_repeated_as_it_was(
+def test_failed_batch_is_repeated_with_the_same_offsets(
     kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
 ) -> None:
-    """With `startingOffsets=latest` too, which would be elsewhere by then."""
+    """This holds also for `startingOffsets=latest`, although the log has grown meanwhile."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     given = options(kafka, topic, group, startingOffsets="latest")
     produce(kafka.bootstrap_servers, topic, 4)
@@ -224,8 +226,10 @@ def test_batch_that_failed_is_repeated_as_it_was(
     assert seen.values == sorted([*range(10), *range(3)])
 
 
-def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
-    """`availableNow`, with a limit from pyspark 4.2 on in many batches; then what came meanwhile, and no more."""
+def test_available_now_reads_the_available_records_and_ends(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """A limit splits them into several batches from pyspark 4.2 on; the next query reads only new records."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     limit = {"maxOffsetsPerTrigger": "8"} if KNOWS_THE_END else {}
@@ -239,8 +243,10 @@ def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, seen:
         assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).lag == 0
 
 
-def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
-    """Batches of that size, until there is nothing left."""
+def test_max_offsets_per_trigger_limits_each_batch(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """Each batch has this number of records until none is left."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     with query(source, options(kafka, topic, group, maxOffsetsPerTrigger="8"), seen, tmp_path):
@@ -248,8 +254,8 @@ def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, seen: Seen, tmp
     assert [len(values) for _, values in seen.batches if values] == [8, 8, 4]
 
 
-def test_batch_read_joins_nothing(kafka: Broker, source: SparkSession) -> None:
-    """`spark.read`: what is between two bounds, as SQL; nothing is committed."""
+def test_batch_read_joins_no_group(kafka: Broker, source: SparkSession) -> None:
+    """`spark.read` returns the records between two bounds and commits nothing."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
     produce(kafka.bootstrap_servers, topic, 20)
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "minPartitions": "7"}
@@ -268,8 +274,8 @@ def test_batch_read_joins_nothing(kafka: Broker, source: SparkSession) -> None:
 # ---- refusals, on the driver -----------------------------------------------------------------------------------------
 
 
-def test_wrong_options_are_refused_at_load(kafka: Broker, source: SparkSession) -> None:
-    """By name, with the remedy; keys that librdkafka does not know, too."""
+def test_invalid_options_are_refused_at_load(kafka: Broker, source: SparkSession) -> None:
+    """The error names the option and the remedy, also for keys that librdkafka does not know."""
     given = options(kafka, "orders", "billing")
     for wrong, words in {
         "startingOffset": "there is no such option; did you mean startingOffsets?",
@@ -284,8 +290,10 @@ def test_wrong_options_are_refused_at_load(kafka: Broker, source: SparkSession) 
         assert words in said, wrong
 
 
-def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
-    """Another schema, another group's checkpoint, an unknown topic, a trigger that Python's sources have not."""
+def test_impossible_queries_end_with_an_error_and_leave_the_group(
+    kafka: Broker, source: SparkSession, tmp_path: Path
+) -> None:
+    """Foreign schemas and checkpoints, unknown topics and brokers, and unsupported triggers raise an error."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 3)
     given = options(kafka, topic, group)
@@ -316,8 +324,10 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
     )
 
 
-def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
-    """On the driver, with partition and offsets; with `failOnDataLoss=false` it goes on with what is there."""
+def test_data_loss_ends_the_query_unless_fail_on_data_loss_is_false(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """The error on the driver has partition and offsets; otherwise the query continues with the available records."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     given = options(kafka, topic, group)
@@ -330,8 +340,10 @@ def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, s
     assert [values for _, values in seen.batches if values] == [[0, 1, 2, 3, 4], [0, 1, 2]]
 
 
-def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
-    """They have one group, and never both go on."""
+def test_second_query_of_a_group_ends_the_first(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """Two queries with one group never both continue."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     given = options(kafka, topic, group)
     produce(kafka.bootstrap_servers, topic, 3)
@@ -344,7 +356,7 @@ def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, seen: 
             assert second.isActive
 
 
-def test_register_refuses_what_is_no_session() -> None:
-    """By its type."""
+def test_register_refuses_arguments_that_are_not_a_session() -> None:
+    """`register` checks the type of its argument."""
     with pytest.raises(ConfigurationError, match="give the SparkSession"):
         register("spark")  # type: ignore[arg-type]

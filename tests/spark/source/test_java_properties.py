@@ -1,4 +1,4 @@
-"""Java's keys in librdkafka's words."""
+"""Java's configuration keys, translated to librdkafka's."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from consumer_membership.spark.source.java_properties import as_librdkafka
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
     ],
 )
-def test_keys_are_said_in_librdkafkas_words(given: dict[str, str], found: dict[str, str]) -> None:
-    """A query that changes its source keeps its options."""
+def test_java_keys_are_translated_to_librdkafka_keys(given: dict[str, str], found: dict[str, str]) -> None:
+    """A query that switches its source keeps its Java options."""
     assert as_librdkafka(given) == found
 
 
@@ -52,8 +52,8 @@ def test_keys_are_said_in_librdkafkas_words(given: dict[str, str], found: dict[s
         ({"value.deserializer": "a.B"}, "values are bytes"),
     ],
 )
-def test_what_only_java_has_is_refused_with_what_to_give(given: dict[str, str], words: str) -> None:
-    """And never with a password in the text."""
+def test_keys_that_only_java_has_are_refused_with_the_replacement(given: dict[str, str], words: str) -> None:
+    """The error names the librdkafka key to use and never shows a password."""
     with pytest.raises(ConfigurationError) as refused:
         as_librdkafka(given)
     assert words in str(refused.value)

@@ -1,4 +1,4 @@
-"""Offsets in a checkpoint, and how much a batch has."""
+"""The offsets in a checkpoint, and the size of a batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.source.offsets import StreamOffsets, limited, read_offsets
 
 
-def test_offsets_are_the_same_text_whatever_their_order() -> None:
-    """Spark compares texts, and another text would be a new batch."""
+def test_offsets_have_the_same_text_in_any_order() -> None:
+    """Spark compares the texts, and another text would start a new batch."""
     one = StreamOffsets(offsets={("b", 10): 1, ("a", 0): 2, ("b", 9): 3}, group="g")
     other = StreamOffsets(offsets={("a", 0): 2, ("b", 9): 3, ("b", 10): 1}, group="g")
     text = json.dumps(one.as_json())
@@ -19,8 +19,8 @@ def test_offsets_are_the_same_text_whatever_their_order() -> None:
     assert text == '{"version": 1, "group": "g", "offsets": {"a": {"0": 2}, "b": {"9": 3, "10": 1}}}'
 
 
-def test_what_was_written_is_read() -> None:
-    """With the first batch's beginning; and what spark-sql-kafka wrote."""
+def test_written_offsets_are_read_back() -> None:
+    """Offsets round-trip, with the start of the first batch; those of spark-sql-kafka are read, too."""
     first = StreamOffsets(offsets={("a", 0): 2}, group="g", start={("a", 0): 1})
     assert read_offsets(first.as_json(), "g") == first
     known = StreamOffsets(offsets={("a", 0): 2}, group="g", topic_ids={"b": "B", "a": "A"})
@@ -39,14 +39,14 @@ def test_what_was_written_is_read() -> None:
         ({"version": 1, "group": "g", "offsets": {}, "topicIds": ["A"]}, "these are no topics' ids"),
     ],
 )
-def test_other_checkpoints_are_refused(found: dict[str, object], words: str) -> None:
-    """Of another group, a later version, another source."""
+def test_checkpoints_of_another_group_version_or_source_are_refused(found: dict[str, object], words: str) -> None:
+    """The error names the reason."""
     with pytest.raises(ConfigurationError, match=words):
         read_offsets(found, "g")
 
 
-def test_batch_takes_of_each_partition_in_proportion() -> None:
-    """And at least one record of each that has any."""
+def test_limited_batch_takes_a_proportional_share_of_each_partition() -> None:
+    """Each partition with records contributes at least one record."""
     start = {("a", 0): 0, ("a", 1): 10, ("a", 2): 5, ("a", 3): 7}
     ends = {("a", 0): 900, ("a", 1): 110, ("a", 2): 6, ("a", 3): 7}
     assert limited(start, ends, None) == ends

@@ -1,4 +1,4 @@
-"""Options of the source: what is taken, and what is refused by name."""
+"""The source's options: accepted values, and errors that name the option."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders", "gr
 
 
 def stream(**more: str) -> SourceOptions:
-    """A stream's options; underscores stand for dots."""
+    """The options of a stream; underscores stand for dots."""
     return read_options({**LEAST, **{key.replace("_", "."): value for key, value in more.items()}}, is_streaming=True)
 
 
-def test_least_options_are_enough() -> None:
-    """What is not given is as with spark-sql-kafka."""
+def test_minimal_options_have_the_defaults_of_spark_sql_kafka() -> None:
+    """Options that are not given default to those of spark-sql-kafka."""
     options = stream()
     assert (options.topics, options.group, options.instance_id) == (("orders",), "billing", "billing-source")
     assert (options.starting, options.fail_on_data_loss, options.include_headers) == (Edge.LATEST, True, False)
@@ -27,8 +27,8 @@ def test_least_options_are_enough() -> None:
     assert read_options(LEAST, is_streaming=False).starting is Edge.EARLIEST
 
 
-def test_options_have_no_case() -> None:
-    """As everywhere in Spark."""
+def test_option_names_are_case_insensitive() -> None:
+    """Option names and enumerated values ignore case, as everywhere in Spark."""
     options = read_options(
         {
             "KAFKA.Bootstrap.Servers": "localhost:9092",
@@ -44,8 +44,8 @@ def test_options_have_no_case() -> None:
     assert not options.fail_on_data_loss
 
 
-def test_offsets_times_and_delays_are_read() -> None:
-    """Each in the form that spark-sql-kafka has for it; a time goes before offsets."""
+def test_offsets_times_and_delays_use_the_forms_of_spark_sql_kafka() -> None:
+    """A timestamp takes precedence over offsets."""
     assert stream(startingOffsets='{"orders":{"0":23,"1":-2}}').starting == {("orders", 0): 23, ("orders", 1): -2}
     assert stream(startingTimestamp="5", startingOffsets="earliest").starting == AtTime(everywhere=5)
     by_time = stream(startingOffsetsByTimestamp='{"orders":{"0":5}}').starting
@@ -57,8 +57,8 @@ def test_offsets_times_and_delays_are_read() -> None:
     assert assigned.partitions == (("a", 2), ("b", 0), ("b", 1))
 
 
-def test_group_has_a_start_for_what_is_not_committed() -> None:
-    """`kafka.auto.offset.reset`, which is refused otherwise."""
+def test_starting_offsets_group_uses_auto_offset_reset_for_uncommitted_partitions() -> None:
+    """`kafka.auto.offset.reset` is accepted only with `startingOffsets=group`."""
     assert stream(startingOffsets="group").reset is Edge.EARLIEST
     assert stream(startingOffsets="group", kafka_auto_offset_reset="latest").reset is Edge.LATEST
     assert stream(startingOffsets="group", kafka_auto_offset_reset="none").reset is None
@@ -98,23 +98,23 @@ def test_group_has_a_start_for_what_is_not_committed() -> None:
         ({"kafka.heartbeat.interval.ms": "often"}, "kafka.heartbeat.interval.ms='often'"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(given: dict[str, str], words: str) -> None:
-    """The text has the option, its value and what to give."""
+def test_invalid_options_are_refused_by_name(given: dict[str, str], words: str) -> None:
+    """The error has the option, its value and the valid values."""
     with pytest.raises(ConfigurationError) as refused:
         read_options({**LEAST, **given}, is_streaming=True)
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", "subscribe", "group.id"])
-def test_what_is_missing_is_named(missing: str) -> None:
-    """Of a stream; a batch read needs no group."""
+def test_missing_options_of_a_stream_are_named(missing: str) -> None:
+    """A stream needs brokers, topics and a group."""
     given = {key: value for key, value in LEAST.items() if key != missing}
     with pytest.raises(ConfigurationError, match=r"kafka\.bootstrap\.servers|subscribe|group\.id"):
         read_options(given, is_streaming=True)
 
 
-def test_batch_has_options_of_its_own() -> None:
-    """It may end, and needs no group unless it begins there; triggers are a stream's."""
+def test_batch_read_refuses_stream_options_and_needs_no_group() -> None:
+    """A batch read may have ends, needs a group only for `startingOffsets=group`, and refuses trigger options."""
     given = {key: value for key, value in LEAST.items() if key != "group.id"}
     assert read_options({**given, "endingOffsets": '{"orders":{"0":-1}}'}, is_streaming=False).group is None
     for option, value in {"maxOffsetsPerTrigger": "1", "startingOffsets": "group", "endingOffsets": "earliest"}.items():

@@ -1,4 +1,4 @@
-"""The declarative pipeline in `examples/spark_pipeline`, run by Spark's own command; the newest pyspark has it."""
+"""The declarative pipeline in `examples/spark_pipeline`, run by the command of the newest pyspark."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ COUNT = "import sys; import pyarrow.dataset as ds; print(ds.dataset(sys.argv[1])
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_pipeline_reads_the_group(kafka: Broker, tmp_path: Path) -> None:
-    """Each record is in its table once, and the group shows that all of it is done."""
+def test_declarative_pipeline_reads_each_record_once(kafka: Broker, tmp_path: Path) -> None:
+    """Each record is in its table once, and the group has no lag."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 300)
     project = tmp_path / "pipeline"

@@ -1,4 +1,4 @@
-"""A stream's member and its batches, on a real broker: asked as Spark asks, without Spark."""
+"""A stream's member and its batches on a real broker, called as Spark calls them, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def streaming(kafka: Broker, topic: str, group: str, more: Mapping[str, str] | None = None) -> Iterator[GroupStream]:
-    """A stream that leaves at the block's end."""
+    """A stream that leaves its group at the end of the block."""
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "startingOffsets": "earliest"}
     which = {} if any(key in (more or {}) for key in ("subscribePattern", "assign")) else {"subscribe": topic}
     stream = GroupStream(read_options({**given, **which, **(more or {})}, is_streaming=True))
@@ -40,24 +40,24 @@ def streaming(kafka: Broker, topic: str, group: str, more: Mapping[str, str] | N
 
 
 def committed(kafka: Broker, group: str) -> dict[int, int]:
-    """By partition."""
+    """The group's committed offsets, by partition."""
     said = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).committed(group)
     return {number: at.offset for (_, number), at in said.items() if isinstance(at, OffsetAndMetadata)}
 
 
 def read(stream: GroupStream, start: JsonObject, end: JsonObject) -> dict[tuple[str, int], tuple[int, int]]:
-    """What the tasks of a batch read, from where to where."""
+    """The range of each partition that the tasks of a batch read."""
     pieces = [piece for task in stream.plan(start, end) for piece in task]
     return {piece.place: (piece.first, piece.end) for piece in pieces}
 
 
 def offsets(found: JsonObject) -> dict[str, dict[str, int]]:
-    """Of a checkpoint."""
+    """The offsets of a checkpoint."""
     return found["offsets"]  # type: ignore[return-value]  # the source's own form
 
 
-def test_group_is_seen_and_shows_what_is_done(kafka: Broker) -> None:
-    """A member holds it with its host; a batch is committed when Spark has it in its log, and not before."""
+def test_stream_commits_a_batch_after_spark_has_logged_it(kafka: Broker) -> None:
+    """A member with its host holds the group, and a batch is committed only when Spark has it in its log."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
@@ -78,8 +78,8 @@ def test_group_is_seen_and_shows_what_is_done(kafka: Broker) -> None:
     assert admin.describe(group).group.state == "Empty"
 
 
-def test_spark_that_says_nothing_of_a_start(kafka: Broker) -> None:
-    """Before pyspark 4.2: the last planned batch is where the next one begins, and what is done."""
+def test_stream_of_an_older_pyspark_continues_from_its_last_planned_batch(kafka: Broker) -> None:
+    """Before pyspark 4.2, Spark passes no start: the last planned batch is the start, and counts as done."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 10)
     with streaming(kafka, topic, group) as stream:
@@ -95,8 +95,8 @@ def test_spark_that_says_nothing_of_a_start(kafka: Broker) -> None:
         wait_until(lambda: committed(kafka, group) == {0: 8}, "the committed offsets")
 
 
-def test_first_batch_is_the_same_when_it_is_repeated(kafka: Broker) -> None:
-    """Spark asks a new process where the query began; what was the end then would be another place now."""
+def test_repeated_first_batch_reads_the_same_offsets(kafka: Broker) -> None:
+    """After a restart Spark asks for the initial offset again, and the current end would be another one."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with streaming(kafka, topic, group, {"startingOffsets": "latest"}) as stream:
@@ -113,8 +113,8 @@ def test_first_batch_is_the_same_when_it_is_repeated(kafka: Broker) -> None:
         assert read(stream, stream.initial(), empty) == {}
 
 
-def test_start_where_the_group_is(kafka: Broker) -> None:
-    """And at the first offset of what it has not committed, or where the option says."""
+def test_starting_offsets_group_begins_at_the_committed_offsets(kafka: Broker) -> None:
+    """Partitions without a committed offset begin where `kafka.auto.offset.reset` says, by default at the earliest."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
@@ -134,8 +134,8 @@ def test_start_where_the_group_is(kafka: Broker) -> None:
         stream.initial()
 
 
-def test_limits_of_a_batch(kafka: Broker) -> None:
-    """By records, by bytes, and a least number that is waited for, unless the query ends with what is there."""
+def test_batch_limits_by_records_bytes_and_minimum_are_kept(kafka: Broker) -> None:
+    """`minOffsetsPerTrigger` waits for its minimum, except with `availableNow`."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 200)
     # 0 to 199, as texts: 2.45 bytes each.
@@ -153,8 +153,8 @@ def test_limits_of_a_batch(kafka: Broker) -> None:
         assert offsets(stream.latest(stream.initial())) == {topic: {"0": 101, "1": 101}}
 
 
-def test_topics_and_partitions_that_come(kafka: Broker) -> None:
-    """Are read from their first record; a pattern is asked again."""
+def test_new_topics_of_a_pattern_are_read_from_their_first_record(kafka: Broker) -> None:
+    """A pattern is evaluated again, and its new topics are read from the first record."""
     name = unique("topic")
     first, group = create_topic(kafka.bootstrap_servers, f"{name}.a", 1), unique("group")
     create_topic(kafka.bootstrap_servers, f"x{name}.b", 1)
@@ -174,8 +174,8 @@ def test_topics_and_partitions_that_come(kafka: Broker) -> None:
         )
 
 
-def test_topic_made_anew_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """An error that names partition and offsets; or a report, and everything of the new topic is read."""
+def test_recreated_topic_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A recreated topic raises `DataLossError`, or with `failOnDataLoss=false` is logged and read from its start."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with (
@@ -200,8 +200,8 @@ def test_topic_made_anew_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("records", [5, 8])
 @pytest.mark.parametrize("is_new_process", [False, True])
-def test_topic_made_anew_that_has_outgrown_the_old_one(kafka: Broker, records: int, is_new_process: bool) -> None:  # noqa: FBT001 - a case
-    """Its offsets tell nothing; its id does, which is in the checkpoint."""
+def test_longer_recreated_topic_is_data_loss(kafka: Broker, records: int, is_new_process: bool) -> None:  # noqa: FBT001 - a case
+    """Its offsets do not show the loss, but the topic id in the checkpoint does."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with ExitStack() as stack:
@@ -223,7 +223,7 @@ def test_topic_made_anew_that_has_outgrown_the_old_one(kafka: Broker, records: i
 
 
 def test_deleted_topic_is_data_loss(kafka: Broker) -> None:
-    """Once it is gone for good, and not only unknown for a moment."""
+    """A topic counts as deleted only once it is gone permanently, not while its metadata is briefly unknown."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with streaming(kafka, topic, group) as stream:
@@ -233,8 +233,8 @@ def test_deleted_topic_is_data_loss(kafka: Broker) -> None:
             wait_until(lambda: stream.latest(end) != end, "a later end")
 
 
-def test_second_query_takes_the_group_over(kafka: Broker) -> None:
-    """The first one is told so at its next question; never both go on."""
+def test_second_stream_of_a_group_fences_the_first(kafka: Broker) -> None:
+    """The first stream raises `FatalGroupError` at its next call; the two never both continue."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
     with streaming(kafka, topic, group) as first:
@@ -250,8 +250,8 @@ def test_second_query_takes_the_group_over(kafka: Broker) -> None:
     )
 
 
-def test_query_that_another_application_replaces_names_its_host(kafka: Broker) -> None:
-    """A second copy elsewhere is not taken for a second source of the query."""
+def test_stream_replaced_by_another_application_names_its_host(kafka: Broker) -> None:
+    """A copy in another application is not taken for a second source of the same query."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     with streaming(kafka, topic, group) as first:
         start = first.initial()
@@ -262,8 +262,8 @@ def test_query_that_another_application_replaces_names_its_host(kafka: Broker) -
     assert f"{group}-source is held by client 'spark-of-elsewhere' on 127.0.0.1" in str(refused.value)
 
 
-def test_second_query_may_be_refused(kafka: Broker) -> None:
-    """With the policy that says so; the first one goes on."""
+def test_second_stream_is_refused_with_the_fail_policy(kafka: Broker) -> None:
+    """With `group.instance.id.conflict.policy=fail` the second stream raises, and the first one continues."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
     with streaming(kafka, topic, group) as first:
@@ -275,8 +275,8 @@ def test_second_query_may_be_refused(kafka: Broker) -> None:
         assert offsets(first.latest(first.initial())) == {topic: {"0": 2, "1": 2}}
 
 
-def test_stranger_in_the_group_ends_the_query(kafka: Broker) -> None:
-    """Both would read the same records; the text names who it is."""
+def test_foreign_member_in_the_group_ends_the_stream(kafka: Broker) -> None:
+    """Both would read the same records, so the stream raises and names the foreign client."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     stranger = ConfluentConsumer(
         {
@@ -296,7 +296,7 @@ def test_stranger_in_the_group_ends_the_query(kafka: Broker) -> None:
 
 
 def test_unknown_topic_and_partition_are_named(kafka: Broker) -> None:
-    """Before anything is joined."""
+    """The stream raises before it joins a group."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     with pytest.raises(ConfigurationError, match="there-is-none"), streaming(kafka, "there-is-none", group):
         pass
@@ -316,8 +316,10 @@ def test_unknown_topic_and_partition_are_named(kafka: Broker) -> None:
             stream.initial()
 
 
-def test_broker_without_the_consumer_protocol(kafka_broker: BrokerFactory, caplog: pytest.LogCaptureFixture) -> None:
-    """The member is a classic one, and says so; the rest is the same."""
+def test_broker_without_the_consumer_protocol_gets_a_classic_member(
+    kafka_broker: BrokerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream logs that its member is classic, and works as usual."""
     kafka = kafka_broker(version="3.9.1")
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
@@ -330,8 +332,10 @@ def test_broker_without_the_consumer_protocol(kafka_broker: BrokerFactory, caplo
     assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty"
 
 
-def test_topic_that_was_deleted_is_logged_once_and_counted(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """Spark asks for the latest offset as fast as it is answered; until the topic counts as deleted there is none."""
+def test_failures_of_a_deleted_topic_are_logged_once_and_counted(
+    kafka: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark asks in a tight loop until the topic counts as deleted, so repeated failures are only counted."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with streaming(kafka, topic, group) as stream, caplog.at_level(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""The watchdog of a source's process: the test is Spark's end of the connection."""
+"""The watchdog of a source's process: the test plays Spark's end of the connection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def watched(listener: socket.socket, place: dict[str, str]) -> Iterator[tuple[su
 
 @pytest.fixture(params=["port", "path"])
 def spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, dict[str, str]]]:
-    """A listener as Spark has it, and how it tells its address to the processes that it starts."""
+    """A listener like Spark's, and the environment by which child processes get its address."""
     if request.param == "port":
         with socket.create_server(("127.0.0.1", 0)) as listener:
             yield listener, {"PYTHON_WORKER_FACTORY_PORT": str(listener.getsockname()[1])}
@@ -65,7 +65,7 @@ def spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sock
 
 
 def everything(connection: socket.socket) -> bytes:
-    """What Spark reads until the connection ends."""
+    """The bytes that Spark reads until the connection ends."""
     found = b""
     while more := connection.recv(4096):
         found += more
@@ -84,8 +84,8 @@ def test_watchdog_answers_spark_if_its_process_is_killed(spark: tuple[socket.soc
         assert everything(connection) == b""
 
 
-def test_watchdog_is_silent_after_an_end_in_good_order(spark: tuple[socket.socket, dict[str, str]]) -> None:
-    """Spark sees the end of the connection, and no answer to a question that it did not ask."""
+def test_watchdog_is_silent_after_an_orderly_end(spark: tuple[socket.socket, dict[str, str]]) -> None:
+    """Spark sees the end of the connection and no answer without a request."""
     with watched(*spark) as (source, connection):
         assert source.communicate("close\n", PATIENCE_S)[0] == ""
         assert (source.returncode, everything(connection)) == (0, b"")
