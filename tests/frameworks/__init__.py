@@ -1,1 +1,1 @@
-"""Programs with environments of their own: the oldest confluent-kafka, and frameworks that make consumers."""
+"""Programs in their own environments: the oldest confluent-kafka, and frameworks that create their own consumers."""

@@ -1,7 +1,8 @@
-"""Virtual environments of frameworks, whose pins would meet this package's and each other's in one.
+"""Virtual environments for frameworks, whose pins conflict with this package's and each other's in a single one.
 
-Each is made once, in this user's cache, of what the framework and this package ask for. This package itself is not in
-it: whoever runs something there gives the path of these sources, so that several copies of them share it.
+Each environment is created once, in this user's cache, from the requirements of the framework and of this package. It
+does not contain this package: a program there gets the path of these sources, so that several copies of them share the
+environment.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _COMPLETE = "complete"
 
 
 def oldest_confluent_kafka() -> str:
-    """The oldest release that this package may be installed with, as pip's requirement."""
+    """The oldest release that this package supports, as a pip requirement."""
     (floor,) = re.findall(r"confluent-kafka>=([\d.]+)", " ".join(DEPENDENCIES))
     return f"confluent-kafka=={floor}.0"
 
 
 def other_pythons() -> list[str]:
-    """The minor versions that the package says it runs on, without the one that runs this."""
+    """The minor versions of Python that the package supports, without the one that runs this."""
     names = " ".join(_PYPROJECT["project"]["classifiers"])
     own = f"3.{sys.version_info.minor}"
     return [version for version in re.findall(r"Python :: (3\.\d+)", names) if version != own]
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this minor version, on the path or of pyenv; None: this machine has none."""
+    """A Python of this minor version, from the path or pyenv; None if this machine has none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
     # One on the path may be a shim for what is not there.
@@ -53,10 +54,10 @@ def _version_of(python: str) -> str:
 
 
 def environment(name: str, *requirements: str, python: str = sys.executable) -> Path:
-    """The interpreter of the environment with these requirements and this package's, made if it is not there yet.
+    """The interpreter of the environment with these requirements and this package's, created if needed.
 
     Raises:
-        AssertionError: pip cannot install them together on this Python; its words are in it.
+        AssertionError: pip cannot install them together on this Python; the text has its output.
     """
     wanted = [*requirements, *DEPENDENCIES]
     version = _version_of(python)

@@ -1,4 +1,4 @@
-"""Two members of one program, each a process: one joins and one leaves while records flow, and who got what is told."""
+"""Two members of one program, each in its own process: one joins and one leaves while records flow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Feeder:
         self.stop()
 
     def stop(self) -> None:
-        """Write no more; all that was written is acknowledged then."""
+        """Stop writing; return when all records are acknowledged."""
         self._stopping.set()
         self._thread.join(PROGRAMS_S)
         assert self._producer.flush(PROGRAMS_S) == 0
@@ -88,7 +88,7 @@ class Member:
         self._output.close()
 
     def wait(self, condition: Callable[[list[int]], bool], what: str) -> None:
-        """Wait until this holds of its records."""
+        """Wait until this holds for its records."""
 
         def is_so() -> bool:
             met = condition(self.records)
@@ -101,13 +101,13 @@ class Member:
         return f"{len(self.records)} records; " + "\n".join(self.other[-40:])
 
     def end(self) -> int:
-        """Wait for the end that comes by itself; its exit code."""
+        """Wait for the process to end without a signal; return its exit code."""
         code = self._process.wait(PROGRAMS_S)
         self._reader.join(PROGRAMS_S)
         return code
 
     def stop(self) -> int:
-        """Ask it to leave, as an operator does; its exit code."""
+        """Stop it by a signal, as an operator does; return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self.end()
 
@@ -130,7 +130,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the records of one journey; two programs that do the same have equal ones."""
+    """The outcome of one journey: lost and repeated records and exit codes."""
 
     lost: list[int]
     twice: list[int]
@@ -139,7 +139,7 @@ class Outcome:
 
     @classmethod
     def of(cls, written: int, processed: Iterable[int], codes: list[int]) -> Outcome:
-        """Compare what was written with what was processed."""
+        """Compare the written records with the processed ones."""
         counts = Counter(processed)
         return cls(
             lost=[number for number in range(written) if number not in counts],
@@ -150,7 +150,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Journey:
-    """One member works, another joins, the first leaves, the second goes on, records flow all the while."""
+    """A group's course: one member works, another joins, the first leaves, the second continues, while records flow."""
 
     servers: str
     topic: str
@@ -162,7 +162,7 @@ class Journey:
     records: list[list[int]] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Make it; the outcome by what the members processed."""
+        """Run the journey; return the outcome by the members' processed records."""
         with Feeder(self.servers, self.topic) as feeder, self.start(0) as first:
             first.wait(lambda records: len(records) >= SOME, "the first works")
             with self.start(1) as second:
@@ -185,5 +185,5 @@ class Journey:
 
 
 def _partitions(records: Iterable[int], since: int) -> int:
-    """Of how many partitions there are records that were written since then."""
+    """The number of partitions of which there are records that were written since then."""
     return len({number % PARTITIONS for number in records if number >= since})

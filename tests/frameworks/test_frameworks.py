@@ -1,7 +1,7 @@
-"""Frameworks that make their consumers themselves work on ours as on confluent-kafka's: nothing is lost or comes twice.
+"""Frameworks that create their own consumers work the same with this package: no record is lost or repeated.
 
-Each program is run as it is, and then below `consumer-membership run`. One member works, another joins, the first
-leaves at a signal, and records flow all the while.
+Each program runs unchanged on confluent-kafka, and then under `consumer-membership run`. One member works, another
+joins, the first leaves at a signal, and records flow all the while.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ GOOD = Outcome(lost=[], twice=[], codes=[0, 0])
 
 
 def program(python: Path, whose: str, *words: str) -> list[str]:
-    """The command that runs this program, on ours without a change to it."""
+    """The command that runs this program, with this package's consumer if `whose` is not `raw`."""
     command = [str(python), *words]
     return command if whose == "raw" else [str(python), "-m", "consumer_membership", "run", "--", *command]
 
 
 def journey(python: Path, whose: str, kafka: Broker, app: str, *more: str) -> tuple[Journey, Outcome]:
-    """What became of two members of this program, in a group of a topic of their own."""
+    """The journey and its outcome of two members of this program, in a group with its own topic."""
     servers, name = kafka.bootstrap_servers, unique("frameworks")
     topic = create_topic(servers, name, PARTITIONS)
 
@@ -54,9 +54,10 @@ def journey(python: Path, whose: str, kafka: Broker, app: str, *more: str) -> tu
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_quixstreams_counts_every_record_once(kafka: Broker, tmp_path: Path, guarantee: str) -> None:
-    """With state, whose partitions come with those of the topic: each key's count goes on where it was.
+    """Each key's count continues after a rebalance, because the state's partitions follow those of the topic.
 
-    It was written for eager callbacks: when one partition goes it drops the last counts of those that stay, too.
+    Quixstreams was written for eager callbacks: when one partition is revoked, it also drops the last counts of the
+    retained ones.
     """
     python = environment("quixstreams", QUIXSTREAMS)
     for whose in WHOSE:
@@ -75,16 +76,16 @@ def test_quixstreams_counts_every_record_once(kafka: Broker, tmp_path: Path, gua
 
 @pytest.mark.parametrize("mode", ["single", "batch", "manual"])
 def test_faststream_handles_every_record_once(kafka: Broker, mode: str) -> None:
-    """Its consumer is called from a thread of an asyncio program, a call at a time."""
+    """Faststream calls its consumer from a thread of an asyncio program, one call at a time."""
     python = environment("faststream", FASTSTREAM)
     found = {whose: journey(python, whose, kafka, "app_faststream.py", mode)[1] for whose in WHOSE}
     assert found == {"raw": GOOD, "ours": GOOD}
 
 
 def test_streamz_emits_every_record_once(kafka: Broker) -> None:
-    """It polls without waiting, from tornado's loop, and unsubscribes before it closes.
+    """Streamz polls without waiting, from tornado's loop, and unsubscribes before it closes.
 
-    What the first poll of a source returns it throws away, with either consumer.
+    It drops the result of a source's first poll, with either consumer.
     """
     python = environment("streamz", STREAMZ)
     for whose in WHOSE:
@@ -97,7 +98,7 @@ def test_streamz_emits_every_record_once(kafka: Broker) -> None:
 
 
 def test_bytewax_reads_every_record_once(kafka: Broker) -> None:
-    """Two processes of one cluster, each with partitions by hand: without a group nobody joins or leaves."""
+    """Two processes of one cluster have manually assigned partitions and no group."""
     python = environment("bytewax", BYTEWAX)
     count = 2_000
     topic = create_topic(kafka.bootstrap_servers, unique("frameworks"), PARTITIONS)

@@ -1,6 +1,6 @@
-"""The oldest confluent-kafka that this package may be installed with, the installed one, and other Pythons.
+"""The oldest supported confluent-kafka, the installed one, and other Pythons.
 
-A program runs there on confluent-kafka's own consumer and on ours, and sees the same.
+A program has the same results there with confluent-kafka's own consumer and with this package's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LATER = ("test_arguments.py", "test_parity.py")
 
 @pytest.fixture(scope="module", params=["lowest", "installed", *other_pythons()])
 def python(request: pytest.FixtureRequest) -> Path:
-    """An interpreter with that release, or of that version with the newest release."""
+    """An interpreter with that release, or an interpreter of that version with the newest release."""
     if request.param == "installed":
         return Path(sys.executable)
     if request.param == "lowest":
@@ -46,7 +46,7 @@ def python(request: pytest.FixtureRequest) -> Path:
 
 
 def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[str, object], str]:
-    """What the program saw, and of which type its group is."""
+    """The results of the program, and the type of its group."""
     topic = create_topic(broker.bootstrap_servers, unique("verbs"), verbs.PARTITIONS)
     produce(broker.bootstrap_servers, topic, verbs.RECORDS)
     command = [str(python), str(verbs.__file__), whose, protocol, broker.bootstrap_servers, topic]
@@ -57,8 +57,8 @@ def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[s
     return json.loads(done.stdout.replace(topic, "TOPIC")), described.type.name
 
 
-def test_program_sees_what_it_sees_with_confluent_kafka(python: Path, kafka: Broker) -> None:
-    """Commits, seeks, positions, callbacks, a transaction, errors, names and classes: the same, with both protocols."""
+def test_consumer_has_the_same_results_as_confluent_kafka(python: Path, kafka: Broker) -> None:
+    """Commits, seeks, positions, callbacks, a transaction, errors, names and classes agree with both protocols."""
     theirs, kind = run(python, kafka, "raw", "raw")
     assert kind == "CLASSIC"
     assert theirs["callbacks"] == [["assign", [0, 1]], ["revoke", [0, 1]]]
@@ -68,8 +68,8 @@ def test_program_sees_what_it_sees_with_confluent_kafka(python: Path, kafka: Bro
             assert run(python, kafka, whose, protocol) == (theirs, protocol.upper()), (whose, protocol)
 
 
-def test_oldest_passes_the_tests_of_clients() -> None:
-    """But for those that compare with what later releases made otherwise, or that want their stubs."""
+def test_oldest_confluent_kafka_passes_the_tests_of_clients() -> None:
+    """Tests that compare with the behavior of later releases, or that need their stubs, are left out."""
     python = environment("oldest-tests", oldest_confluent_kafka().replace("=", "[avro]=", 1), *OF_TESTS)
     given = [f"--ignore=tests/clients/{name}" for name in LATER]
     deselected = "--deselect=tests/clients/test_names.py::test_program_passes_a_strict_type_checker"

@@ -1,8 +1,8 @@
 """What `python -m tests` leaves to `python -m tests --full`: which tests, and why.
 
 The gate is for each change: the newest broker, fifty seeds, and the shortest of several tests that show the same. The
-full run is for an issue that is said to be resolved. Each test that is left to it has the marker `full` with its
-reason; a test gets the marker here, by a parameter or by its name, so that all of them are in one place.
+full run is for an issue that is claimed to be resolved. Each test that is left to it has the marker `full` with its
+reason; this module sets the marker, by a parameter or by the test's name, so that all of them are in one place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
         "tests/integration/test_exactly_once.py::test_stopped_worker_*[[]static]": AT_LENGTH,
         # A minute and a half of tests that the gate has with the installed release.
-        "tests/frameworks/test_oldest.py::test_oldest_passes_*": AT_LENGTH,
+        "tests/frameworks/test_oldest.py::test_oldest_confluent_kafka_passes_*": AT_LENGTH,
         # The group is held and committed to in the tests beside it; this one starts Spark with its Kafka source.
         "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored[[]*": AT_LENGTH,
         # Each option beside spark-sql-kafka, in a session that has its jar: the gate has the options, and the records.
@@ -108,7 +108,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
 
 
 def reason(item: pytest.Item) -> str | None:
-    """Why a test is left to the full run; None where it is not."""
+    """Return the reason why a test is left to the full run; None for tests of the gate."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     if item.get_closest_marker("integration") and any(map(_names_older, parameters.values())):
         return OLDER_BROKER
@@ -118,7 +118,7 @@ def reason(item: pytest.Item) -> str | None:
 
 
 def _names_older(parameter: object) -> bool:
-    """Whether it is an older version, or has one in it."""
+    """Return whether the parameter is an older version or contains one."""
     if isinstance(parameter, tuple):
         return any(map(_names_older, parameter))
     return isinstance(parameter, str) and (parameter in _OLDER or parameter.startswith("oldest-"))

@@ -1,6 +1,7 @@
-"""Prints records, one by one, in batches, or acknowledged by hand: `app_faststream.py SERVERS TOPIC GROUP MODE`.
+"""Prints records singly, in batches, or acknowledged manually: `app_faststream.py SERVERS TOPIC GROUP MODE`.
 
-Each is acknowledged when it was handled: with faststream's default (before) what it has in hand when it stops is lost.
+Each record is acknowledged after it was handled: with faststream's default (before), records in progress are lost when
+it stops.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from faststream.confluent import KafkaBroker, KafkaMessage
 
 
 def main(servers: str, topic: str, group: str, mode: str) -> None:
-    """Run until a signal ends it."""
+    """Run until a signal ends the program."""
     broker = KafkaBroker(servers)
 
     if mode == "single":

@@ -8,7 +8,7 @@ from quixstreams import Application, State
 
 
 def main(servers: str, topic: str, group: str, output: str, guarantee: str, folder: str) -> None:
-    """Run until a signal ends it."""
+    """Run until a signal ends the program."""
     app = Application(
         broker_address=servers,
         consumer_group=group,
@@ -26,14 +26,14 @@ def main(servers: str, topic: str, group: str, output: str, guarantee: str, fold
 
 
 def count(number: str, state: State) -> str:
-    """The record with how many of its key there were."""
+    """Return the record with its key's count so far."""
     seen = state.get("seen", 0) + 1
     state.set("seen", seen)
     return f"{number} {seen}"
 
 
 def tell(value: str) -> None:
-    """Say which record it is."""
+    """Print the record."""
     print("record", value.split(maxsplit=1)[0], flush=True)
 
 

@@ -10,7 +10,7 @@ from streamz import Stream
 
 
 def main(servers: str, topic: str, group: str) -> None:
-    """Run until a signal ends it."""
+    """Run until a signal ends the program."""
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: stopped.append(number))

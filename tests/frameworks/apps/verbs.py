@@ -1,4 +1,4 @@
-"""A program that uses most of a consumer's verbs and prints what came of them: `verbs.py WHOSE PROTOCOL SERVERS TOPIC`.
+"""A program that calls most methods of a consumer and prints the results: `verbs.py WHOSE PROTOCOL SERVERS TOPIC`.
 
 WHOSE is `raw`, `ours` (another import) or `installed` (the same import, replaced). The topic has two partitions of ten
 records; the group is named after the topic.
@@ -16,7 +16,7 @@ PARTITIONS, RECORDS = 2, 20
 
 
 def main(whose: str, protocol: str, servers: str, topic: str) -> None:
-    """Run it, print one line of JSON."""
+    """Run the program and print one line of JSON."""
     package = _package(whose)
     print(json.dumps(_Program(package, protocol, servers, topic).run()))
 
@@ -36,7 +36,7 @@ def _package(whose: str) -> Any:
 
 
 class _Program:
-    """One consumer's life; each step adds what it saw."""
+    """The life of one consumer; each step adds its results."""
 
     def __init__(self, package: Any, protocol: str, servers: str, topic: str) -> None:
         self.package, self.servers, self.topic = package, servers, topic
@@ -54,7 +54,7 @@ class _Program:
         self.consumer = package.Consumer(config | ({} if protocol == "raw" else {"group.protocol": protocol}))
 
     def run(self) -> dict[str, object]:
-        """Everything, in the order of a life."""
+        """Run all steps in order."""
         import confluent_kafka  # noqa: PLC0415
 
         self.seen["is a confluent_kafka.Consumer"] = isinstance(self.consumer, confluent_kafka.Consumer)
