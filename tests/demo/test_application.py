@@ -1,4 +1,4 @@
-"""The lines between a member's process and the demo."""
+"""The lines that a member's process writes to the demo."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REPORTS: tuple[Report, ...] = (
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
-def test_report_survives_the_pipe(report: Report) -> None:
-    """One line each, and the same value at the other end."""
+def test_report_round_trips_as_one_line(report: Report) -> None:
+    """A report is one line and has the same value after it is read."""
     line = encode(report)
     assert line.count("\n") == 1
     assert decode(line) == report
@@ -26,7 +26,7 @@ def test_report_survives_the_pipe(report: Report) -> None:
     "line",
     ['{"kind":"Handled","ru', "", "7", "{}", '{"kind":"Nonsense"}', '{"kind":"Happened"}', '{"kind":"Happened","x":1}'],
 )
-def test_half_a_line_is_no_report(line: str) -> None:
-    """A killed process may leave one behind."""
+def test_incomplete_line_is_ignored(line: str) -> None:
+    """A killed process may leave an incomplete line, which is not a report."""
     with pytest.raises(ValueError, match=r"not a member's report|Expecting|Unterminated"):
         decode(line)

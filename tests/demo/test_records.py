@@ -1,4 +1,4 @@
-"""Numbers, partitions, runs; and the check, which must fail where the promise is broken, or it shows nothing."""
+"""Numbers, partitions and runs; and the check, which must fail whenever the promise is broken."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EVERYTHING = tuple((FIRST, Run(partition, 3)) for partition in range(PARTITIONS)
 
 @given(number=st.integers(0, 10**9), partitions=st.integers(1, 500))
 def test_key_belongs_to_one_partition(number: int, partitions: int) -> None:
-    """A record's key names its partition, so that a key never moves."""
+    """A record's key determines its partition, so that a key never moves."""
     key = int(key_of(number, partitions).removeprefix(b"customer-"))
     assert partition_of(key, partitions) == partition_of(number, partitions)
 
 
-def test_value_is_the_number() -> None:
-    """In decimal."""
+def test_value_is_the_number_in_decimal() -> None:
+    """A record's value is its number in decimal."""
     assert value_of(127) == b"127"
 
 
@@ -32,7 +32,7 @@ def test_value_is_the_number() -> None:
     partitions=st.integers(1, 12),
 )
 def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: int) -> None:
-    """Whatever the order, and with repetitions; in each partition in the order of arrival."""
+    """Runs keep all numbers, with repetitions, in the order of arrival of each partition."""
     runs = GatheredRuns(partitions)
     for number in numbers:
         runs.add(number)
@@ -46,7 +46,7 @@ def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: i
 
 
 def test_consecutive_numbers_of_a_partition_are_one_run() -> None:
-    """That is the point of runs."""
+    """Consecutive numbers of a partition are stored as one run."""
     runs = GatheredRuns(3)
     for number in range(9):
         runs.add(number)
@@ -54,7 +54,7 @@ def test_consecutive_numbers_of_a_partition_are_one_run() -> None:
 
 
 def records_seen(*seen: tuple[int, Run]) -> SeenRecords:
-    """What these members saw."""
+    """The records that these members saw."""
     records = SeenRecords(PARTITIONS)
     for member, run in seen:
         records.add(member, run)
@@ -64,12 +64,12 @@ def records_seen(*seen: tuple[int, Run]) -> SeenRecords:
 def check(
     records: SeenRecords, *, killed: tuple[int, ...] = (), committed: dict[int, int] | None = None
 ) -> CheckResult:
-    """The result on nine records, three in each partition."""
+    """The check's result on nine records, three in each partition."""
     return records.check(produced=PRODUCED, killed=killed, committed=ENDS if committed is None else committed, end=ENDS)
 
 
-def test_check_holds_where_every_record_was_seen_once() -> None:
-    """All seen, none twice, committed offsets = end offsets."""
+def test_check_holds_if_every_record_was_seen_once() -> None:
+    """The check holds if all records were seen once and committed offsets equal end offsets."""
     expected = CheckResult(produced=9, seen=9, twice=0, committed=9, end=9, findings=())
     assert check(records_seen(*EVERYTHING)) == expected
     assert expected.holds
@@ -83,39 +83,39 @@ def test_check_holds_where_every_record_was_seen_once() -> None:
         pytest.param(((FIRST, Run(0, 3)), (FIRST, Run(1, 1)), (FIRST, Run(7, 1)), (FIRST, Run(2, 3))), "4", id="a gap"),
     ],
 )
-def test_lost_record_makes_the_check_fail(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
-    """A number that nobody saw is named."""
+def test_check_fails_for_a_lost_record_and_names_it(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
+    """A number that no member saw is named."""
     result = check(records_seen(*seen))
     assert result.findings == (f"1 records were never seen: {missing}",)
     assert not result.holds
 
 
-def test_check_fails_where_nothing_was_seen_at_all() -> None:
-    """The numbers are named up to a handful."""
+def test_check_without_seen_records_names_the_first_numbers() -> None:
+    """The finding names at most five numbers."""
     assert check(records_seen()).findings == ("9 records were never seen: 0, 1, 2, 3, 4, ...",)
 
 
-def test_doubled_record_makes_the_check_fail_where_nobody_was_killed() -> None:
-    """A leave in good order or a join causes no double."""
+def test_check_fails_for_a_duplicate_without_a_killed_member() -> None:
+    """A clean leave or a join never duplicates a record."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 2))))
     assert result.findings == ("2 records were seen more than once although no killed member had them: 4, 7",)
     assert result.twice == 0
 
 
-def test_doubled_record_of_another_member_makes_the_check_fail_after_a_kill() -> None:
-    """A kill excuses the doubles of the killed member only."""
+def test_check_fails_for_a_duplicate_of_a_member_that_was_not_killed() -> None:
+    """A kill excuses only the duplicates of the killed member."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 1))), killed=(THIRD,))
     assert result.findings == ("1 records were seen more than once although no killed member had them: 4",)
 
 
-def test_member_that_sees_its_own_record_again_makes_the_check_fail() -> None:
-    """To go back behind one's own position is a double as well."""
+def test_check_fails_if_a_member_sees_its_own_record_again() -> None:
+    """A member that goes back behind its own position duplicates records."""
     assert not check(records_seen(*EVERYTHING, (FIRST, Run(4, 1)))).holds
 
 
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
-def test_record_of_a_killed_member_may_be_seen_twice(order: tuple[int, int]) -> None:
-    """What it had not committed comes again, in whatever order the reports arrive."""
+def test_check_allows_duplicates_of_a_killed_member(order: tuple[int, int]) -> None:
+    """Uncommitted records of a killed member are redelivered, in whatever order the reports arrive."""
     former, later = order
     records = records_seen((former, Run(0, 3)), (former, Run(1, 3)), (former, Run(2, 3)), (later, Run(3, 2)))
     result = check(records, killed=(FIRST,))
@@ -130,27 +130,27 @@ def test_record_of_a_killed_member_may_be_seen_twice(order: tuple[int, int]) -> 
         ({0: 3, 2: 3}, "partition 1: committed offset none, end offset 3"),
     ],
 )
-def test_committed_offset_other_than_the_end_makes_the_check_fail(committed: dict[int, int], finding: str) -> None:
-    """Behind, beyond or missing: the partition is named."""
+def test_check_fails_if_a_committed_offset_is_not_the_end_offset(committed: dict[int, int], finding: str) -> None:
+    """The partition is named if its committed offset is behind, beyond or missing."""
     assert check(records_seen(*EVERYTHING), committed=committed).findings == (finding,)
 
 
-def test_partition_without_records_needs_no_commit() -> None:
-    """An end offset of 0 and no commit agree."""
+def test_check_accepts_an_empty_partition_without_a_commit() -> None:
+    """An end offset of 0 agrees with a missing commit."""
     records = records_seen((FIRST, Run(0, 1)))
     assert records.check(produced=1, killed=(), committed={0: 1}, end={0: 1, 1: 0, 2: 0}).holds
 
 
-def test_record_that_was_never_produced_makes_the_check_fail() -> None:
-    """A number beyond the last one."""
+def test_check_fails_for_a_record_that_was_never_produced() -> None:
+    """A number beyond the last produced one is named."""
     assert check(records_seen(*EVERYTHING, (FIRST, Run(9, 1)))).findings == (
         "1 records were seen and never produced: 9",
     )
 
 
 @pytest.mark.parametrize("count", ["strange", "unacknowledged"])
-def test_record_that_is_not_accounted_for_makes_the_check_fail(count: str) -> None:
-    """Foreign records and unacknowledged ones: the numbers prove nothing then."""
+def test_check_fails_for_foreign_or_unacknowledged_records(count: str) -> None:
+    """With foreign or unacknowledged records the numbers prove nothing."""
     counts = {count: 1}
     result = records_seen(*EVERYTHING).check(produced=PRODUCED, killed=(), committed=ENDS, end=ENDS, **counts)
     assert len(result.findings) == 1

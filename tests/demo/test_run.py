@@ -1,4 +1,4 @@
-"""The demo from end to end, and what is left of it when it is ended from outside."""
+"""The demo from end to end, and the processes that it leaves when it is ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOWHERE = "127.0.0.1:1"
 
 @contextmanager
 def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """A demo that is killed at the end if it is still there; no broker of the environment."""
+    """A demo that is killed at the end if it still runs, without a broker from the environment."""
     environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     with subprocess.Popen(
         [*COMMAND, *words],
@@ -47,7 +47,7 @@ def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> None:
-    """Read its lines up to one that holds these words."""
+    """Read its lines up to one that contains these words."""
     seen = []
     for line in process.stdout or ():
         seen.append(line)
@@ -58,8 +58,8 @@ def read_until(process: subprocess.Popen[str], words: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(180)
-def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
-    """Exit code 0; each step led to what it is to show, and the numbers agree."""
+def test_demo_passes_its_check_on_a_real_broker() -> None:
+    """The demo exits with code 0 after all its steps, and its numbers agree."""
     with demo("--seconds", "1") as process:
         out, err = process.communicate(timeout=170)
     assert (process.returncode, err) == (0, ""), out
@@ -81,8 +81,8 @@ def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.timeout(120)
-def test_demo_leaves_nothing_behind(ending: signal.Signals) -> None:
-    """However it ends, its members and its mock cluster end too; two signals are answered with exit code 130."""
+def test_interrupted_or_killed_demo_leaves_no_process(ending: signal.Signals) -> None:
+    """On any ending, its members and its mock cluster end too; SIGINT and SIGTERM give exit code 130."""
     with demo("--way", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 2")
         children = psutil.Process(process.pid).children(recursive=True)
@@ -95,8 +95,8 @@ def test_demo_leaves_nothing_behind(ending: signal.Signals) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_demo_into_a_closed_pipe_ends_quietly() -> None:
-    """`| head`: no traceback, and nothing goes on."""
+def test_demo_with_a_closed_stdout_ends_without_a_traceback() -> None:
+    """If the reader closes the pipe (`| head`), the demo ends with its children and without a traceback."""
     with demo("--way", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 1")
         children = psutil.Process(process.pid).children(recursive=True)
@@ -109,8 +109,8 @@ def test_demo_into_a_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_demo_says_that_the_mock_cluster_is_no_kafka() -> None:
-    """Whoever reads its figures must know; and it passes there as well."""
+def test_demo_on_the_mock_cluster_states_that_it_is_not_kafka() -> None:
+    """Readers of the figures must know this; the check passes there as well."""
     with demo("--way", "mock", "--seconds", "0.5") as process:
         out, _ = process.communicate(timeout=110)
     assert "THIS IS NOT APACHE KAFKA" in out
@@ -118,8 +118,8 @@ def test_demo_says_that_the_mock_cluster_is_no_kafka() -> None:
     assert process.returncode == 0
 
 
-def test_member_without_a_parent_ends() -> None:
-    """Its stdin ends with its parent, and it goes, even where no broker answers."""
+def test_demo_member_ends_with_its_parent() -> None:
+    """A member's stdin ends with its parent, and the member ends, even if no broker responds."""
     arguments = MemberArguments(name="m", bootstrap_servers=NOWHERE, group="g", topic="t", partitions=3)
     member = subprocess.Popen(
         [sys.executable, "-m", "consumer_membership.demo.application", arguments.to_argument()],
@@ -139,8 +139,8 @@ def test_member_without_a_parent_ends() -> None:
             member.kill()
 
 
-def test_demo_names_what_each_way_lacks() -> None:
-    """A way that was asked for and cannot be had: exit code 1, and what to do."""
+def test_unavailable_way_of_the_demo_exits_with_a_remedy() -> None:
+    """If the requested way is not available, the demo exits with code 1 and prints the remedy."""
     with demo("--way", "existing") as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (1, "")

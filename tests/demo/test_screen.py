@@ -1,4 +1,4 @@
-"""What the demo prints as lines, and its result."""
+"""The demo's output as lines, and its result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from consumer_membership.demo.screen import LineScreen, Screen, result_lines
 from tests.demo.builders import SNAPSHOT
 
 
-def test_line_display_tells_step_events_and_members() -> None:
-    """One line for everything that happens."""
+def test_line_screen_prints_steps_events_and_members() -> None:
+    """`LineScreen` prints one line for each event."""
     out = io.StringIO()
     screen: Screen
     with LineScreen(out) as screen:
@@ -31,8 +31,8 @@ def test_line_display_tells_step_events_and_members() -> None:
     ]
 
 
-def test_result_names_what_is_wrong() -> None:
-    """The table first, then one line per finding."""
+def test_result_lines_end_with_the_findings() -> None:
+    """`result_lines` has the table first, then one line per finding."""
     result = CheckResult(produced=10, seen=9, twice=1, committed=8, end=10, findings=("1 records were never seen: 4",))
     assert result_lines(result)[-2:] == ["CHECK FAILED:", "  1 records were never seen: 4"]
     assert result_lines(replace(result, findings=()))[-1].startswith("CHECK PASSED")

@@ -12,8 +12,8 @@ from consumer_membership.demo.table_screen import TableScreen, picture
 from tests.demo.builders import ALIVE, DEAD, SNAPSHOT
 
 
-def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
-    """A strip per member, one cell per partition."""
+def test_picture_shows_the_owner_of_each_partition() -> None:
+    """Each member has a strip with one cell per partition; unowned partitions have their own strip."""
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(picture(SNAPSHOT, []))
     lines = [line.rstrip() for line in console.export_text().splitlines()]
@@ -32,16 +32,16 @@ def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
     ]
 
 
-def test_live_picture_after_the_end_shows_no_owners() -> None:
-    """When everybody has left, partitions without an owner are no news."""
+def test_picture_after_the_end_omits_unowned_partitions() -> None:
+    """After all members have left, partitions without an owner are expected."""
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(picture(replace(SNAPSHOT, members=(replace(ALIVE, has_ended=True), DEAD)), []))
     assert "nobody" not in console.export_text()
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_live_picture_fits_a_small_terminal(columns: int) -> None:
-    """With many partitions a share is a number, and no line is wider than the terminal."""
+def test_picture_fits_a_small_terminal(columns: int) -> None:
+    """With many partitions a member's share is a number, and no line is wider than the terminal."""
     console = Console(file=io.StringIO(), width=columns, record=True)
     console.print(picture(replace(SNAPSHOT, partitions=200), []))
     text = console.export_text()
@@ -49,8 +49,8 @@ def test_live_picture_fits_a_small_terminal(columns: int) -> None:
     assert max(map(len, text.splitlines())) <= columns
 
 
-def test_table_display_leaves_the_last_picture_on_the_terminal() -> None:
-    """Also what happened, newest last."""
+def test_table_screen_leaves_its_last_picture_on_the_terminal() -> None:
+    """The last picture includes the latest events, newest last."""
     out = io.StringIO()
     with TableScreen(Console(file=out, width=100, height=40, force_terminal=True)) as screen:
         for number in range(9):
