@@ -2,7 +2,7 @@
 
     python -m tests.spark.application BOOTSTRAP TOPIC GROUP FOLDER
 
-It prints `ready` when records come, and that it was stopped as JSON at its end.
+It prints `ready` when records arrive, and at its end the result of `stop` as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.spark.recorders import Recorder
 
 
 def main() -> None:
-    """Run until it is told to stop."""
+    """Run until the stop order."""
     bootstrap, topic, group, folder = sys.argv[1:]
     spark = session_of("local[2]", {})
     watch(run(spark, {"bootstrap.servers": bootstrap}, [topic], group, Recorder(Path(folder)), 2, batch_size=200))
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def watch(handle: RunHandle) -> None:
-    """Say when records came, and wait."""
+    """Print `ready` when records arrive, and wait."""
     while not sum(member.records for member in handle.progress()):
         handle.wait(0.05)
     try:

@@ -1,4 +1,4 @@
-"""What callers of the spark room give, and as much of a session as is looked at before a job."""
+"""The arguments of `consumer_membership.spark`, and the part of a session that is examined before a job starts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 class Conf:
-    """A session's, with nothing in it."""
+    """The configuration of a session, without any key."""
 
     def get(self, _: str, default: str | None = None) -> str | None:
-        """The default."""
+        """Return the default."""
         return default
 
 

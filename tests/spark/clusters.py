@@ -1,4 +1,4 @@
-"""Spark clusters for the tests, and sessions in processes of their own: pytest's process has the local one."""
+"""Spark clusters for the tests, and sessions in their own processes; pytest's process has the local session."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Ground:
         produce(broker.bootstrap_servers, self.topic, records)
 
     def another_group(self) -> Self:
-        """The same topic for a group of its own."""
+        """The same topic with another group."""
         other = copy(self)
         other.group = unique("group")
         return other
 
     def committed(self) -> list[int]:
-        """What the group committed, by partition."""
+        """The group's committed offsets, by partition."""
         said = GroupAdmin(self.config).committed(self.group)
         return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
 
@@ -84,12 +84,12 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """An address of this machine as a place for a daemon; a `Host` of a network is another kind."""
+    """An address of this machine as a place for a daemon; a `Host` of a network is another kind of place."""
 
     address: str = "127.0.0.1"
 
     def entered(self) -> AbstractContextManager[None]:
-        """Be there: here."""
+        """Do nothing: this process is already here."""
         return nullcontext()
 
 
@@ -97,9 +97,9 @@ class Here:
 def a_standalone_cluster(
     folder: Path, workers: Sequence[Here | Host], cores: int = 1, *, master: Here | Host | None = None
 ) -> Iterator[str]:
-    """A master, and a worker at each of these places, each a process; the master's address.
+    """A master and a worker at each of these places, each in its own process; yields the master's address.
 
-    Whatever a worker starts finds the programs in `folder / "bin" / <its address>` first.
+    The processes of a worker look up programs in `folder / "bin" / <its address>` first.
     """
     home = Path(pyspark.__file__).parent
     (port,) = draw_ports(1)
@@ -133,7 +133,7 @@ def a_standalone_cluster(
 
 @contextmanager
 def a_connect_server(folder: Path, master: str) -> Iterator[str]:
-    """A server of Spark Connect as a process of its own; where its clients connect."""
+    """A Spark Connect server in its own process; yields its address for clients."""
     home = Path(pyspark.__file__).parent
     libraries = str(connect_libraries())
     (port,) = draw_ports(1)
@@ -176,7 +176,7 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
-    """With its children; one that a test has killed is gone."""
+    """End a process with its children; it may already be killed."""
     with suppress(ProcessLookupError):
         os.killpg(daemon.pid, signal.SIGTERM)
 
@@ -185,7 +185,7 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 class SessionProcess:
-    """A driver in a process of its own that calls what it is asked to; it ends with this one."""
+    """A driver in its own process, which calls the requested functions and ends with this process."""
 
     def __init__(self, master: str, settings: Mapping[str, str]) -> None:
         context = get_context("spawn")
@@ -200,7 +200,7 @@ class SessionProcess:
         *asked: AskedT.args,
         **named: AskedT.kwargs,
     ) -> AnswerT:
-        """What the function of a module says there, called with the session and these."""
+        """The result of a module's function that is called there with the session and these arguments."""
         self._here.send((function, asked, named))
         assert self._here.poll(SPARK_S), f"no answer to {function.__name__}"
         is_good, answer = self._here.recv()
@@ -208,12 +208,12 @@ class SessionProcess:
         return cast("AnswerT", answer)
 
     def kill(self) -> None:
-        """Kill -9 of it."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.join()
 
     def close(self) -> None:
-        """End it, with whatever still runs there."""
+        """End the process and its children."""
         self._here.close()
         self._process.join(SPARK_S)
         self._process.kill()
@@ -223,7 +223,7 @@ class SessionProcess:
 
 @contextmanager
 def port_of_own_servers() -> Iterator[None]:
-    """Have the port on which pyspark starts a server of its own, and finds it: there is one for all of a machine."""
+    """Set the port on which pyspark starts and finds its own server, because a machine has only one."""
     with (Path(gettempdir()) / "consumer-membership-tests-connect.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -235,7 +235,7 @@ def _starts_a_server(master: str) -> bool:
 
 @contextmanager
 def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SessionProcess]:
-    """A session on a cluster, with the settings that all tests share and these."""
+    """A session on a cluster, with the configuration of all tests and these keys."""
     with ExitStack() as stack:
         if _starts_a_server(master):
             stack.enter_context(port_of_own_servers())
@@ -293,14 +293,14 @@ _runs: dict[str, RunHandle] = {}
 def drained(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> DrainResult:
-    """By two tasks."""
+    """Drain with two tasks."""
     return drain(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
 
 
 def given_by_partition(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, members: int
 ) -> None:
-    """By the plain form."""
+    """Consume with `foreachPartition`."""
     task = member_task(config, [topic], sink, group=group)
     spark.range(members).repartition(members).foreachPartition(task)
 
@@ -308,30 +308,30 @@ def given_by_partition(
 def started(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> None:
-    """A run of two tasks, by its group's name."""
+    """Start a run of two tasks under its group's name."""
     _runs[group] = run(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
 
 
 def cancelled(_: SparkSession, /, group: str) -> None:
-    """A run ends at once, unless it has ended."""
+    """Cancel a run that may have ended."""
     handle = _runs.pop(group)
     if handle.is_running:
         handle.cancel()
 
 
 def reported(_: SparkSession, /, group: str) -> tuple[MemberProgress, ...]:
-    """What the members of a run said last."""
+    """The last reports of a run's members."""
     return _runs[group].progress()
 
 
 def stopped(_: SparkSession, /, group: str, timeout_s: float = SPARK_S) -> RunResult | None:
-    """What a run did that is stopped now; None if that takes longer."""
+    """Stop a run; return its result, or None if that takes too long."""
     return _runs[group].stop(timeout_s)
 
 
 @contextmanager
 def a_run(session: SessionProcess, ground: Ground, sink: object, **options: object) -> Iterator[None]:
-    """A run that ends with the block, whatever becomes of it there."""
+    """A run that is ended with the block, whatever its outcome."""
     session.ask(started, ground.config, ground.topic, ground.group, sink, **options)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Spark sessions for the tests: one in each test process, as a user's driver has one."""
+"""Spark sessions for the tests: each test process has one, as a user's driver does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Py4J leaves sockets to the garbage collector; that is no failure of a test that has a session."""
+    """Ignore the sockets that Py4J leaves to the garbage collector; they are no failure of a test."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
@@ -32,11 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two slots, and three attempts for each task; workers run this interpreter and find the package and the tests.
+    """A session with two slots and three attempts per task; workers find this interpreter, the package and the tests.
 
-    With `--connect` it is a session of Spark Connect, whose server is a process of its own.
-
-    Either JVM works in a folder of its own: Spark 4.0 makes its folder `artifacts` wherever it was started.
+    With `--connect` it is a Spark Connect session, whose server is its own process. Each JVM works in its own folder,
+    because Spark 4.0 creates its folder `artifacts` in the current one.
     """
     if request.config.getoption("--connect"):
         with a_connect_server(tmp_path_factory.mktemp("server"), MASTER) as server:
@@ -64,6 +63,6 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def spark(spark_session: SparkSession) -> Iterator[SparkSession]:
-    """The session; what Py4J left behind is collected within the test that allows it."""
+    """The session; Py4J's sockets are collected within the test that ignores them."""
     yield spark_session
     gc.collect()

@@ -1,4 +1,4 @@
-"""Programs around the control line that need limits of their own: `crowd <port>`, and `driver`."""
+"""Programs with their own limits that use the control connection: `crowd <port>` and `driver`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES = 64
 
 
 def crowd(port: int) -> None:
-    """Make silent connections, say so, and hold them until the end of the process."""
+    """Open silent connections, report them, and hold them until the process ends."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     held = [socket.create_connection(("127.0.0.1", port)) for _ in range(_CONNECTIONS)]
@@ -28,7 +28,7 @@ def crowd(port: int) -> None:
 
 
 class Warnings(logging.Handler):
-    """Says that accepting failed, and counts."""
+    """Reports and counts failures to accept a connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -36,14 +36,14 @@ class Warnings(logging.Handler):
         self.first = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count it."""
+        """Count the record."""
         if f"[Errno {errno.EMFILE}]" in record.getMessage():
             self.count += 1
             self.first.set()
 
 
 def driver() -> None:
-    """Serve one task, without a free file between `exhaust` and `release`."""
+    """Serve one task, without a free file descriptor between `exhaust` and `release`."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     warnings = Warnings()
     logging.getLogger("consumer_membership.spark").addHandler(warnings)

@@ -1,6 +1,7 @@
-"""A query of Spark's own Kafka source with a mirror: `mirrored_query SERVERS TOPIC GROUP JARS MASTER` as a module.
+"""A query over Spark's own Kafka source with a mirror: `mirrored_query SERVERS TOPIC GROUP JARS MASTER` as a module.
 
-Prints what is committed when so many records are (300, then the number on stdin), and ends with stdin.
+Prints the committed offsets when this number of records is committed (300, then the number on stdin), and ends with
+stdin.
 """
 
 from __future__ import annotations

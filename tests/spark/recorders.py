@@ -1,4 +1,4 @@
-"""Sinks for the tests: what they were given stands in files, one for each process, and outlives it."""
+"""Sinks for the tests: they note their batches in files, one per process, which outlive the process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Writes down each record that it is given, before it returns."""
+    """A sink that writes each record to a file before it returns."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Recorder:
             file.write(json.dumps(words) + "\n")
 
     def given(self) -> list[Given]:
-        """Every call, of all processes; one that is being written down does not count yet."""
+        """Every call, of all processes, without one that is being written."""
         return [
             Given(
                 pid=words["pid"],
@@ -64,13 +64,13 @@ class Recorder:
         ]
 
     def counts(self) -> Counter[tuple[str, int, int]]:
-        """How often each record came."""
+        """The number of times that each record arrived."""
         return Counter(offset for call in self.given() for offset in call.offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """Records, and kills its own process once, after so many batches of the first process, before the commit."""
+    """A sink that records, and once kills its process after this number of batches, before the commit."""
 
     recorder: Recorder
     after: int = 2
@@ -78,7 +78,7 @@ class Killer:
     victim: str = "worker"
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Write it down; then perhaps be no more."""
+        """Record the batch; kill the process once."""
         self.recorder(batch, context)
         mark = self.recorder.folder / "killed"
         if len(self.recorder.given()) >= self.after and _first_to(mark):
@@ -88,13 +88,13 @@ class Killer:
 
 @dataclass(frozen=True, slots=True)
 class Sleepwalker:
-    """Gives its batches to another sink; the first process that is called stops itself before, once."""
+    """A sink that passes its batches on to another one; the first process stops itself once before that."""
 
     sink: Callable[[list[Message], SinkContext], None]
     folder: Path
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Perhaps be stopped, as by a frozen machine; then write."""
+        """Stop once, like a frozen machine; then write."""
         if _first_to(self.folder / "stopped"):
             (self.folder / "pid.new").write_text(str(os.getpid()))
             (self.folder / "pid.new").rename(self.folder / "pid")
@@ -111,7 +111,7 @@ def _first_to(mark: Path) -> bool:
 
 
 def executor_above(worker: int) -> int:
-    """The JVM above the daemon above this worker, by their process ids."""
+    """The process id of the JVM above the daemon above this worker."""
     return _parent(_parent(worker))
 
 
@@ -121,7 +121,7 @@ def _parent(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Refuser:
-    """Raises as often as it is called."""
+    """A sink that raises on each call."""
 
     text: str = "not today"
 
@@ -132,7 +132,7 @@ class Refuser:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Returns after its member has left the group because `sink_timeout_s` was over."""
+    """A sink that returns after its member has left the group because `sink_timeout_s` was exceeded."""
 
     servers: str
 
@@ -149,7 +149,7 @@ class Overdue:
 
 
 def progress(instance: int, attempt: int, records: int) -> MemberProgress:
-    """What a task's member says of itself."""
+    """The report of a task's member."""
     return MemberProgress(
         instance=instance,
         attempt=attempt,

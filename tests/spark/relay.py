@@ -1,4 +1,4 @@
-"""A machine on the way between tasks and their driver: it records, alters, injects and forgets."""
+"""A machine between tasks and their driver: it records, alters, injects and drops their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consumer_membership.spark.line import Side
 class Relay:
     """Passes connections on to `to`; tasks connect to `address`.
 
-    `altered` returns what is passed on in place of the bytes that the driver sent on the connection of this number.
+    `altered` returns the bytes to pass on in place of the driver's bytes on the connection with this number.
     """
 
     def __init__(self, to: tuple[str, int], altered: Callable[[int, bytes], bytes] | None = None) -> None:
@@ -33,7 +33,7 @@ class Relay:
         self._threads[0].start()
 
     def passed(self, sender: Side) -> bytes:
-        """Every byte that this end sent, of all connections."""
+        """All bytes that this end sent, of all connections."""
         return self._passed[sender]
 
     def inject(self, forged: bytes) -> None:
@@ -41,13 +41,13 @@ class Relay:
         self._near[-1].sendall(forged)
 
     def forget(self) -> None:
-        """End every connection there is; new ones are passed on again."""
+        """End every current connection; new connections are passed on."""
         for end in (*self._near, *self._far):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Refuse connections from now on, and end those that there are."""
+        """Refuse new connections and end the current ones."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -58,7 +58,7 @@ class Relay:
             end.close()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

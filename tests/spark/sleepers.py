@@ -1,12 +1,12 @@
-"""Tasks whose processes stand still for longer than their session, and wake: a frozen machine, a stopped worker.
+"""Tasks whose processes pause for longer than their session, and wake: a frozen machine, or a stopped worker.
 
     python -m tests.spark.sleepers [--sink parquet postgres kafka] [--way run drain member_task] [--asleep 1 2]
                                    [--sessions 1 2 3] [--protocol consumer classic]
 
-It goes through every combination of these, on a broker and a session of its own whose tasks have one attempt each, and
-prints a line for each: 0 lost, 0 twice, nobody replaced. One of the two members, or both, are stopped (SIGSTOP)
-wherever they are at that moment, for so many sessions; meanwhile the others have their partitions, and more records
-come.
+It runs every combination of these options, with its own broker and a session whose tasks have one attempt each, and
+prints a line for each: no record is lost or duplicated, and no task is replaced. One or both of the two members are
+stopped (SIGSTOP) at an arbitrary point for this number of sessions; meanwhile the other member owns their partitions,
+and more records arrive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What is to happen."""
+    """One combination of the options."""
 
     sink: str
     way: str
@@ -79,18 +79,18 @@ class Course:
 
 
 class Target(Protocol):
-    """Where records go, and what is there in the end."""
+    """The destination of the records, and its contents at the end."""
 
     sink: Callable[..., None]
 
     def written(self) -> Counter[Place]:
-        """How often each record is there, by partition and offset."""
+        """The number of times that each record is there, by partition and offset."""
         ...
 
 
 @dataclass(frozen=True)
 class Marked:
-    """Gives its batches to another sink, after a moment; in which attempts and processes stands in a folder."""
+    """A sink that notes attempt and process in a folder, pauses briefly, and passes the batch to another sink."""
 
     sink: Callable[..., None]
     folder: Path
@@ -113,18 +113,18 @@ class Marked:
             close()
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Say who is at work, and write."""
+        """Note attempt and process, and write."""
         with (self.folder / f"{context.instance}.{context.attempt}.{os.getpid()}").open("a") as file:
             file.write(".")
         threading.Event().wait(PAUSE_S)
         self.sink(batch, context)
 
     def attempts(self) -> list[int]:
-        """The instances of the attempts that were given anything, in order."""
+        """The instances of the attempts that received batches, in order."""
         return sorted(int(file.name.split(".")[0]) for file in self.folder.iterdir())
 
     def pids(self, batches: int) -> dict[int, int]:
-        """The processes that were given so many batches, by instance."""
+        """The processes that received this number of batches, by instance."""
         files = [file for file in self.folder.iterdir() if file.stat().st_size >= batches]
         return {int(instance): int(pid) for instance, _, pid in (file.name.split(".") for file in files)}
 
@@ -140,7 +140,7 @@ class Files:
         self.sink: Callable[..., None] = ParquetSink(self._folder)
 
     def written(self) -> Counter[Place]:
-        """By the columns."""
+        """Read from the columns."""
         found = dataset.dataset(self._folder, format="parquet").to_table()
         return Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
@@ -158,7 +158,7 @@ class Table:
         )
 
     def written(self) -> Counter[Place]:
-        """By the rows."""
+        """Read from the rows."""
         with psycopg.connect(self._conninfo) as connection:
             rows = connection.execute(f"SELECT part, record_offset FROM {self._name}")  # noqa: S608 - a test's table
             return Counter((int(part), int(offset)) for part, offset in rows)
@@ -176,7 +176,7 @@ class Topic:
         )
 
     def written(self) -> Counter[Place]:
-        """By what a reader of committed records finds, up to the end."""
+        """Read as a reader of committed records does, up to the end."""
         found: Counter[Place] = Counter()
         consumer = RawConsumer(
             {
@@ -201,7 +201,7 @@ class Topic:
 
 
 def target_of(course: Course, broker: Broker, conninfo: str, folder: Path) -> Target:
-    """A new one."""
+    """A new target."""
     match course.sink:
         case "parquet":
             return Files(folder)
@@ -233,18 +233,18 @@ class Work:
         self._is_over = threading.Event()
 
     def more(self) -> None:
-        """More records."""
+        """Write more records."""
         produce(self.servers, self.topic, RECORDS)
         self._records += RECORDS
 
     def expected(self) -> Counter[Place]:
-        """Each record once: of a bounded way those that were there when it began."""
+        """Each record once; a bounded way has only the records that existed at its start."""
         records = self._records if self._course.way == "run" else RECORDS
         each = range(records // PARTITIONS)
         return Counter(itertools.product(range(PARTITIONS), each))
 
     def do(self) -> None:
-        """The work, to its end: of a run when it is told so."""
+        """Do the work to its end; a run ends on the stop order."""
         asked = (self._config, [self.topic], self.group, self._sink)
         match self._course.way:
             case "run":
@@ -260,12 +260,12 @@ class Work:
                 self._spark.range(2).repartition(2).foreachPartition(task)
 
     def end(self) -> None:
-        """Have a run end."""
+        """Stop a run."""
         self._is_over.set()
 
     @property
     def is_committed(self) -> bool:
-        """Whether everything is committed."""
+        """Return whether all records are committed."""
         said = self._admin.committed(self.group).values()
         return sum(at.offset for at in said if isinstance(at, OffsetAndMetadata)) >= sum(self.expected().values())
 
@@ -279,7 +279,7 @@ class Work:
 
 @contextmanager
 def asleep(pids: Sequence[int]) -> Iterator[None]:
-    """These processes stand still within the block."""
+    """Stop these processes for the duration of the block."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -290,7 +290,7 @@ def asleep(pids: Sequence[int]) -> Iterator[None]:
 
 
 def slept(spark: SparkSession, broker: Broker, conninfo: str, folder: Path, course: Course) -> str:
-    """Go through a course to its end; what is wrong with what was written, "" for nothing."""
+    """Run a course to its end; return the problems of the written records, "" for none."""
     marks = folder / "marks"
     marks.mkdir()
     target = target_of(course, broker, conninfo, folder)
@@ -319,7 +319,7 @@ def slept(spark: SparkSession, broker: Broker, conninfo: str, folder: Path, cour
 
 
 def judged(expected: Counter[Place], written: Counter[Place], attempts: Sequence[int]) -> str:
-    """What is wrong; "" for nothing."""
+    """Return the problems, "" for none."""
     lost, twice = expected - written, written - expected
     wrong = [f"{sum(lost.values())} lost"] if lost else []
     wrong += [f"{sum(twice.values())} twice"] if twice else []
@@ -328,7 +328,7 @@ def judged(expected: Counter[Place], written: Counter[Place], attempts: Sequence
 
 
 def outcome(done: Future[None]) -> str:
-    """In words."""
+    """Return the outcome as text."""
     return repr(done.exception()) if done.done() else "it goes on"
 
 
@@ -336,7 +336,7 @@ def outcome(done: Future[None]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Go through the combinations; 1 if anything was lost, written twice, or failed."""
+    """Run all combinations; return 1 if any record was lost or duplicated or a run failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.sleepers")
     parser.add_argument("--sink", nargs="+", choices=SINKS, default=SINKS)
     parser.add_argument("--way", nargs="+", choices=WAYS, default=WAYS)

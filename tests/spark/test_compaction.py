@@ -33,10 +33,10 @@ GAPS, NO_TAIL, NOTHING = range(3)
 
 
 def a_compacted_topic(bootstrap: str) -> str:
-    """Three partitions that the cleaner has been at.
+    """A topic with three compacted partitions.
 
-    GAPS: 1 and 3 are left of 0 to 3. NO_TAIL: 0 is left of 0 to 2. NOTHING: of a committed record at 0 and its
-    transaction's marker at 1 neither is left, nor a batch without records in their place.
+    GAPS: of the offsets 0 to 3, only 1 and 3 remain. NO_TAIL: of 0 to 2, only 0 remains. NOTHING: a committed record at
+    0 and its transaction marker at 1 are both gone, without an empty batch in their place.
     """
     topic = create_compacted_topic(bootstrap, unique("topic"), 3)
     now_ms = time.time_ns() // 1_000_000

@@ -293,10 +293,10 @@ def test_configuration_error_of_a_sink_fails_the_task_at_the_first_call(
 def test_batch_limit_leaves_a_steady_sink_its_time_after_one_late_batch(
     batch_size: int, timeout_s: float, per_record_s: float, skipped: list[bool]
 ) -> None:
-    """After one late batch no later one is late where the sink manages 8 records or more in half of its time.
+    """After one late batch, no later one is late if the sink manages 8 records or more in half of its time.
 
-    That also holds with up to four batches in between that take no time, as those of a sink that leaves out records
-    which it has written already (`skipped`).
+    This also holds with up to four batches in between that take no time, as in a sink that skips records that it has
+    already written (`skipped`).
     """
     limit = BatchLimit(batch_size, timeout_s)
     limit.learn(batch_size, batch_size * per_record_s)

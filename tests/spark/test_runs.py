@@ -100,8 +100,6 @@ def until_nobody_is_left(ground: Ground) -> None:
     """Return when the group has no members; this takes far less than the session timeout of 45 s.
 
     After a failure it takes a moment: a task that Spark has just started joins, receives the stop order, and leaves.
-
-    After a failure that takes a moment: a task that Spark has started just then joins, is told to stop, and leaves.
     """
     wait_until(lambda: ground.members() == [], "a group without members", SOONER_THAN_A_SESSION_S)
 

@@ -1,6 +1,6 @@
 """A run survives the pauses of its workers: a member paused beyond its session drops its batch and joins again.
 
-A combination for each sink and each way; `python -m tests.spark.sleepers` goes through all of them.
+This file runs one combination for each sink and each way; `python -m tests.spark.sleepers` runs all of them.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def a_site(folder: Path) -> Iterator[Site]:
     """A site, for as long as the block lasts.
 
     Raises:
-        RuntimeError: this machine cannot have hosts; the text says what is missing.
+        RuntimeError: this machine does not support hosts; the text names what is missing.
     """
     with ExitStack() as stack:
         net = stack.enter_context(network())

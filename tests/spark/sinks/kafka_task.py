@@ -2,8 +2,8 @@
 
     python -m tests.spark.sinks.kafka_task POINT SERVERS GROUP TOPIC OUT RECORDS
 
-It consumes that many records, gives them to the sink, and stops itself (SIGSTOP) at the point. What became of it when
-it was continued is the last line of stdout: the error's class and text, or `done`.
+It consumes that many records, gives them to the sink, and stops itself (SIGSTOP) at the point. When it is continued,
+the last line of stdout is its outcome: the error's class and text, or `done`.
 """
 
 from __future__ import annotations

@@ -29,8 +29,6 @@ class Killed:
     """A sink that copies records to another topic and kills the first process that reaches this point.
 
     `inside`: within a transaction; otherwise after the commit and before its report.
-
-    `inside`: in the middle of a transaction; else when it is committed, and before anybody hears of it.
     """
 
     commits_offsets = True

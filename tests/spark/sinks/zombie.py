@@ -2,8 +2,8 @@
 
     python -m tests.spark.sinks.zombie SINK POINT PLACE TOPIC EPOCH ATTEMPT FIRST END
 
-It gives the records FIRST to END of partition 0 to a sink and stops itself (SIGSTOP) at the point. What became of it
-when it was continued is the last line of stdout: the error's class and text, or `done`.
+It gives the records FIRST to END of partition 0 to a sink and stops itself (SIGSTOP) at the point. When it is
+continued, the last line of stdout is its outcome: the error's class and text, or `done`.
 """
 
 from __future__ import annotations

@@ -57,8 +57,6 @@ def counts_by_value(
     """A stateful query's count of each value that this run has read.
 
     With `is_failing` its sink raises, so that its next batch is planned and not done.
-
-    With `is_failing` its sink raises, so that its next batch is planned and not done.
     """
     register(spark)
     found: dict[str, int] = {}

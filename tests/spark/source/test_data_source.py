@@ -53,9 +53,9 @@ def options(kafka: Broker, topic: str, group: str, **more: str) -> dict[str, str
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What batches had, by batch: in a file, for through Spark Connect they are shown to a process of the server's.
+    """The records of each batch, in a file, because a server process of Spark Connect receives them.
 
-    Every attempt of a batch is its own.
+    Each attempt of a batch counts separately.
     """
 
     folder: Path
