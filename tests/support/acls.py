@@ -1,4 +1,4 @@
-"""Rules of a broker that has an authorizer."""
+"""ACLs of a broker that has an authorizer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ AUTHORIZER = {
 
 
 def forbid(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    """Deny everybody this operation on this resource; the rule, to be able to take it back."""
+    """Deny all users this operation on this resource; return the ACL, so that it can be deleted."""
     return _rule(bootstrap, kind, name, operation, AclPermissionType.DENY)
 
 
 def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    """Allow everybody this operation on this resource, and what it implies, and nothing else."""
+    """Allow all users this operation on this resource, with the operations that it implies, and no other."""
     return _rule(bootstrap, kind, name, operation, AclPermissionType.ALLOW)
 
 

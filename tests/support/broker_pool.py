@@ -1,7 +1,7 @@
 """Brokers shared among tests: each kind is started once, when the first test asks for it.
 
-A broker takes seconds to start and a few hundred megabytes; tests keep apart by their own topics and groups instead.
-Nothing here knows pytest: the tests' conftest wraps it in fixtures.
+A broker takes seconds to start and a few hundred megabytes; tests use their own topics and groups instead. This module
+does not depend on pytest: the tests' conftest wraps it in fixtures.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStart:
-    """What one broker's start cost.
+    """The cost of a broker's start.
 
     Attributes:
-        kind: Which broker, in words.
-        seconds: From the call to a broker that is ready for groups.
+        kind: The broker as a text.
+        seconds: The time from the call until the broker is ready for groups.
     """
 
     kind: str
@@ -42,17 +42,17 @@ class BrokerStart:
 
 @dataclass(slots=True)
 class _Kind:
-    """The brokers of one kind: one, or one for each way that was asked for by name."""
+    """The brokers of one kind: one broker, or one for each way that was requested by name."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     brokers: list[Broker] = field(default_factory=list)
 
 
 class BrokerPool:
-    """Starts brokers on demand and keeps them until it is stopped; a context manager that does so.
+    """Starts brokers on demand and keeps them until it is stopped; a context manager.
 
-    Thread safe: who asks for a broker that is just being started waits for it, and brokers of different kinds start
-    beside each other.
+    Thread safe: a request for a broker that is being started waits for it, and brokers of different kinds start
+    concurrently.
     """
 
     def __init__(self) -> None:
@@ -77,13 +77,13 @@ class BrokerPool:
         way: Way | None = None,
         security: Security | None = None,
     ) -> Broker:
-        """The one broker of this kind; the arguments are those of `start`. Whoever gets it leaves its nodes alone.
+        """The one broker of this kind; the arguments are those of `start`. The caller must not stop its nodes.
 
-        What is left out is the same as its default, and no way the same as the way by which there is a broker already.
-        A broker that ended by itself is replaced.
+        An omitted argument equals its default, and an omitted way equals the way of an existing broker. A broker that
+        has ended unexpectedly is replaced.
 
         Raises:
-            BrokerUnavailableError: As `start` does, and again at each call: the reason may be gone by then.
+            BrokerUnavailableError: As `start`; each call tries again, because the reason may be gone.
         """
         request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, security=security)
         kind = self._kind(request)
@@ -107,7 +107,7 @@ class BrokerPool:
             self._kinds.clear()
 
     def _kind(self, request: BrokerRequest) -> _Kind:
-        """The place of this kind. An existing broker has the version and the nodes that it has, not the defaults."""
+        """The entry of this kind."""
         is_named = bool(os.environ.get(VARIABLE))
         size = (request.version, request.nodes) if is_named else (request.kafka_version, request.node_count)
         key = (*size, frozenset(request.properties.items()), request.security)
@@ -116,7 +116,7 @@ class BrokerPool:
 
 
 def _is_alive(broker: Broker) -> bool:
-    """Whether it may be given to another test."""
+    """Return whether the broker may be given to another test."""
     if broker.is_stopped:
         return False
     try:

@@ -1,8 +1,8 @@
-"""The brokers of a whole test run, for all of its processes: each kind is started once and used by every worker.
+"""The brokers of a whole test run, for all its processes: each kind is started once and used by every worker.
 
-One process keeps them, the one that pytest was started in (`BrokerKeeper`); whoever runs tests asks it (`RunBrokers`),
-over a socket of this run's folder. A broker that no module of tests holds any more may be stopped to make room for
-others. Should the keeper be killed, its brokers' watchdogs end them.
+The process in which pytest was started keeps them (`BrokerKeeper`); the processes that run tests ask it (`RunBrokers`)
+over a socket in this run's folder. A broker that no test module holds any longer may be stopped to make room for
+others. If the keeper is killed, its brokers' watchdogs end them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarNode:
-    """A node of a broker that another process keeps: looked at, and left alone."""
+    """A node of a broker that another process keeps; it is read-only."""
 
     node_id: int
     address: str
@@ -50,13 +50,13 @@ class FarNode:
     is_running: bool = True
 
     def start(self) -> None:
-        """Refused, as `stop` and `kill` are."""
+        """Raise, as `stop` and `kill` do."""
         raise BrokerUnavailableError("the nodes of a shared broker are left alone; have one of your own (`own`)")
 
     stop = kill = remove = start
 
     def log_tail(self) -> str:
-        """Nothing: whoever keeps the broker has its log."""
+        """Return nothing: the process that keeps the broker has its log."""
         return ""
 
 
@@ -70,12 +70,12 @@ class Found:
     nodes: tuple[FarNode, ...]
 
     def broker(self) -> Broker:
-        """Its handle here; stopping that ends nothing."""
+        """The broker's handle in this process; stopping the handle does not end the broker."""
         return Broker(way=self.way, version=self.version, bootstrap_servers=self.bootstrap_servers, nodes=self.nodes)
 
 
 def arguments_of(security: Security) -> dict[str, object]:
-    """What makes an equal one, in another process."""
+    """The arguments that make an equal broker in another process."""
     return {
         "key_pem": security.key_pem,
         "certificate_chain_pem": security.certificate_chain_pem,
@@ -98,11 +98,11 @@ class BrokerKeeper:
 
     @property
     def starts(self) -> list[BrokerStart]:
-        """What was started here."""
+        """The starts of brokers by this keeper."""
         return list(self._pool.starts)
 
     def stop(self) -> None:
-        """Stop all brokers; nobody is answered any more."""
+        """Stop all brokers and refuse later requests."""
         self._listener.close()
         self._pool.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -116,7 +116,7 @@ class BrokerKeeper:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        """Answer one process until it is gone; what it held is let go then."""
+        """Answer one process until it ends; then release its brokers."""
         with connection, ExitStack() as gone:
             held: set[Broker] = set()
             gone.callback(lambda: self._let_go(held))
@@ -157,7 +157,7 @@ class BrokerKeeper:
                     return broker
 
     def _let_go(self, held: set[Broker]) -> None:
-        """Nobody in this process holds these any more; those that were idle longest are stopped."""
+        """Release brokers that no test of this process holds; stop those that were idle longest."""
         with self._lock:
             for broker in held:
                 count = self._held.pop(broker) - 1
@@ -171,7 +171,7 @@ class BrokerKeeper:
 
 
 class RunBrokers:
-    """The brokers that tests ask for: shared ones of the run's keeper, and their own."""
+    """The brokers that tests request: shared brokers of the run's keeper, and their own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -189,7 +189,7 @@ class RunBrokers:
         way: Way | None = None,
         security: Security | None = None,
     ) -> Broker:
-        """The run's one broker of this kind; the arguments are those of `devbroker.start`. Its nodes are left alone.
+        """The run's broker of this kind, whose nodes must not be stopped; arguments as for `devbroker.start`.
 
         Raises:
             BrokerUnavailableError: As `devbroker.start` does.
@@ -217,7 +217,7 @@ class RunBrokers:
         *,
         way: Way | None = None,
     ) -> Iterator[Broker]:
-        """A broker of the caller alone, whose nodes it may stop; gone at the end.
+        """A broker for the caller alone, whose nodes it may stop; it ends with the block.
 
         Raises:
             BrokerUnavailableError: As `devbroker.start` does.
@@ -229,5 +229,5 @@ class RunBrokers:
             yield broker
 
     def let_go(self) -> None:
-        """Whatever was shared is no longer held by this process; who wants it again asks again."""
+        """Release all shared brokers of this process; the next request asks the keeper again."""
         self._keeper.send(None)

@@ -1,4 +1,4 @@
-"""Partitions from which the broker's log cleaner has really removed records, seen by a plain consumer."""
+"""Partitions from which the broker's log cleaner has really removed records, read by a plain consumer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _TIMEOUT_S = 20.0
 
 
 def create_compacted_topic(bootstrap_servers: str, name: str, partitions: int = 1) -> str:
-    """Create a topic that is compacted as soon as it can be, and return its name."""
+    """Create a topic that is compacted as soon as possible, and return its name."""
     return create_topic(bootstrap_servers, name, partitions, _CLEANED)
 
 
 def produce_segments(
     bootstrap_servers: str, topic: str, partition: int, segments: Sequence[Sequence[str]], first_ms: int
 ) -> int:
-    """Write records with these keys, each inner list to a segment of its own; the last one is never cleaned.
+    """Write records with these keys, each inner list to its own segment; the last segment is never cleaned.
 
     Returns:
-        The time of the segment that would be next; the first one's is `first_ms`.
+        The time of the next segment; that of the first one is `first_ms`.
     """
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number, keys in enumerate(segments):
@@ -48,7 +48,7 @@ def produce_segments(
 
 
 def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list[int]:
-    """The offsets at which there still are records."""
+    """The offsets that still have records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -72,7 +72,7 @@ def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list
 
 
 def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: int) -> int:
-    """The offset of the first thing since this time, a transaction's marker included, which no consumer is given."""
+    """The offset of the first record or transaction marker since this time; consumers never receive markers."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "of-nobody"})
     try:
         (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time_ms)], _TIMEOUT_S)
@@ -82,9 +82,10 @@ def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: in
 
 
 def produce_transactions(bootstrap_servers: str, topic: str, partition: int, key: str, times_ms: Sequence[int]) -> None:
-    """Write a record with this key in a transaction at each of these times; the markers have the time of now.
+    """Write a record with this key in a transaction at each of these times; the markers have the current time.
 
-    By one producer: what is left of its last transaction stays as long as the broker remembers it, without records.
+    One producer writes them all: the empty rest of its last transaction stays as long as the broker remembers the
+    producer.
     """
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("transaction")})
     producer.init_transactions(_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """The tables of keys in `docs/configuration.md`, from the model: `python -m tests.support.configuration_table`.
 
-A key of the model that has words under it is the package's own, or means more than in librdkafka; the words are what
-users read. Keys without words are librdkafka's, honoured by both kinds of connections.
+A key of the model with a description is the package's own, or means more than in librdkafka; the description is what
+users read. Keys without a description are librdkafka's and apply to both kinds of connections.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BESIDE_THE_MODEL: Mapping[str, str] = {
 
 
 def words() -> Mapping[str, str]:
-    """What the model says of each key of which it says something."""
+    """The model's description of each key that has one."""
     (model,) = ast.parse(inspect.getsource(ConsumerConfig)).body
     assert isinstance(model, ast.ClassDef)
     said = {}
@@ -61,7 +61,7 @@ def words() -> Mapping[str, str]:
 
 
 def defaults() -> Mapping[str, str]:
-    """The default of each key as a program would write it; "" where there is none."""
+    """The default of each key as a program would write it; "" if there is none."""
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
     del known["given"]
     return {key: _IN_WORDS.get(key, _shown(value)) for key, value in known.items()} | dict(FETCHER_DEFAULTS)
@@ -94,7 +94,7 @@ TABLES = {
 
 
 def renewed(text: str) -> str:
-    """The document with its tables as the model has them."""
+    """The document with the model's current tables."""
     for name, (head, rule, rows) in TABLES.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)

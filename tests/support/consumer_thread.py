@@ -1,4 +1,4 @@
-"""An application for the tests: a thread that subscribes a consumer, polls it, notes everything, and closes it."""
+"""A test application: a thread that subscribes a consumer, polls it, notes everything, and closes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ConsumerT = TypeVar("ConsumerT", bound="confluent_kafka.Consumer | Consumer")
 
 @dataclass(slots=True)
 class Notes:
-    """What one application saw; read it under the thread's condition or after its end."""
+    """The events of one application; read them under the thread's condition or after its end."""
 
     records: list[tuple[str, int, int, bytes]] = field(default_factory=list)
     calls: list[tuple[str, tuple[tuple[str, int], ...]]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Notes:
 
     @property
     def assigned(self) -> frozenset[tuple[str, int]]:
-        """The partitions that the callbacks have given and not taken."""
+        """The partitions that the callbacks have assigned and not revoked."""
         assigned: set[tuple[str, int]] = set()
         for call, partitions in self.calls:
             assigned = assigned | set(partitions) if call == "assign" else assigned - set(partitions)
@@ -44,10 +44,10 @@ class Notes:
 
 
 class ConsumerThread(Generic[ConsumerT]):
-    """A consumer of either client that a thread of its own polls: a context manager, which closes it.
+    """A consumer of either client, polled by its own thread: a context manager that closes it.
 
-    `on_call` runs inside each rebalance callback and may raise; `handle` gets each record. What a callback, a poll or
-    the close raises is noted, and raised again at the end of the context if the test has not taken it.
+    `on_call` runs inside each rebalance callback and may raise; `handle` gets each record. Exceptions of a callback, a
+    poll or the close are noted, and raised again at the end of the context unless the test has taken them.
     """
 
     def __init__(
@@ -90,38 +90,38 @@ class ConsumerThread(Generic[ConsumerT]):
         assert not self._thread.is_alive(), "the consumer did not close in time"
 
     def take_raised(self) -> list[Exception]:
-        """What the thread has raised until now, which is not raised again then."""
+        """The exceptions that the thread has raised so far; the end of the context does not raise them again."""
         with self.changed:
             raised, self.notes.raised = self.notes.raised, []
         return raised
 
     def order(self, action: Callable[[ConsumerT], object]) -> None:
-        """Have this done on the application's thread, between two polls."""
+        """Run this on the application's thread, between two polls."""
         self._orders.append(action)
 
     def do(self, action: Callable[[ConsumerT], object]) -> None:
-        """Have this done on the application's thread; at the return it is done."""
+        """Run this on the application's thread, and return when it is done."""
         is_done = threading.Event()
         self.order(action)
         self.order(lambda _: is_done.set())
         assert is_done.wait(PATIENCE_S), "the application did not come back from its poll"
 
     def freeze(self) -> None:
-        """Stop polling; at the return the last poll is over."""
+        """Stop polling; return when the last poll is over."""
         self._is_frozen.clear()
         self._polls.clear()
         assert self._is_frozen.wait(PATIENCE_S), "the application did not come back from its poll"
 
     def thaw(self) -> None:
-        """Poll again."""
+        """Continue polling."""
         self._polls.set()
 
     def wait(self, condition: Callable[[Self], object], what: str) -> None:
-        """Wait until this holds; `what` goes into the failure."""
+        """Wait until this holds; a failure names `what`."""
         wait_until(lambda: condition(self), what, changed=self.changed, seen=self._seen)
 
     def has(self, count: int) -> Self:
-        """Wait until the callbacks have given this many partitions."""
+        """Wait until the callbacks have assigned this number of partitions."""
         self.wait(lambda thread: len(thread.notes.assigned) == count, f"{count} partitions")
         return self
 
@@ -175,7 +175,7 @@ class ConsumerThread(Generic[ConsumerT]):
 
 
 class Worker(ConsumerThread[Consumer]):
-    """One member of ours: its recording must replay."""
+    """A member of this package, whose recording must replay."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Worker(ConsumerThread[Consumer]):
             assert_consumer_replays(self.consumer)
 
     def settled(self, count: int) -> None:
-        """Wait until it is STABLE and owns this many partitions."""
+        """Wait until the member is STABLE and owns this number of partitions."""
         self.wait(lambda w: w.state is MemberState.STABLE and len(w.owned) == count, f"STABLE with {count} partitions")
 
     @property

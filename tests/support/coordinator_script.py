@@ -1,8 +1,8 @@
 # entities of many versions, which share no type
-"""The simulation's coordinator behind a real TCP port: the same rules, now in bytes.
+"""The simulation's coordinator behind a real TCP port: the same rules, in bytes.
 
-`CoordinatorScript` is a script for `ScriptedBroker`. A test may put faults in front of it: each is asked first, and the
-first answer that is not None goes out instead.
+`CoordinatorScript` is a script for `ScriptedBroker`. A test may install faults: each is called first, and the first
+result that is not None is sent instead.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class CoordinatorScript:
             return answered[request.api_key](request) if request.api_key in answered else None
 
     def answer(self, request: Received) -> Answer:
-        """What the coordinator says to this request; for faults that are about the answer only."""
+        """The coordinator's response to this request, for faults that only change the response."""
         return self._heartbeat(request) if request.api_key == HEARTBEAT else self._commit(request)
 
     def once(self, api_key: int, outcome: Callable[[Received], Answer]) -> None:
-        """Let this happen to the next request of this API."""
+        """Apply this fault to the next request of this API."""
 
         def fault(request: Received) -> Answer:
             if request.api_key != api_key:
@@ -89,7 +89,7 @@ class CoordinatorScript:
         broker.topics[name] = Topic(topic_id=topic_id, leaders=[1] * partitions)
 
     def forget_group(self, group_id: str) -> None:
-        """Have a group be gone, with its members."""
+        """Delete a group with its members."""
         with self._lock:
             del self.coordinator.groups[group_id]
 

@@ -1,4 +1,4 @@
-"""The costs of a test run and its number of replayed recordings: printed at its end, and added up over the stages."""
+"""The costs of a test run and its number of replayed recordings: printed at the end and added up over the stages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Which lines of the package the full run's tests execute: measured by pytest-cov, reported per package.
 
-Only the processes of pytest are measured, not the programs that tests start: those are measured, started and killed by
-the tests themselves.
+Only the processes of pytest are measured, not the programs that tests start.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FLAGS = (f"--cov={PACKAGE}", "--cov-report=")
 
 
 def lacking() -> str | None:
-    """Return what this machine lacks for the report, and how to provide it; None where it lacks nothing."""
+    """Return what this machine lacks for the report, and how to provide it; None if it lacks nothing."""
     if importlib.util.find_spec("pytest_cov") is None:
         return "--full measures coverage, and pytest-cov is not installed: pip install -e '.[test]'"
     return None

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster have agreed upon (KIP-584), set for a test."""
+"""The finalized features of a cluster (KIP-584), set for a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE_BYTES = 4
 
 
 def lower_transactions(bootstrap_servers: str, version: int = 1) -> None:
-    """Have the brokers keep transactions as those do that know no later version; done when it returns."""
+    """Lower the transaction version of the brokers to that of older ones; return when it is in effect."""
     update = FeatureUpdateKey(feature=TRANSACTIONS, max_version_level=i16(version), upgrade_type=i8(_SAFE_DOWNGRADE))
     request = UpdateFeaturesRequest(feature_updates=(update,))
     header = request.__header_schema__(

@@ -1,4 +1,4 @@
-"""What the confluent-kafka that is installed cannot do itself: the package is tested beside older releases, too."""
+"""The features that the installed confluent-kafka lacks: the package is also tested with older releases."""
 
 from __future__ import annotations
 

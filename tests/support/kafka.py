@@ -1,6 +1,6 @@
-"""Topics and records on a real broker, each call done when it returns.
+"""Topics and records on a real broker; each call returns when its work is done.
 
-Through confluent_kafka and not through the package: what is tested must not prepare its own evidence.
+These functions use confluent_kafka and not the package: the code under test must not prepare its own evidence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLL_S = 0.02
 
 
 def unique(name: str) -> str:
-    """A topic, group or instance name that no other test has, on a broker that tests share."""
+    """A topic, group or instance name that no other test uses on a shared broker."""
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
@@ -52,7 +52,7 @@ def create_topic(
 
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:
-    """Delete a topic and return as soon as metadata do not show it any more.
+    """Delete a topic and return as soon as it is gone from the metadata.
 
     Raises:
         KafkaException: The broker refused it.
@@ -68,12 +68,12 @@ def produce(
     """Write records, each to the partition after the last one's, and return when all are acknowledged.
 
     Args:
-        bootstrap_servers: Where.
+        bootstrap_servers: The brokers.
         topic: An existing topic.
         records: (key, value) pairs; or a number, for that many with key None and the values b"0", b"1", ...
 
     Returns:
-        How many records each partition got.
+        The number of records that each partition received.
 
     Raises:
         KafkaException: A record was not acknowledged.
@@ -99,7 +99,7 @@ def produce(
 
 
 def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
-    """The records that readers of committed records get, up to those of transactions that nobody has ended."""
+    """The records that readers of committed records get, up to those of open transactions."""
     reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_committed"})
     found: list[Message] = []
     for number in reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions:
@@ -119,7 +119,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
 
 
 def appended(bootstrap_servers: str, topic: str) -> int:
-    """How much there is in a topic, whether it is committed or not."""
+    """The number of offsets in a topic, whether committed or not."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_uncommitted"}
     reader = Consumer(config)
     partitions = [TopicPartition(topic, number) for number in reader.list_topics(topic).topics[topic].partitions]

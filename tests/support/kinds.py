@@ -1,6 +1,6 @@
-"""The kinds of brokers that tests share, as the properties that they are started with.
+"""The kinds of brokers that tests share, as the broker properties with which they are started.
 
-Tests that share a kind share one broker (`broker_pool.shared`) and keep apart by names of their own
+Tests that share a kind share one broker (`broker_pool.shared`) and use their own names
 (`tests.support.kafka.unique`).
 """
 

@@ -1,5 +1,5 @@
 # entities of many layouts, with values by chance
-"""kio's entities: an implementation of Kafka's messages that is not ours, with values by chance, and in our words."""
+"""kio's entities, an independent implementation of Kafka's messages: random values, and this package's values."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def written(entity: Any) -> bytes:
 
 
 def some_entity(layout: Any, chance: Random) -> Any:
-    """An entity of this layout with values by chance."""
+    """An entity of this layout with random values."""
     return layout(**{field.name: some_value(field, field.type, chance) for field in fields(layout)})
 
 
 def some_value(field: Any, annotation: Any, chance: Random) -> Any:
-    """A value for this field."""
+    """A random value for this field."""
     if isinstance(annotation, UnionType):
         present = next(part for part in get_args(annotation) if part is not type(None))
         return None if chance.random() < 0.2 else some_value(field, present, chance)
@@ -61,12 +61,12 @@ def some_value(field: Any, annotation: Any, chance: Random) -> Any:
 
 
 def our_name(name: str, value: object) -> str:
-    """Kafka's name of a field: kio's times and durations have no unit in theirs."""
+    """Kafka's name of a field; kio's names of times and durations have no unit."""
     return f"{name}_ms" if isinstance(value, timedelta | datetime) else name
 
 
 def as_values(one: Any) -> Any:
-    """The entity as the mapping that we write."""
+    """The entity as the mapping that this package writes."""
     if is_dataclass(one):
         pairs = ((field.name, getattr(one, field.name)) for field in fields(one))
         return {our_name(name, value): as_values(value) for name, value in pairs}
@@ -78,7 +78,7 @@ def as_values(one: Any) -> Any:
 
 
 def as_struct(one: Any) -> Any:
-    """The entity as the structure that we read."""
+    """The entity as the structure that this package reads."""
     if is_dataclass(one):
         pairs = ((field.name, getattr(one, field.name)) for field in fields(one))
         return Struct(**{our_name(name, value): as_struct(value) for name, value in pairs})

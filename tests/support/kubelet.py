@@ -1,8 +1,8 @@
-"""As much of a kubelet as probes need: it runs one pod of a manifest, asks it as the manifest says, and restarts it.
+"""The part of a kubelet that probes need: it runs one pod of a manifest, probes it as specified, and restarts it.
 
 The periods are shortened by a factor, the timeouts are not: a busy machine is no reason for a restart. A container is
-the process that the manifest's command starts, and all that came from it; it is ended as a container is: SIGTERM, then
-SIGKILL for all of it.
+the process that the manifest's command starts, with all its children; it ends as a container does: SIGTERM, then
+SIGKILL for all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STARTUP, LIVENESS, READINESS = "startupProbe", "livenessProbe", "readinessProbe"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """One probe; `status` None: no answer in time."""
+    """One probe; a `status` of None means that no response came in time."""
 
     at: float
     probe: str
@@ -46,11 +46,11 @@ class Kubelet:
     """One pod with one container, for as long as the context lasts.
 
     Args:
-        container: As the manifest has it.
-        files: What the image has in /app.
-        environment: What is another value here.
+        container: The container of the manifest.
+        files: The contents of /app in the image.
+        environment: Variables with another value here.
         pod: Its name.
-        factor: What the probes' periods are multiplied with.
+        factor: The factor for the probes' periods.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Kubelet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Kill what is left of it."""
+        """Kill all remaining processes."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(PODS_S)
@@ -98,24 +98,24 @@ class Kubelet:
     # ---- for the test ----
 
     def wait(self, is_so: Callable[[], bool]) -> None:
-        """Until probes have shown it."""
+        """Wait until the probes satisfy this."""
         wait_until(is_so, "what the probes shall show", PODS_S, changed=self._changed, seen=self._seen)
 
     def work_until(self, is_so: Callable[[], bool], work: Callable[[], object]) -> None:
-        """Do this again and again until probes have shown it."""
+        """Repeat this until the probes satisfy the condition."""
         wait_until(is_so, "what the probes shall show", PODS_S, between=work, seen=self._seen)
 
     def _seen(self) -> object:
         return self.restarts, self.probed[-8:]
 
     def wait_probes(self, probe: str, count: int) -> list[Probed]:
-        """So many more of this probe."""
+        """Wait for this number of further probes of this kind."""
         begun = len(self.probed)
         self.wait(lambda: len(self.of(probe, begun)) >= count)
         return self.of(probe, begun)
 
     def of(self, probe: str, begun: int = 0) -> list[Probed]:
-        """The probes of this kind, from this number of all probes on."""
+        """The probes of this kind, from this index of all probes on."""
         return [one for one in self.probed[begun:] if one.probe == probe]
 
     def program(self) -> int:
@@ -123,12 +123,12 @@ class Kubelet:
         return int(json.loads(self._get("/health", PODS_S).body)["process"])
 
     def consumer(self) -> Mapping[str, Any]:
-        """What /health says of the one consumer."""
+        """The state of the only consumer in /health."""
         (found,) = json.loads(self._get("/health", PODS_S).body)["consumers"]
         return dict(found)
 
     def terminate(self) -> int:
-        """Have the pod end, as when it is deleted: no more liveness probes, SIGTERM; the code of its end."""
+        """End the pod as a deletion does: no more liveness probes, then SIGTERM; return its exit code."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(PODS_S)
@@ -150,7 +150,7 @@ class Kubelet:
         self.has_started = False
 
     def _kill(self) -> None:
-        """Everything of the container, as the end of its first process does."""
+        """Kill all processes of the container, as the end of its first process does."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -185,7 +185,7 @@ class Kubelet:
     # ---- the probes ----
 
     def _keep(self) -> None:
-        """Ask whether it has started, then whether it is live; restart it where it is not, or where it ended."""
+        """Run the startup probe, then the liveness probe; restart the container if it fails or ends."""
         failures = 0
         while not self._stopped.is_set():
             name = LIVENESS if self.has_started else STARTUP
@@ -206,7 +206,7 @@ class Kubelet:
             self._stopped.wait(probe["periodSeconds"] * self._factor)
 
     def _look(self) -> None:
-        """Ask whether it is ready, once it has started."""
+        """Run the readiness probe once the container has started."""
         failures = 0
         probe = self._container[READINESS]
         while not self._stopped.wait(probe["periodSeconds"] * self._factor):
@@ -241,5 +241,5 @@ class Kubelet:
 
 
 def stop(process: int) -> None:
-    """As a frozen node does to it: it goes on when it is told to, and not before."""
+    """Freeze the pod as a frozen node does; it continues only on request."""
     os.kill(process, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""As much of a Kubernetes cluster as Spark's scheduler needs: an API server of pods, and one node that runs executors.
+"""The part of a Kubernetes cluster that Spark's scheduler needs: an API server of pods, and a node that runs executors.
 
 The API keeps pods, lists them and forgets them, as Spark asks; each pod is checked against Kubernetes' own schema. The
 node is this machine: an executor's container is a process with the pod's environment, started as the entrypoint of
@@ -42,7 +42,7 @@ _ARGUMENTS = {
 
 
 class Pod:
-    """One that runs here, from its definition."""
+    """A pod that runs here, made from its definition."""
 
     def __init__(self, definition: dict[str, Any], folder: Path) -> None:
         self.definition = definition
@@ -69,7 +69,7 @@ class Pod:
             )
 
     def described(self) -> Mapping[str, Any]:
-        """As the API has it now."""
+        """The pod's current state in the API."""
         code = self.process.poll()
         phase = "Running"
         state: Mapping[str, Mapping[str, object]] = {"running": {"startedAt": _SOMETIME}}
@@ -81,7 +81,7 @@ class Pod:
         return {**self.definition, "status": {"phase": phase, "podIP": LOOPBACK, "containerStatuses": [container]}}
 
     def delete(self) -> None:
-        """As `kubectl delete pod` has it done."""
+        """Delete the pod as `kubectl delete pod` does."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         grace_s = self.definition["spec"].get("terminationGracePeriodSeconds", 30)
@@ -103,12 +103,12 @@ class Cluster:
         self.url = ""
 
     def pods(self) -> list[Pod]:
-        """Those there are, the oldest first."""
+        """The existing pods, the oldest first."""
         with self._lock:
             return list(self._pods.values())
 
     def create(self, definition: dict[str, Any]) -> Mapping[str, Any]:
-        """Check a pod, and run it."""
+        """Validate a pod and run it."""
         try:
             check(definition)
         except RefusedResource as refused:
@@ -120,7 +120,7 @@ class Cluster:
         return pod.described()
 
     def find(self, name: str) -> Mapping[str, Any] | None:
-        """A pod of this name; the driver's is not of this node."""
+        """The pod with this name; the driver's pod is not on this node."""
         with self._lock:
             pod = self._pods.get(name)
         if pod is not None:
@@ -128,7 +128,7 @@ class Cluster:
         return None if "-exec-" in name else {"metadata": {"name": name, "uid": name}, "status": {"phase": "Running"}}
 
     def delete(self, name: str | None) -> None:
-        """End one of them, or all."""
+        """Delete one pod or all."""
         with self._lock:
             ended = [self._pods.pop(one) for one in list(self._pods) if name in (None, one)]
         for pod in ended:
@@ -136,14 +136,14 @@ class Cluster:
 
 
 class _Api(BaseHTTPRequestHandler):
-    """What Spark asks of an API server."""
+    """The requests that Spark sends to an API server."""
 
     protocol_version = "HTTP/1.1"
     cluster: Cluster
     closing: threading.Event
 
     def do_GET(self) -> None:
-        """A pod, the list of all, or what becomes of them: of that nothing is said, for Spark asks again, too."""
+        """Return a pod or the list of all. Watches return nothing, because Spark also polls."""
         if "watch=true" in self.path:
             if self.headers.get("upgrade"):
                 # No web sockets: the client asks once more, without.
@@ -164,18 +164,18 @@ class _Api(BaseHTTPRequestHandler):
         self._answer({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
 
     def do_POST(self) -> None:
-        """A new pod; other things are taken as they are."""
+        """Create a pod; accept other resources unchanged."""
         told = self._told()
         self._answer(self.cluster.create(told) if told["kind"] == "Pod" else told, 201)
 
     def do_PATCH(self) -> None:
-        """Labels, which nobody reads here."""
+        """Accept labels, which no code reads here."""
         self._told()
         named = _POD.match(self.path)
         self._answer((self.cluster.find(named["name"]) if named else None) or {})
 
     def do_DELETE(self) -> None:
-        """One, or all."""
+        """Delete one pod or all."""
         self._told()
         named = _POD.match(self.path)
         if "/pods" in self.path:
@@ -196,12 +196,12 @@ class _Api(BaseHTTPRequestHandler):
         self.wfile.write(words)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def kubernetes(folder: Path) -> Iterator[Cluster]:
-    """A cluster for as long as the context lasts; its pods have their files in this folder."""
+    """A cluster for as long as the context lasts; its pods keep their files in this folder."""
     cluster, closing = Cluster(folder), threading.Event()
     handler = type("Api", (_Api,), {"cluster": cluster, "closing": closing})
     server = ThreadingHTTPServer((LOOPBACK, 0), handler)

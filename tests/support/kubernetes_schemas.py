@@ -1,4 +1,4 @@
-"""Resources of examples, held against the schemas of Kubernetes."""
+"""Validation of example resources against the Kubernetes schemas."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ RefusedResource = kubernetes_validate.ValidationError
 
 
 def check(resource: Mapping[str, Any]) -> None:
-    """Hold a resource against the schemas of Kubernetes; a field that there is not is an error, too."""
+    """Validate a resource against the Kubernetes schemas; an unknown field is an error."""
     for release in RELEASES:
         kubernetes_validate.validate(resource, release, strict=True)
 
 
 def resources(*files: Path) -> list[dict[str, Any]]:
-    """All that stand in these files."""
+    """All resources in these files."""
     return [one for file in files for one in yaml.safe_load_all(file.read_text())]

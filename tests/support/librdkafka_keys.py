@@ -1,7 +1,7 @@
-"""Every key of the installed librdkafka, and who honours it: the fetching handle, the membership, both, or nobody.
+"""Every key of the installed librdkafka, and which part honors it: the fetch handle, the membership, both, or none.
 
-The library itself is asked for its list. Most verdicts follow from the configuration's own tables; the rest stand here,
-with what a user has to know. A key without a verdict fails `tests/config/test_librdkafka_keys.py`.
+The library itself prints its list. Most verdicts follow from the configuration's own tables; the others are listed
+here, with a note for users. A key without a verdict fails `tests/config/test_librdkafka_keys.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REFUSED_PREFIXES = ("sasl.kerberos.", "sasl.oauthbearer.", "enable.sasl.oauthbe
 
 
 class Who(Enum):
-    """Who does what a key says."""
+    """The part that honors a key."""
 
     BOTH = "both connections"
     FETCH = "fetch only"
@@ -37,7 +37,7 @@ class Who(Enum):
 
 
 class Verdict(NamedTuple):
-    """Who honours one key, and what is to be said of it."""
+    """The part that honors one key, and the note for users."""
 
     who: Who
     words: str
@@ -169,7 +169,7 @@ _SAID: Mapping[str, tuple[Who, str]] = {
 
 @cache
 def keys() -> Mapping[str, str]:
-    """The keys of the installed library, in its order, with whom each is for: `C` consumers, `P` producers, `*` both.
+    """The keys of the installed library, in its order, with their clients: `C` consumers, `P` producers, `*` both.
 
     The wheel's own copy of librdkafka prints its table to a file (`rd_kafka_conf_properties_show`).
     """
@@ -199,7 +199,7 @@ def _library() -> Path:
 
 
 def verdict(key: str) -> Verdict | None:
-    """Who honours this key; None: nobody has said."""
+    """The verdict about this key; None if there is none."""
     if keys().get(key) == "P":
         return Verdict(Who.NOBODY, "a producer's")
     if key in _SAID:

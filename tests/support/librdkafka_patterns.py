@@ -1,4 +1,4 @@
-"""librdkafka's own matching of patterns: the C library's regular expressions, called as librdkafka's `rdregex.c` does.
+"""librdkafka's own pattern matching: the C library's regular expressions, called as librdkafka's `rdregex.c` does.
 
 The wheels of confluent-kafka for Linux import `regcomp` and `regexec` from the C library (`nm -D` shows it), with
 REG_EXTENDED and REG_NOSUB.
@@ -29,7 +29,7 @@ def _compiled(pattern: str) -> Iterator[ctypes.Array[ctypes.c_char] | None]:
 
 
 def matches(pattern: str, names: list[str]) -> list[bool] | None:
-    """Which of these names librdkafka takes for the pattern's; None: it refuses the pattern."""
+    """The names that match the pattern in librdkafka; None if librdkafka rejects the pattern."""
     with _compiled(pattern) as compiled:
         if compiled is None:
             return None

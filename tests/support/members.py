@@ -1,4 +1,4 @@
-"""Members of one protocol whose parts are in reach by their own names, and of which single parts may be others."""
+"""Members of one protocol whose parts are accessible by their own names and can be replaced singly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.protocols import CONSUMER_ONLY
 
 
 class _OpenMember(GroupMember):
-    """A member that shows its protocol's and its parts' attributes as its own."""
+    """A member that exposes the attributes of its protocol and its parts."""
 
     #: Parts that are of another class than usual, by their names; `protocol` is the protocol's.
     replaced: ClassVar[Mapping[str, type]] = {}
@@ -42,11 +42,11 @@ class _OpenMember(GroupMember):
 
     @property
     def coordinator(self) -> Coordinator:  # type: ignore[override] # the part itself, not its address alone
-        """What the member knows of its coordinator."""
+        """The member's knowledge of its coordinator."""
         return self.context.coordinator
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """As the member does; which protocol it speaks is no news here."""
+        """Handle an event like the member; the result omits the protocol."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, ProtocolChosen))
 
 

@@ -21,7 +21,7 @@ def rows() -> Iterator[str]:
 
 
 def renewed(text: str) -> str:
-    """The document with the table as it is now."""
+    """The document with the current table."""
     before, _, rest = text.partition(f"{BEGIN}\n")
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n" + "".join(f"{row}\n" for row in rows()) + f"{END}{after}"

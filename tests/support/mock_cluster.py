@@ -1,7 +1,8 @@
-"""librdkafka's mock cluster in a process of its own: real TCP, no Java, no Docker.
+"""librdkafka's mock cluster in its own process: real TCP, without Java or Docker.
 
-It lives in a subprocess because it asserts, which would end the test run. It offers FindCoordinator up to 3, Metadata
-up to 12, OffsetFetch up to 6, ListOffsets up to 7 and ApiVersions up to 2, and forgets a member whose connection ends.
+It runs in a subprocess because a failed assertion in it would end the test run. It offers FindCoordinator up to 3,
+Metadata up to 12, OffsetFetch up to 6, ListOffsets up to 7 and ApiVersions up to 2, and forgets a member whose
+connection ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class MockCluster:
 
     @classmethod
     def start(cls, brokers: int = 3) -> Self:
-        """Start one with this many brokers; it ends when its standard input does."""
+        """Start a cluster with this number of brokers; it ends with its standard input."""
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(brokers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -48,7 +49,7 @@ class MockCluster:
         return tuple((host, int(port)) for host, port in pairs)
 
     def stop(self) -> None:
-        """End it."""
+        """End the cluster."""
         self.process.communicate(timeout=10)
 
     def __enter__(self) -> Self:

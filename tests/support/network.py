@@ -1,9 +1,9 @@
-"""Hosts: network namespaces with an address each, joined by a switch that leads nowhere else.
+"""Hosts: network namespaces with an address each, joined by a switch without any other connection.
 
-What runs on a host reaches the others by their addresses alone: its loopback is its own. The switch is a bridge in a
-namespace of its own, so that no packet can leave. A cable can be pulled, and two hosts can be cut off from each other:
-each then sends the other's packets to a station that does not exist, and hears of nothing, as behind a firewall that
-drops.
+Processes of a host reach the other hosts only by their addresses; each host has its own loopback. The switch is a
+bridge in its own namespace, so that no packet can leave. A cable can be pulled, and two hosts can be disconnected from
+each other: each then sends the other's packets to a station that does not exist, as behind a firewall that drops
+packets.
 
 Needs Linux, root and iproute2.
 """
@@ -31,7 +31,7 @@ _NEEDS = (
 
 
 class Host:
-    """One machine of the network: `address` is where others reach it."""
+    """One machine of the network; the other hosts reach it at `address`."""
 
     def __init__(self, space: str, number: int) -> None:
         self.space = space
@@ -44,14 +44,14 @@ class Host:
         return f"/run/netns/{self.space}"
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command line that runs these words there."""
+        """A command line that runs this command on the host."""
         return [_tool("ip"), "netns", "exec", self.space, *words]
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Have this thread be there, with the processes, threads and sockets that it makes until the end of the block.
+        """Move this thread to the host for the block, with the processes, threads and sockets that it creates.
 
-        What they made stays there.
+        They stay there.
         """
         with Path("/proc/thread-self/ns/net").open() as home:
             enter(self.path)
@@ -73,7 +73,7 @@ class Network:
         _ip("-n", self._switch, "link", "set", "switch", "up")
 
     def host(self, name: str) -> Host:
-        """The host of this name, new unless it is there."""
+        """The host with this name, created if needed."""
         if name not in self._hosts:
             host = self._hosts[name] = Host(f"{self._prefix}-{name}", _FIRST_HOST + len(self._hosts))
             _ip("netns", "add", host.space)
@@ -98,26 +98,26 @@ class Network:
         return self._hosts[name]
 
     def pull(self, host: Host) -> None:
-        """Pull its cable: from now on it is alone."""
+        """Pull the host's cable, which isolates it."""
         _ip("-n", self._switch, "link", "set", host.port, "down")
 
     def plug(self, host: Host) -> None:
-        """Put its cable back."""
+        """Plug the host's cable in again."""
         _ip("-n", self._switch, "link", "set", host.port, "up")
 
     def cut(self, one: Host, other: Host) -> None:
-        """Have the packets between the two get lost, both ways."""
+        """Drop all packets between the two hosts, in both directions."""
         for here, there in ((one, other), (other, one)):
             words = ("lladdr", _NOBODY, "dev", "eth0", "nud", "permanent")
             _ip("-n", here.space, "neighbour", "replace", there.address, *words)
 
     def join(self, one: Host, other: Host) -> None:
-        """Have them reach each other again."""
+        """Connect the two hosts again."""
         for here, there in ((one, other), (other, one)):
             _ip("-n", here.space, "neighbour", "delete", there.address, "dev", "eth0")
 
     def remove(self) -> None:
-        """Remove all of it, with the links; processes that still run there keep their end of nothing."""
+        """Remove the network with its links; remaining processes keep dead sockets."""
         for space in [self._switch, *(host.space for host in self._hosts.values())]:
             _ip("netns", "delete", space)
 
@@ -127,7 +127,7 @@ def network() -> Iterator[Network]:
     """A network without hosts, for as long as the block lasts.
 
     Raises:
-        RuntimeError: this machine cannot have one; the text says what is missing.
+        RuntimeError: this machine does not support it; the text names what is missing.
     """
     _remove_orphans()
     try:
@@ -141,7 +141,7 @@ def network() -> Iterator[Network]:
 
 
 def enter(path: str) -> None:
-    """Have this thread be in a namespace from now on, with what it makes."""
+    """Move this thread, and all that it creates, into a namespace."""
     with Path(path).open() as space:
         _set_namespace(space.fileno())
 
@@ -152,7 +152,7 @@ def _set_namespace(number: int) -> None:
 
 
 def _remove_orphans() -> None:
-    """Remove the namespaces of test processes that are no more."""
+    """Remove the namespaces of ended test processes."""
     for path in Path("/run/netns").glob(f"{_PREFIX}*-*"):
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():

@@ -1,4 +1,4 @@
-"""The newest pyspark, beside the installed one: fetched once by pip, and kept for all runs of a user."""
+"""The newest pyspark beside the installed one: pip fetches it once, and it is kept for all runs of a user."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _CONNECT = (
 
 
 def newest_pyspark() -> Path:
-    """The folder that goes onto the path, before the installed one's.
+    """The folder to put on the path before the installed pyspark.
 
     Raises:
-        RuntimeError: pip could not fetch it; the text has pip's words.
+        RuntimeError: pip could not fetch it; the text has pip's output.
     """
     return _fetched(f"pyspark-{NEWEST_PYSPARK}", "pyspark", f"pyspark=={NEWEST_PYSPARK}")
 
 
 def connect_libraries() -> Path:
-    """The folder of what clients of Spark Connect and declarative pipelines need; it goes onto the path, too.
+    """The folder, for the path, with the libraries of Spark Connect and declarative pipelines.
 
     Raises:
         RuntimeError: as `newest_pyspark`.

@@ -1,6 +1,6 @@
-"""A real object store with S3's interface for the tests: Versity's gateway over a folder, built by Go and kept.
+"""A real object store with S3's API for the tests: Versity's gateway over a folder, built by Go once.
 
-It keeps the conditions of `PutObject` under a lock for each object. It listens on loopback only, and ends with the
+It checks the conditions of `PutObject` under a lock for each object. It listens on loopback only, and ends with the
 thread that started it.
 """
 
@@ -38,7 +38,7 @@ class ObjectStore:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """As `ParquetSink` takes them."""
+        """The options for `ParquetSink`."""
         return {
             "endpoint": self.endpoint,
             "access_key_id": _KEY,
@@ -47,7 +47,7 @@ class ObjectStore:
         }
 
     def at(self, prefix: str) -> S3Store:
-        """What begins so."""
+        """The objects whose names have this prefix."""
         return S3Store(BUCKET, prefix=prefix, config=self.options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a typed dict
 
 
@@ -56,7 +56,7 @@ def object_store() -> Iterator[ObjectStore]:
     """A server for as long as the context lasts.
 
     Raises:
-        RuntimeError: it cannot be had or started; the text says what is needed.
+        RuntimeError: it cannot be installed or started; the text names what is missing.
     """
     program = _program()
     (port,) = draw_ports(1)

@@ -1,4 +1,4 @@
-"""What brokers offer of the APIs that this package calls: by api key, the lowest and the highest version."""
+"""The APIs that brokers offer and this package calls: by API key, the lowest and the highest version."""
 
 from __future__ import annotations
 

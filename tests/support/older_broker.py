@@ -1,7 +1,7 @@
-"""A real broker that offers less than it could: what it answers to ApiVersions is narrowed to what an older one offers.
+"""A real broker that offers the API versions of an older one: its ApiVersions response is narrowed.
 
-Clients then speak with it as with the older one, in bytes that it still reads. What it does is not older: see what a
-test relies on.
+Clients then use the older versions, which the broker still reads. Its behavior is not older, so check what a test
+relies on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_FEATURES: Mapping[str, object] = {"supported_features": (), "finalized_featu
 
 
 class OlderBroker(Proxy):
-    """A proxy in front of one broker of one node, which offers these versions and no other API; a context manager."""
+    """A proxy before one broker with one node, which offers only these API versions; a context manager."""
 
     def __init__(self, bootstrap: str, offers: Mapping[int, tuple[int, int]]) -> None:
         super().__init__(bootstrap)

@@ -1,6 +1,6 @@
-"""The order in which the processes of a run get test files, and which files one process gets together.
+"""The order in which a run's processes get test files, and the files that one process gets together.
 
-Only time depends on it: a file that is missing here comes behind those that are listed.
+Only the duration depends on it: files that are not listed here run after the listed ones.
 """
 
 from __future__ import annotations

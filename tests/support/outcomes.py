@@ -13,7 +13,7 @@ import pytest
 
 @dataclass(slots=True)
 class Outcomes:
-    """What is known of a stage's tests.
+    """The known outcomes of a stage's tests.
 
     Attributes:
         total: The number of tests; 0 until they are collected.
@@ -29,7 +29,7 @@ class Outcomes:
 
     @classmethod
     def read(cls, path: Path) -> Outcomes:
-        """Return the outcomes so far; none where pytest has not begun. A line that is being written is left out."""
+        """Return the outcomes so far; none if pytest has not begun. A line that is being written is left out."""
         found = cls()
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         for kind, value, reason in (json.loads(line) for line in lines if line.endswith("\n")):
@@ -47,7 +47,7 @@ class Outcomes:
 
 
 class OutcomeWriter:
-    """A pytest plugin that appends outcomes to a file; with xdist, the process that pytest began in registers it."""
+    """A pytest plugin that appends outcomes to a file; with xdist, the main process registers it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -58,7 +58,7 @@ class OutcomeWriter:
 
     @pytest.hookimpl(optionalhook=True)  # xdist's
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Write the number of tests, which is the same in each process."""
+        """Write the number of tests, which is equal in all processes."""
         self._write("total", len(ids))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -84,7 +84,7 @@ class OutcomeWriter:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """Return the reason that a test was skipped with."""
+    """Return the reason of a skip."""
     words = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return words.removeprefix("Skipped: ")
 

@@ -1,8 +1,8 @@
-"""A real PostgreSQL for the tests: one that is there, or one that is started here and ends with them.
+"""A real PostgreSQL for the tests: an existing server, or one that is started here and ends with them.
 
 In this order: the server that `POSTGRES_CONNINFO` names; `initdb` and `postgres` on the PATH or where Debian puts them;
 the binaries that Maven Central has, by `mvn`. A server that is started here listens on one address only (loopback,
-unless another is asked for), wants a password, and ends when the thread that started it does, however that one ends.
+unless another is asked for), requires a password, and ends with the thread that started it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def postgres(host: str = LOOPBACK) -> Iterator[str]:
     """A server's connection string, for as long as the context lasts; it listens on this address of the machine.
 
     Raises:
-        RuntimeError: there is none, and none can be had or started; the text says what is needed.
+        RuntimeError: no server exists or can be started; the text names what is missing.
     """
     if host == LOOPBACK and (given := os.environ.get("POSTGRES_CONNINFO")):
         yield given
@@ -140,7 +140,7 @@ def _installed() -> Path | None:
 
 
 def _fetched(folder: Path) -> Path:
-    """The folder of the programs that Maven fetched, unpacked below `folder`: whoever runs them must reach them."""
+    """The folder of the programs that Maven fetched, unpacked below `folder`, where its users can reach them."""
     jar = _jar()
     with zipfile.ZipFile(jar) as outer:
         (name,) = (name for name in outer.namelist() if name.endswith(".txz"))

@@ -1,4 +1,4 @@
-"""A real Prometheus for the tests, which scrapes one endpoint: the program on the path, or Debian's, fetched and kept.
+"""A real Prometheus for the tests, which scrapes one endpoint: the installed program, or Debian's, fetched once.
 
 It listens on loopback only, and ends with the context.
 """
@@ -39,7 +39,7 @@ class Prometheus:
     url: str
 
     def numbers(self, query: str) -> list[str]:
-        """Those of an instant query's series, as Prometheus writes them; `ValueError`: it cannot read the query."""
+        """The values of an instant query's series, as Prometheus writes them; an invalid query raises `ValueError`."""
         where = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         try:
             with urllib.request.urlopen(where, timeout=_ANSWER_S) as answer:  # noqa: S310 - loopback
@@ -54,7 +54,7 @@ def prometheus(target: str) -> Iterator[Prometheus]:
     """A server that scrapes `target` (HOST:PORT), for as long as the context lasts.
 
     Raises:
-        RuntimeError: it cannot be had or started; the text says what is needed.
+        RuntimeError: it cannot be installed or started; the text names what is missing.
     """
     program = _program()
     (port,) = draw_ports(1)

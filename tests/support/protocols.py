@@ -1,4 +1,4 @@
-"""The choices of a group protocol that tests make."""
+"""The group protocols that tests choose."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A TCP proxy between one client and the broker whose network can be cut and mended.
+"""A TCP proxy between one client and the broker, whose network can be cut and restored.
 
-Every connection of the client comes through it, librdkafka's too, because it puts its own address in the place of the
-broker's in what the broker answers (`tests.benchmarks.proxy`). Two kinds of cut: `hold_from` pulls the cable, so that
-nothing is reset and what was sent arrives late, as TCP repeats it; `cut` is a firewall that resets every connection.
-One request alone may be late (`delay`): its client has given it up, or sent it again, and the broker gets it still.
+All connections of the client, including librdkafka's, go through the proxy, because it replaces the broker's address in
+responses by its own (`tests.benchmarks.proxy`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
+connection is reset and sent bytes arrive late, as TCP resends them; `cut` is a firewall that resets every connection.
+`delay` holds back a single request: its client has given it up, or sent it again, and the broker still receives it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """A proxy in front of one broker of one node; a context manager."""
+    """A proxy before one broker with one node; a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -67,11 +67,11 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """What a client connects to."""
+        """The address to which the client connects."""
         return f"{self._host}:{self._own_port}"
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until this holds; `what` goes into the failure."""
+        """Wait until this holds; a failure names `what`."""
         wait_until(
             condition,
             what,
@@ -82,7 +82,7 @@ class Proxy:
     # ---- the network ----
 
     def hold_from(self, kind: int) -> None:
-        """Nothing passes from the next request of this kind on, that one included."""
+        """Hold back everything from the next request of this kind on, including that request."""
 
         def begin() -> None:
             self._holds_from = kind
@@ -90,7 +90,7 @@ class Proxy:
         self._do(begin)
 
     def cut(self) -> None:
-        """Reset all connections, and each new one."""
+        """Reset all current and new connections."""
 
         def begin() -> None:
             self._resets = True
@@ -100,9 +100,9 @@ class Proxy:
         self._do(begin)
 
     def heal(self, *, forgets: bool = False) -> None:
-        """Everything passes; what was held arrives.
+        """Pass everything again, and deliver held bytes.
 
-        With `forgets` the connections that stood before are silent for ever, as behind a router that lost its tables.
+        With `forgets` the earlier connections stay silent forever, as behind a router that lost its tables.
         """
 
         def end() -> None:
@@ -115,9 +115,9 @@ class Proxy:
         self._do(end)
 
     def delay(self, kind: int, *, resets: bool) -> None:
-        """The next request of this kind is on its way until `arrive`, whatever passes after it.
+        """Hold the next request of this kind until `arrive`, while later bytes pass.
 
-        Its connection is reset for the client, or silent until the client leaves it.
+        The client sees its connection reset, or silent until the client closes it.
         """
 
         def begin() -> None:
@@ -127,11 +127,11 @@ class Proxy:
 
     @property
     def is_late(self) -> bool:
-        """Whether a request is on its way that `delay` has held up."""
+        """Return whether `delay` is holding a request."""
         return self._late is not None
 
     def arrive(self) -> bytes:
-        """The late request gets to the broker; what it answers, behind the correlation id, and nobody else hears."""
+        """Deliver the late request to the broker; return its response after the correlation id."""
         self.wait(lambda: self.is_late, "a late request")
         late, self._late = self._late, None
         assert late is not None
@@ -142,7 +142,7 @@ class Proxy:
                 return answers.read(size)[_SIZE.size :]
 
     def _do(self, action: Callable[[], None]) -> None:
-        """Have the loop do this, and return when it is done."""
+        """Run this on the loop, and return when it is done."""
         is_done = threading.Event()
 
         def act() -> None:

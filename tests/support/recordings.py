@@ -1,4 +1,4 @@
-"""What members in tests on real brokers recorded, run again: each recording must lead to the same."""
+"""Recordings of members in tests on real brokers, replayed: each recording must have the same effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.costs import REPLAYED
 
 
 def assert_replays(path: Path) -> None:
-    """This file leads to the same effects, all of them, and to the same view."""
+    """Assert that the replay of this file has the same effects and the same view."""
     recording = read(path)
     replay = Replay(recording)
     difference = replay.run()
@@ -22,7 +22,7 @@ def assert_replays(path: Path) -> None:
 
 
 def assert_all_replay(folder: Path) -> int:
-    """Each file of this folder does, if there is one; how many there are."""
+    """Assert this for each file of the folder, which may be missing; return the number of files."""
     paths = sorted(folder.glob("*.gz"))
     for path in paths:
         assert_replays(path)
@@ -30,6 +30,6 @@ def assert_all_replay(folder: Path) -> int:
 
 
 def assert_consumer_replays(consumer: Consumer) -> None:
-    """What this consumer has recorded until now does."""
+    """Assert this for the recording of this consumer so far."""
     with tempfile.TemporaryDirectory() as folder:
         assert_replays(consumer.dump(folder))

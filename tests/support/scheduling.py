@@ -1,4 +1,4 @@
-"""Which process of a run gets which test files: those of one Spark session to one, any other to whoever is free."""
+"""The assignment of test files to a run's processes: those of one Spark session to one process, others to any."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist's types are not checked
-    """As xdist's by file, but a test under which its process ended is failed, and not begun again in the next one.
+    """xdist's scheduling by file, except that a test during which its process ended fails and is not restarted.
 
-    xdist gives what the process had not finished to others, that test too: one that hangs until its time limit would
-    do so in process after process.
+    xdist gives the unfinished tests of the process to others, including that test: a test that hangs until its time
+    limit would hang in one process after another.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Have others do what this process had not begun; the test under which it ended, None at its regular end."""
+        """Reassign the tests that this process had not begun.
+
+        Return the test during which it ended, None at a regular end.
+        """
         for unit in self.assigned_work[node].values():
             for nodeid, is_done in unit.items():
                 if not is_done:

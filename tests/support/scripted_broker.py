@@ -1,10 +1,10 @@
 # entities of many versions, which share no type
-"""A small broker over real TCP whose answers a test writes.
+"""A small broker over real TCP whose responses a test writes.
 
-`ScriptedBroker(script)` runs one or more nodes in a thread of their own. Each request is decoded with kio and given
-to the script, which returns what to do: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, `Later`
-(answer when a gate opens), or `Last` (answer and disconnect). Where it returns None the broker answers by itself, for
-what every client needs before it comes to the point: ApiVersions, Metadata, FindCoordinator.
+`ScriptedBroker(script)` runs one or more nodes in one thread. Each request is decoded with kio and given to the script,
+which returns the action: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, `Later` (answer when a
+gate opens), or `Last` (answer and disconnect). If it returns None, the broker itself responds to the requests that
+every client sends first: ApiVersions, Metadata, FindCoordinator.
 
 The script runs on the broker's thread, one request at a time, so it may keep state: a fake coordinator is a script.
 """
@@ -61,7 +61,7 @@ SIZE_BYTES = 4
 
 
 class Silence(Enum):
-    """No answer."""
+    """No response."""
 
     DROP = "never answer; the connection stands"
     DISCONNECT = "close the connection"
@@ -71,23 +71,23 @@ DROP, DISCONNECT = Silence.DROP, Silence.DISCONNECT
 
 
 class Gate:
-    """Holds answers back until a test opens it, from any thread."""
+    """Holds responses back until a test opens it, from any thread."""
 
     def __init__(self) -> None:
         self._opened: Future[None] = Future()
 
     def open(self) -> None:
-        """Let the answers out."""
+        """Release the responses."""
         self._opened.set_result(None)
 
     async def wait(self) -> None:
-        """Until it is open."""
+        """Wait until the gate is open."""
         await asyncio.wrap_future(self._opened)
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Send this answer when the gate opens; answers to later requests on the connection wait behind it."""
+    """Send this response when the gate opens; later responses on the connection wait for it."""
 
     answer: Any
     gate: Gate
@@ -95,7 +95,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Send these bytes as they are, size included."""
+    """Send exactly these bytes, including the size."""
 
     data: bytes
 
@@ -114,13 +114,13 @@ class Received:
 
     @property
     def response(self) -> Any:
-        """The answer's class in kio; its nested classes stand in the same module."""
+        """The response's class in kio; its nested classes are in the same module."""
         return load_response_schema(self.api_key, self.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Send this answer and close the connection at once."""
+    """Send this response and close the connection at once."""
 
     answer: Any
 
@@ -132,7 +132,7 @@ Script: TypeAlias = Callable[[Received], Answer]
 
 @dataclass(slots=True)
 class Topic:
-    """A topic for Metadata: the leader of each partition (-1: none)."""
+    """A topic for Metadata, with the leader of each partition (-1: none)."""
 
     topic_id: UUID
     leaders: Sequence[int]
@@ -154,7 +154,7 @@ class ScriptedBroker:
 
     `versions` is what ApiVersions offers (an api that is missing is not offered), `coordinator` the node that
     FindCoordinator names, `topics` what Metadata knows. All three may be changed while it runs. With a `tls` context
-    its ports speak TLS alone.
+    its ports accept only TLS.
     """
 
     def __init__(
@@ -195,12 +195,12 @@ class ScriptedBroker:
         return ",".join(f"{host}:{port}" for host, port in self.servers)
 
     def requests(self, api_key: int | None = None) -> list[Received]:
-        """The requests so far, of one API or of all."""
+        """The requests so far, of one API or of all APIs."""
         with self._changed:
             return [request for request in self._requests if api_key in (None, request.api_key)]
 
     def wait_for(self, api_key: int, count: int = 1, patience_s: float = PATIENCE_S) -> list[Received]:
-        """Wait until this many requests of this API came; returns them."""
+        """Wait for this number of requests of this API; return them."""
         with self._changed:
             wait_until(
                 lambda: len(self._of(api_key)) >= count,
@@ -216,7 +216,7 @@ class ScriptedBroker:
         self._call(self._close_node(self._nodes[node_id]))
 
     def start_node(self, node_id: int) -> None:
-        """Open a node's port again, the same one."""
+        """Open a node's previous port again."""
         self._call(self._open_node(self._nodes[node_id]))
 
     def disconnect(self, node_id: int) -> None:
@@ -287,7 +287,7 @@ class ScriptedBroker:
     def _accept(self, node: _Node, listener: socket.socket) -> None:
         """Serve one more client.
 
-        Not by `asyncio.start_server`: a connection that it has accepted when it is closed, and not handed on yet, stays
+        `asyncio.start_server` is not used: a connection that it has accepted but not passed on when it is closed stays
         open and silent, and its client waits for connection.setup.timeout.
         """
         try:
@@ -347,7 +347,7 @@ class ScriptedBroker:
     # ---- the broker's own answers ------------------------------------------------------------------------------------
 
     def own_answer(self, request: Received) -> Answer:
-        """What this broker answers where the script does not."""
+        """The broker's default response if the script returns None."""
         match request.api_key:
             case 18:
                 return self._api_versions(request)
@@ -422,7 +422,7 @@ class ScriptedBroker:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket on this loopback port (0: any), which may share it with one that does not listen."""
+    """A socket bound to this loopback port (0: any), which another socket that does not listen may share."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
@@ -430,7 +430,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def _no_groups(request: Received) -> Answer:
-    """No classic group is there: a member with group.protocol=auto asks before it joins."""
+    """Report that no classic group exists: a member with group.protocol=auto asks this before it joins."""
     module: Any = {5: describe_groups_v5, 6: describe_groups_v6}[request.version]
     more = {"error_message": None} if request.version == 6 else {}
     groups = tuple(
@@ -485,7 +485,7 @@ def _parse(node_id: int, connection: int, data: bytes) -> Received:
 
 
 def frame(entity: Any, correlation_id: int) -> bytes:
-    """A response as it goes out: size, header, entity."""
+    """A response as it is sent: size, header, entity."""
     buffer = io.BytesIO()
     header_type = entity.__header_schema__
     entity_writer(header_type)(buffer, header_type(correlation_id=correlation_id))

@@ -1,6 +1,6 @@
-"""Certificates, users and tokens for a secured broker and its clients, made anew for each run.
+"""Certificates, users and tokens for a secured broker and its clients, created for each run.
 
-Two authorities: the one that broker and clients trust, and a foreign one that nobody does.
+There are two authorities: one that broker and clients trust, and a foreign one that neither trusts.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that lives as long as a te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
-    """What a broker and its clients are configured with; files are absolute paths, as clients' settings take them.
+    """The configuration of a broker and its clients; files are absolute paths, as the clients' keys require.
 
     Attributes:
         ca_file: The authority's certificate.
         client_cert_file: A certificate of that authority for a client.
         client_key_file: Its key, PKCS #8, not encrypted.
         encrypted_key_file: The same key, encrypted.
-        encrypted_key_password: What with.
-        foreign_ca_file: The certificate of an authority that has certified nothing here but the following.
+        encrypted_key_password: Its password.
+        foreign_ca_file: The certificate of an authority that has certified only the following.
         foreign_cert_file: A client's certificate of the foreign authority.
         foreign_key_file: Its key.
         crl_file: The authority's revocation list, with the broker's certificate on it.
-        clean_crl_file: The same with nothing on it.
-        security: What the broker is started with.
+        clean_crl_file: An empty revocation list of the authority.
+        security: The security of the broker.
     """
 
     ca_file: str
@@ -83,7 +83,7 @@ class Materials:
 
     @property
     def ca_pem(self) -> str:
-        """The text of `ca_file`; likewise the others."""
+        """The contents of `ca_file`."""
         return Path(self.ca_file).read_text()
 
     @property
@@ -106,11 +106,12 @@ class Materials:
 def materials(
     folder: Path, *, hosts: Sequence[str] = HOSTS, users: Mapping[str, str] = USERS, not_after: datetime | None = None
 ) -> Materials:
-    """New authorities, certificates and files in this folder, which exists.
+    """Create authorities, certificates and files in this existing folder.
 
     Args:
-        folder: Where the files go.
-        hosts: Whom the broker's certificate is for; others than the broker tells make clients refuse it.
+        folder: The folder of the files.
+        hosts: The hosts of the broker's certificate; clients reject it if they are not those that the broker
+        advertises.
         users: The password of each user.
         not_after: When the broker's certificate ends, in UTC without a zone; in centuries unless given.
     """
@@ -147,7 +148,7 @@ def materials(
 
 
 def materials_of_run(folder: Path) -> Materials:
-    """Those of a whole test run, made by the first of its processes that needs them: equal ones make equal brokers."""
+    """The materials of a whole test run, made by the first process that needs them: equal ones make equal brokers."""
     stored = folder / "secured.json"
     with (folder / "secured.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -162,7 +163,7 @@ def materials_of_run(folder: Path) -> Materials:
 
 
 class Way(Enum):
-    """A way to reach a secured broker: its listener, and how a client says there who it is."""
+    """A way to reach a secured broker: its listener, and how a client authenticates there."""
 
     TLS = "TLS"
     MUTUAL_TLS = "MUTUAL"
@@ -188,12 +189,12 @@ class Way(Enum):
 
     @property
     def has_password(self) -> bool:
-        """Whether a password says who this is."""
+        """Whether the client authenticates by a password."""
         return self.mechanism not in ("", "OAUTHBEARER")
 
 
 def client_config(broker: Broker, made: Materials, way: Way, user: str = "alice") -> dict[str, object]:
-    """What a client of confluent-kafka is configured with to reach the broker in this way."""
+    """The configuration of a confluent-kafka client that reaches the broker in this way."""
     protocol = ("SASL_" if way.mechanism else "") + ("SSL" if way.has_tls else "PLAINTEXT")
     config: dict[str, object] = {"bootstrap.servers": broker.secured[way.listener], "security.protocol": protocol}
     if way.has_tls:
@@ -211,11 +212,11 @@ def client_config(broker: Broker, made: Materials, way: Way, user: str = "alice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """An OAUTHBEARER token and what a client is told with it.
+    """An OAUTHBEARER token with its attributes.
 
     Attributes:
         value: The token in its compact form.
-        subject: Whom it speaks for.
+        subject: The principal.
         expires_at_s: Its end, in seconds since the epoch.
         extensions: The SASL extensions to send with it.
     """
@@ -227,7 +228,7 @@ class Token:
 
     @property
     def answer(self) -> tuple[str, float, str, dict[str, str]]:
-        """What confluent_kafka's `oauth_cb` returns."""
+        """The return value of confluent_kafka's `oauth_cb`."""
         return self.value, self.expires_at_s, self.subject, dict(self.extensions)
 
 
@@ -238,9 +239,9 @@ def unsecured_token(
     *,
     issued_at_s: float | None = None,
 ) -> Token:
-    """A JSON Web Token that nobody has signed (RFC 7515, section 8: alg none), as Kafka's own validator takes it.
+    """An unsigned JSON Web Token (RFC 7515, section 8: alg none), as Kafka's own validator accepts it.
 
-    Issued now unless told otherwise; one that was issued longer ago than it lives is expired, and refused.
+    It is issued now by default; a token that was issued longer ago than its lifetime is expired and rejected.
     """
     issued = time.time() if issued_at_s is None else issued_at_s
     claims = {"sub": subject, "iat": issued, "exp": issued + lifetime_s}
@@ -262,7 +263,7 @@ def _chain(certificate: trustme.LeafCert) -> str:
 
 
 def _key(certificate: trustme.LeafCert, encryption: KeySerializationEncryption | None = None) -> str:
-    """PKCS #8: Kafka reads no other kind, and trustme writes another."""
+    """A key in PKCS #8: Kafka reads no other format, and trustme writes another."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption()).decode()
 
@@ -282,7 +283,7 @@ def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:
 
 
 def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:
-    """A broker's side."""
+    """The TLS context of a broker."""
     key, chain = folder / "key.pem", folder / "chain.pem"
     key.write_text(made.security.key_pem)
     chain.write_text(made.security.certificate_chain_pem)

@@ -1,4 +1,4 @@
-"""The fields of `ConsumerSettings` for type checkers, which cannot see those that are made when a program runs.
+"""The fields of `ConsumerSettings` for type checkers, which cannot see fields that are created at run time.
 
 `python -m tests.support.settings_stub` writes `config/typed_settings.pyi`; a test compares it.
 """

@@ -1,8 +1,8 @@
-"""A member in a process of its own that may be stopped while it has records buffered (`-m tests.support.sleeper`).
+"""A member in its own process that can be stopped while it has buffered records (`-m tests.support.sleeper`).
 
 Its argument is JSON: the configuration, the topic, and whose client it is ("ours", "confluent-kafka"). It consumes in
-small batches and says on stdout, one JSON value a line and in order, how many records each of them had and when it came
-(monotonic clock), and what was called.
+small batches and prints, as one JSON value per line and in order, the number of records and the time (monotonic clock)
+of each batch, and the calls.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
 
 
 def say(what: object) -> None:
-    """One line."""
+    """Print one line."""
     os.write(1, (json.dumps(what) + "\n").encode())
 
 
 def main(config: dict[str, object], topic: str, client: str) -> None:
-    """Consume for ever; whoever started this ends it."""
+    """Consume until the parent process ends this one."""
     consumer: AnyConsumer = Consumer(config) if client == "ours" else confluent_kafka.Consumer(config)
     consumer.subscribe(
         [topic],

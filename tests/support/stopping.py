@@ -1,8 +1,8 @@
-"""A program whose transactional producer stands still (SIGSTOP) in front of a call, once, its records delivered.
+"""A program whose transactional producer stops once (SIGSTOP) before a call, when its records are delivered.
 
     python -m tests.support.stopping send_offsets_to_transaction examples/exactly_once.py ...
 
-What is stopped there is what a debugger, a hypervisor or a laptop's lid stops: threads and all.
+The whole process stops with all its threads, as a debugger, a hypervisor or a laptop's lid stops it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PR_SET_PDEATHSIG = 1
 
 @functools.cache
 def stop() -> None:
-    """Be stopped, here and now; once in a life."""
+    """Stop this process once."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def stopping_before(call: str) -> type[Producer]:
-    """A producer that does so."""
+    """A producer class that stops before this call."""
 
     def stopped(self: Producer, *words: object) -> object:
         self.flush()

@@ -1,7 +1,7 @@
-"""A real broker that receives what clients push (KIP-714), and what has come there.
+"""A real broker that receives the metrics that clients push (KIP-714), and the received pushes.
 
-Kafka gives metrics to a class of its operator's (`java/TelemetryReporter.java`), which is compiled here. It gets on the
-broker's class path as an agent of its Java, by the variable of Kafka's own for flags.
+Kafka passes metrics to a class of the operator (`java/TelemetryReporter.java`), which is compiled here. A Java agent
+puts it on the broker's class path, through Kafka's own variable for JVM flags.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class Receiver:
         self._file = file
 
     def subscribe(self, name: str, metrics: str, interval_ms: int) -> None:
-        """Want these metrics of all clients so often; the name is that of what is changed, or made."""
+        """Subscribe to these metrics of all clients at this interval, under this name."""
         command = [java_for(NEWEST).executable, "-cp", f"{self._classes}:{classpath(NEWEST)}", _NAME]
         words = [self.broker.bootstrap_servers, name, f"metrics={metrics}", f"interval.ms={interval_ms}"]
         subprocess.run([*command, *words], check=True, capture_output=True, timeout=_JAVA_S)
 
     def pushes(self, client_id: str) -> list[Pushed]:
-        """What has come from clients of this name."""
+        """The pushes of clients with this name."""
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         return [_read(line) for line in lines if line.startswith(f"{client_id} ")]
 
     def wait_for(self, client_id: str, metric: str, least: float) -> Pushed:
-        """The first push of this client with such a value, or a greater one."""
+        """The first push of this client with at least this value."""
 
         def look() -> Pushed | None:
             for one in self.pushes(client_id):
@@ -111,7 +111,7 @@ def _read(line: str) -> Pushed:
 
 @contextmanager
 def receiver(start: Start, folder: Path) -> Iterator[Receiver]:
-    """A broker of its own that receives metrics, made by `devbroker.start` or the pool's `own`; it takes javac."""
+    """A broker for one test that receives metrics, made by `devbroker.start` or the pool's `own`; it needs javac."""
     classes, agent, file = folder / "classes", folder / "reporter.jar", folder / "pushed"
     classes.mkdir()
     compiler = Path(java_for(NEWEST).executable).with_name("javac")

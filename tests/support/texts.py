@@ -1,4 +1,4 @@
-"""Any text at all, and whether C takes it."""
+"""Arbitrary texts, and whether C code accepts them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.text("
 
 
 def is_taken_by_c(text: str) -> bool:
-    """What confluent-kafka's own argument parser says of it, where it looks at all."""
+    """Return whether confluent-kafka's own argument parser accepts the text."""
     try:
         TopicPartition("t", 0, 0, text)
     except ValueError:  # UnicodeEncodeError, or "embedded null character"

@@ -1,4 +1,4 @@
-"""The versions of Apache Kafka that tests run on, by what they are taken for; devbroker knows which there are."""
+"""The versions of Apache Kafka that tests run on, by their role; devbroker knows which versions exist."""
 
 from __future__ import annotations
 

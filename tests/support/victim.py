@@ -1,8 +1,8 @@
-"""A member in a process of its own that can be killed at an exact point of the protocol, stopped, or cut off.
+"""A member in its own process that can be killed at an exact point of the protocol, stopped, or disconnected.
 
-`tests.integration.victim` starts it, gives orders on its stdin, one word each (`Order`), and reads what happens from
-its stdout, one JSON object a line. A record is reported before its offset can be committed, so that what is committed
-and was never reported is a lost record.
+`tests.integration.victim` starts it, sends orders to its stdin, one word each (`Order`), and reads its events from its
+stdout, one JSON object per line. A record is reported before its offset can be committed, so that a committed record
+without a report is a lost record.
 
 A point (`Point`) is met by the state machine itself: the process kills itself with SIGKILL between two instructions of
 the membership thread, or inside a callback, so that nothing depends on the time that a signal takes.
@@ -41,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Point(StrEnum):
-    """Where a process dies, by state; what the coordinator knows by then is what matters."""
+    """The point where a process dies, by state; the coordinator's knowledge at that point is what counts."""
 
     #: JOINING: the join is ordered and not sent.
     JOIN_UNSENT = "join unsent"
@@ -74,7 +74,7 @@ class Point(StrEnum):
 
 
 class Order(StrEnum):
-    """What the process may be told."""
+    """The orders that the process accepts."""
 
     #: Commit what was reported, and wait for the answer.
     COMMIT = "commit"
@@ -86,7 +86,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """What a process is told at its start."""
+    """The arguments of a process at its start."""
 
     config: dict[str, object]
     topic: str
@@ -98,13 +98,13 @@ class Lifetime:
 
 
 def say(**what: object) -> None:
-    """Report something; whole lines, from any thread."""
+    """Report an event as a whole line, from any thread."""
     os.write(1, (json.dumps(what, default=str) + "\n").encode())
 
 
 @dataclass(slots=True)
 class Trap:
-    """Waits for its point in what the member does."""
+    """Waits for its point in the member's course."""
 
     point: Point | None
     is_armed: bool
@@ -113,14 +113,14 @@ class Trap:
     _has_acknowledged: bool = field(default=False, init=False)
 
     def spring(self, *points: Point) -> None:
-        """Die, if one of these is the point."""
+        """Die if one of these is the point."""
         if self.is_armed and self.point in points:
             self.dump()
             say(dies=self.point)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def set(self) -> None:
-        """Look at each event before the member handles it, and at its orders before they are performed."""
+        """Examine each event before the member handles it, and its orders before they are performed."""
         handle = GroupMember.handle
 
         def watched(member: GroupMember, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
@@ -171,7 +171,7 @@ class Trap:
 
 
 class Application:
-    """Subscribes, polls, reports, and obeys."""
+    """Subscribes, polls, reports, and follows orders."""
 
     def __init__(self, life: Lifetime, trap: Trap) -> None:
         self._trap = trap
@@ -184,13 +184,13 @@ class Application:
         )
 
     def listen(self) -> NoReturn:
-        """Take orders until whoever gives them is gone; on a thread of its own."""
+        """Take orders on a thread until their sender ends."""
         for line in sys.stdin:
             self._orders.put(Order(line.strip()))
         os._exit(1)
 
     def run(self) -> None:
-        """Live until a fatal error or `Order.CLOSE`, and close."""
+        """Run until a fatal error or `Order.CLOSE`, and close."""
         while self._obey() and self._poll():
             self._look()
         self._look()
@@ -214,7 +214,7 @@ class Application:
         return True
 
     def _poll(self) -> bool:
-        """One poll; False: the member has failed for good."""
+        """Poll once; return False if the member has failed permanently."""
         message = self._consumer.poll(_POLL_S)
         error = message.error() if message is not None else None
         if message is None:
@@ -240,7 +240,7 @@ class Application:
             say(committed={partition.partition: partition.offset for partition in done})
 
     def _look(self) -> None:
-        """Report what is new about the membership."""
+        """Report changes of the membership."""
         view = self._consumer.membership()
         owned = sorted(partition for _, partition in view.owned)
         standing = (view.member_id, view.state, owned)
@@ -269,7 +269,7 @@ class Application:
 
 
 def live(life: Lifetime, orders: int, reports: int, log: int) -> None:
-    """Be one member, with these file descriptors for stdin, stdout and stderr."""
+    """Run one member with these file descriptors for stdin, stdout and stderr."""
     for place, descriptor in enumerate((orders, reports, log)):
         os.dup2(descriptor, place)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A member's view as tests need one: out of its group and quiet, but for what is said."""
+"""A member's view for tests: out of its group and quiet, except for the given attributes."""
 
 from __future__ import annotations
 

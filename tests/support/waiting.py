@@ -1,4 +1,4 @@
-"""Waiting for what another thread, process or broker does: one loop, and failures that name what did not happen."""
+"""Waiting for another thread, process or broker: one loop, and failures that name the missing event."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def wait_until(
     """Return the first true result of `look`.
 
     Args:
-        look: Called again and again; it may raise to give up early.
-        what: What is waited for, for the failure's message.
+        look: Called repeatedly; it may raise to give up early.
+        what: The awaited event, for the failure's message.
         patience_s: Seconds after which this fails.
-        seen: What there is instead, for the failure's message.
+        seen: Returns the current state, for the failure's message.
         between: Called between two looks instead of a pause, for example to poll a consumer.
         changed: Called under this condition, `look` runs again only when the condition is notified.
 

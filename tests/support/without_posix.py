@@ -1,10 +1,10 @@
-"""Takes from this interpreter what Python has on POSIX systems alone, as a stand-in for Windows.
+"""Removes the POSIX-only parts of Python from this interpreter, to simulate Windows.
 
     python -m tests.support.without_posix                        imports every module of the package
     python -m tests.support.without_posix BOOTSTRAP TOPIC COUNT  then joins a group and consumes so many records
 
-What is taken stands in Python's documentation as "Availability: Unix", or as not for Windows. The standard library was
-imported before: it tells the systems apart by itself.
+The removed names have "Availability: Unix" in Python's documentation, or are not available on Windows. The standard
+library is imported before, because it distinguishes the systems itself.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _NAMES: Mapping[ModuleType, str] = {
 
 
 class _Refused(MetaPathFinder):
-    """Finds nothing of what Windows lacks."""
+    """Finds no module that Windows lacks."""
 
     def find_spec(
         self,
@@ -83,7 +83,7 @@ class _Refused(MetaPathFinder):
 
 
 def take_away() -> None:
-    """Take it from every module that is imported from now on."""
+    """Remove the names from every module that is imported from now on."""
     # Windows' has no AF_UNIX in it, and asyncio needs one.
     socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)
     for module, names in _NAMES.items():
@@ -100,7 +100,7 @@ _PYSPARKS = "consumer_membership.spark.source.data_source"
 
 
 def import_everything() -> list[str]:
-    """Import every module of the package but the command that runs at its import, and what needs pyspark for it."""
+    """Import every module of the package, except the command that runs at its import, and modules that need pyspark."""
     package = importlib.import_module("consumer_membership")
     found = [module.name for module in pkgutil.walk_packages(package.__path__, "consumer_membership.")]
     imported = [name for name in found if not name.endswith(".__main__") and name != _PYSPARKS]
@@ -110,7 +110,7 @@ def import_everything() -> list[str]:
 
 
 def consume(bootstrap_servers: str, topic: str, count: int) -> int:
-    """Join a new group, consume, commit, leave; how many records came."""
+    """Join a new group, consume, commit, leave; return the number of records."""
     consumer_class = importlib.import_module("consumer_membership").Consumer
     config = {"bootstrap.servers": bootstrap_servers, "group.id": f"g-{uuid.uuid4()}", "auto.offset.reset": "earliest"}
     got = 0
@@ -124,7 +124,7 @@ def consume(bootstrap_servers: str, topic: str, count: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Print what was done."""
+    """Print the result."""
     take_away()
     print(len(import_everything()), "modules")
     if arguments:

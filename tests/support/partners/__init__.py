@@ -1,8 +1,8 @@
-"""Members of the same groups that are not ours: other clients, each in a process of its own that tells what it does.
+"""Members of a group that use other clients, each in its own process, which reports its events.
 
     python -m tests.support.partners LIFE       LIFE: `life.Lifetime` as JSON
 
-Whatever the client, its lines on stdout are the same (`speech`), so that one test can keep the books of a group of
-many. A partner commits what it was given, batch by batch, and leaves its group on SIGTERM. `ours` and `confluent` are
-one application of two libraries, as the one is to stand in for the other.
+All clients print the same kinds of lines on stdout (`speech`), so that one test can keep the accounts of a mixed group.
+A partner commits its records batch by batch and leaves its group on SIGTERM. `ours` and `confluent` are one application
+with two libraries, because the one replaces the other.
 """

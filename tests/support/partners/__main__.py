@@ -1,4 +1,4 @@
-"""Be one partner until SIGTERM: `python -m tests.support.partners LIFE`."""
+"""Run one partner until SIGTERM: `python -m tests.support.partners LIFE`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MODULES = {
 
 
 def main() -> None:
-    """Live the life that the command line tells."""
+    """Run the partner of the command line."""
     live(Lifetime.from_json(sys.argv[1]))
 
 
 def live(life: Lifetime) -> None:
-    """Live this life until SIGTERM, and no longer than the parent process."""
+    """Run this partner until SIGTERM, and no longer than the parent process."""
     die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     importlib.import_module(f"tests.support.partners.{_MODULES[life.client]}").live(life)

@@ -1,4 +1,4 @@
-"""A partner by aiokafka."""
+"""A partner with aiokafka."""
 
 # mypy: disable-error-code="import-untyped"
 
@@ -27,7 +27,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 
 
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Subscribes, reads, tells, commits. A rebalance waits until the batch in its hands is committed."""
+    """Subscribes, reads, reports, commits. A rebalance waits until the batch in progress is committed."""
 
     def __init__(self, life: Lifetime) -> None:
         self._held: frozenset[TopicPartition] = frozenset()
@@ -47,7 +47,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
         )
 
     async def run(self) -> None:
-        """Live until SIGTERM."""
+        """Run until SIGTERM."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
         self._consumer.subscribe([self._topic], listener=self)
         await self._consumer.start()
@@ -74,12 +74,12 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
             say_committed({p.partition: at for p, at in offsets.items()})
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Everything that it has."""
+        """Receive all assigned partitions."""
         self._held = frozenset(assigned)
         say_partitions("assigned", [p.partition for p in assigned], self._generation())
 
     async def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
-        """Everything that it had, lost partitions too: it does not tell one from the other."""
+        """Receive all revoked or lost partitions; aiokafka does not distinguish them."""
         async with self._batch:
             self._give_up()
 
@@ -92,7 +92,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
         return generation
 
     def _telling(self, assignor: type[Any]) -> type[Any]:
-        """The assignor, which tells when it is called: only a leader does that."""
+        """The assignor, which reports each call: only a leader calls it."""
         application = self
 
         class Telling(assignor):  # type: ignore[misc]  # any of them
@@ -109,5 +109,5 @@ async def _live(life: Lifetime) -> None:
 
 
 def live(life: Lifetime) -> None:
-    """Be one member until SIGTERM."""
+    """Run one member until SIGTERM."""
     asyncio.run(_live(life))

@@ -1,4 +1,4 @@
-"""The books on a group of partners: what each told, and what of that was never to happen."""
+"""The accounts of a group of partners: their reported events, and the violations in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Told:
 
     @classmethod
     def read(cls, line: bytes) -> Self:
-        """One line of its stdout."""
+        """Parse one line of its stdout."""
         words: dict[str, Any] = json.loads(line)
         if "partition" in words:
             words["partitions"] = [words.pop("partition")]
@@ -37,7 +37,7 @@ class Told:
 
 @dataclass(slots=True)
 class Account:
-    """What one partner told so far, in its order."""
+    """The events of one partner so far, in order."""
 
     told: list[Told] = field(default_factory=list)
     owned: frozenset[int] = frozenset()
@@ -55,7 +55,7 @@ class Account:
     ended_at: int | None = None
 
     def take(self, told: Told) -> None:
-        """Enter one event."""
+        """Add one event."""
         self.told.append(told)
         match told.event:
             case "assigned":
@@ -85,7 +85,7 @@ _STILL = 1 << 62
 
 
 def doubles(accounts: Mapping[str, Account]) -> list[str]:
-    """Each time that a partition was in two members' hands at a moment, in words."""
+    """A text for each time that two members owned a partition at once."""
     found = []
     for partition in sorted({p for account in accounts.values() for told in account.told for p in told.partitions}):
         terms = sorted((*term, name) for name, account in accounts.items() for term in _terms(account, partition))
@@ -100,7 +100,7 @@ def doubles(accounts: Mapping[str, Account]) -> list[str]:
 
 
 def _terms(account: Account, partition: int) -> Iterator[tuple[int, int]]:
-    """From when until when it had the partition."""
+    """The times from which and until which the member owned the partition."""
     since: int | None = None
     for told in account.told:
         if partition not in told.partitions:
@@ -116,17 +116,17 @@ def _terms(account: Account, partition: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """The least offset with which a member may go on with a partition, and why."""
+    """The smallest valid offset from which a member may read a partition, and the reason."""
 
     offset: int
     why: str
 
 
 def repetitions(accounts: Mapping[str, Account]) -> list[str]:
-    """Each batch that began before what had been committed when its member got the partition, in words.
+    """A text for each batch that began before the committed offset at its member's assignment.
 
-    Or before the end of that member's last batch, or of a partition that it did not have. Below the words stands what
-    everybody told of that partition around then.
+    Also for a batch that began before the end of the member's last batch, or of a partition that it did not own. Below
+    follow all partners' events of the partition around that time.
     """
     commits = sorted(
         (told.at, partition, offset, name)
@@ -144,7 +144,7 @@ def repetitions(accounts: Mapping[str, Account]) -> list[str]:
 
 
 def _batches(account: Account, commits: Sequence[tuple[int, int, int, str]]) -> Iterator[tuple[Told, _Start | None]]:
-    """Each batch, and where it may begin; None: it may not be given at all."""
+    """Each batch and the offset where it may begin; None if it must not be delivered at all."""
     least: dict[int, _Start] = {}
     for told in account.told:
         match told.event:
@@ -183,7 +183,7 @@ _LINES_BEFORE, _LINES_AFTER = 40, 10
 
 
 def _history(accounts: Mapping[str, Account], repeated: Told) -> str:
-    """What everybody told of its partition around then, a line each, and what was refused of whichever partition."""
+    """One line for each event of any partner about the partition around that time, and for each rejected commit."""
     (partition,) = repeated.partitions
     lines = sorted(
         (told.at, f"  {told.at} {name} {words}")
@@ -196,7 +196,7 @@ def _history(accounts: Mapping[str, Account], repeated: Told) -> str:
 
 
 def _said_of(partition: int, told: Told) -> str | None:
-    """What this event says of the partition, or of all of them; None: nothing."""
+    """The event's statement about the partition, or about all partitions; None without one."""
     match told.event:
         case "records" if partition in told.partitions:
             return f"was given {_span(told)}"
@@ -215,9 +215,9 @@ def _said_of(partition: int, told: Told) -> str | None:
 
 
 def uncommitted(account: Account) -> Counter[tuple[int, int]]:
-    """The (partition, offset) that it was given and had not committed when it gave the partition up, lost it or ended.
+    """The (partition, offset) of its records that were uncommitted when it revoked or lost the partition or ended.
 
-    That is what others may be given again.
+    These records may be redelivered to other members.
     """
     left: Counter[tuple[int, int]] = Counter()
     pending: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""A partner by confluent_kafka, or by this package in its place: the same application."""
+"""A partner with confluent_kafka, or with this package in its place: the same application."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _JOINED = re.compile(r"JoinGroup response: GenerationId (\d+).*LeaderId \S+( \(m
 
 
 class _Listener(logging.Handler):
-    """Hears of generations and leadership in librdkafka's log."""
+    """Reads generations and leadership from librdkafka's log."""
 
     generation: int | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at one line of the log."""
+        """Parse one log line."""
         joined = _JOINED.search(record.getMessage())
         if joined is not None:
             self.generation = int(joined[1])
@@ -37,7 +37,7 @@ class _Listener(logging.Handler):
 
 
 class _Application:
-    """Subscribes, polls, tells, commits."""
+    """Subscribes, polls, reports, commits."""
 
     def __init__(self, life: Lifetime) -> None:
         self._listener = _Listener()
@@ -54,7 +54,7 @@ class _Application:
         )
 
     def run(self) -> None:
-        """Live until SIGTERM."""
+        """Run until SIGTERM."""
         stopping = on_sigterm()
         while not stopping.is_set():
             message = self._consumer.poll(_POLL_S)
@@ -96,7 +96,7 @@ class _Application:
                 say_committed({p.partition: p.offset for p in done or [] if p.error is None})
 
     def _compare(self) -> None:
-        """What the callbacks told is what the consumer says."""
+        """Compare the callbacks' partitions with those of the consumer."""
         has = {p.partition for p in self._consumer.assignment()}
         if has != self._held:
             say("error", text=f"the callbacks told {sorted(self._held)}, and assignment() says {sorted(has)}")
@@ -152,7 +152,7 @@ def _our_consumer(life: Lifetime) -> Any:
 
 
 def _tell_leadership() -> None:
-    """Tell when our member is ordered to compute the group's assignment; the view does not show who leads."""
+    """Report when this package's member is ordered to compute the assignment; the view does not show the leader."""
     from consumer_membership.membership.classic.exchanges import ComputeAssignment  # noqa: PLC0415 - as above
     from consumer_membership.membership.member import GroupMember  # noqa: PLC0415 - as above
     from consumer_membership.membership.protocol import GroupEffect, GroupEvent  # noqa: PLC0415 - as above
@@ -194,5 +194,5 @@ def _config(life: Lifetime) -> dict[str, object]:
 
 
 def live(life: Lifetime) -> None:
-    """Be one member until SIGTERM."""
+    """Run one member until SIGTERM."""
     _Application(life).run()

@@ -1,6 +1,6 @@
-"""A partner by Java's client: VerifiableConsumer of kafka-tools, its words put into those of the other partners.
+"""A partner with Java's client: VerifiableConsumer of kafka-tools, whose output is translated to partner events.
 
-Its log comes on the same stream as its reports, in their order: only the log tells the generation, and who leads.
+Its log arrives on the same stream as its reports, in order: only the log has the generation and the leader.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _BESIDE_THE_REPORTS = Path("System.out")
 
 
 class _Interpreter:
-    """Reads its lines and tells what they mean."""
+    """Reads its lines and reports the events."""
 
     def __init__(self) -> None:
         self._generation: int | None = None
 
     def read(self, stdout: IO[str]) -> None:
-        """Until its end."""
+        """Read until its end."""
         for line in stdout:
             if line.startswith(_REPORT):
                 self._report(json.loads(line))
@@ -104,7 +104,7 @@ def _words(life: Lifetime, properties: Path) -> list[str]:
 
 
 def live(life: Lifetime) -> None:
-    """Be one member until SIGTERM."""
+    """Run one member until SIGTERM."""
     with tempfile.TemporaryDirectory(prefix="consumer-membership-partner-") as folder:
         properties = Path(folder, "consumer.properties")
         properties.write_text(_properties(life))

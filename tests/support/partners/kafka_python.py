@@ -1,4 +1,4 @@
-"""A partner by kafka-python 3."""
+"""A partner with kafka-python 3."""
 
 # mypy: disable-error-code="import-untyped"
 
@@ -29,7 +29,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 
 
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Subscribes, polls, tells, commits. A rebalance happens inside a poll, when no batch is in its hands."""
+    """Subscribes, polls, reports, commits. A rebalance happens within a poll, when no batch is in progress."""
 
     def __init__(self, life: Lifetime) -> None:
         self._consumer = KafkaConsumer(
@@ -48,7 +48,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         self._withholds = False
 
     def run(self) -> None:
-        """Live until SIGTERM."""
+        """Run until SIGTERM."""
         stopping = on_sigterm()
         self._consumer.subscribe([self._topic], listener=self)
         while not stopping.is_set():
@@ -63,10 +63,10 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         say("closed")
 
     def _keep_joining(self) -> None:
-        """Have kafka-python go on with a join that its last poll began and did not end.
+        """Let kafka-python continue a join that its last poll began and did not finish.
 
-        kafka-python 3.0 forgets it where a leader joins again because its metadata changed: the new assignment is of
-        the new metadata, so there is no reason left to join, and no poll looks for the answer; it is no member then.
+        kafka-python 3.0 forgets the join if a leader rejoins because its metadata changed: the new assignment has the
+        new metadata, so no reason to join is left, and no poll reads the response; the member is then out of its group.
         """
         coordinator = self._consumer._coordinator
         if coordinator.rejoining:
@@ -86,15 +86,15 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
             say_committed({p.partition: at.offset for p, at in offsets.items()})
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Under a cooperative assignor what is new, else everything."""
+        """Receive the new partitions under a cooperative assignor, otherwise all."""
         say_partitions("assigned", [p.partition for p in assigned], self._generation())
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Under a cooperative assignor what goes, else everything."""
+        """Receive the revoked partitions under a cooperative assignor, otherwise all."""
         say_partitions("revoked", [p.partition for p in revoked], self._generation())
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Its member id or its generation is not valid any more."""
+        """Receive the lost partitions: member id or generation is no longer valid."""
         say_partitions("lost", [p.partition for p in lost], self._generation())
 
     def _generation(self) -> int:
@@ -102,7 +102,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         return generation
 
     def _telling(self, assignor: type[Any]) -> type[Any]:
-        """The assignor, which tells when it is called: only a leader does that."""
+        """The assignor, which reports each call: only a leader calls it."""
         application = self
 
         class Telling(assignor):  # type: ignore[misc]  # any of them
@@ -114,5 +114,5 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
 
 
 def live(life: Lifetime) -> None:
-    """Be one member until SIGTERM."""
+    """Run one member until SIGTERM."""
     _Application(life).run()

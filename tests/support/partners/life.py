@@ -1,4 +1,4 @@
-"""What a partner is told at its start, and which clients have which assignors."""
+"""The arguments of a partner, and the assignors that each client has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.partners.tools_jars import TOOLS_VERSION
 
 
 class Client(StrEnum):
-    """Whose consumer it is."""
+    """The client library of a partner."""
 
     OURS = "ours"
     CONFLUENT = "confluent"
@@ -21,7 +21,7 @@ class Client(StrEnum):
 
 
 class Strategy(StrEnum):
-    """An assignor, by the name that members agree on."""
+    """An assignor, by its protocol name."""
 
     RANGE = "range"
     ROUNDROBIN = "roundrobin"
@@ -46,19 +46,20 @@ SPEAKS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """What a process is told at its start.
+    """The arguments of a process at its start.
 
     Attributes:
-        client: Whose consumer it is.
-        bootstrap_servers: Where.
+        client: The client library.
+        bootstrap_servers: The brokers.
         group: The group's id.
-        topic: What it subscribes to.
-        client_id: The name under which the coordinator describes it.
-        protocol: `classic`, `consumer`, or what else the client takes for `group.protocol`.
-        strategies: Its assignors in a classic group, the preferred one first; of a classic member at least one.
+        topic: The topic that it subscribes to.
+        client_id: The name in the coordinator's description.
+        protocol: `classic`, `consumer`, or another value of the client's `group.protocol`.
+        strategies: Its assignors in a classic group, the preferred one first; a classic member needs at least one.
         instance_id: Makes it a static member.
-        session_timeout_ms: Of a classic member; under `consumer` it is the broker's.
-        heartbeat_interval_ms: Likewise; of ours under either protocol. Short, so that a rebalance need not wait for it.
+        session_timeout_ms: For a classic member; with `consumer` the broker's setting applies.
+        heartbeat_interval_ms: For a classic member, and for this package with either protocol. It is short, so that a
+        rebalance need not wait for it.
         kafka_version: The version of the Java client.
     """
 
@@ -82,12 +83,12 @@ class Lifetime:
             raise ValueError(f"{self.client} speaks the classic protocol only, not {self.protocol}")
 
     def as_json(self) -> str:
-        """The word on the command line."""
+        """The argument on the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `as_json` wrote."""
+        """Parse the output of `as_json`."""
         words = json.loads(text)
         client = Client(words.pop("client"))
         strategies = tuple(map(Strategy, words.pop("strategies")))

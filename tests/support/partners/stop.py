@@ -1,4 +1,4 @@
-"""How a partner hears what it is to do: SIGTERM: leave; SIGUSR1: commit no more; its parent's end, which kills it."""
+"""The orders to a partner: SIGTERM to leave, SIGUSR1 to stop committing, and its parent's end, which kills it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have this process killed when its parent ends, where the system can do that."""
+    """Kill this process when its parent ends, if the system supports that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def on_sigterm() -> threading.Event:
-    """Set on SIGTERM; for the main thread."""
+    """An event that SIGTERM sets; for the main thread."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     return stopping
 
 
 def on_sigusr1() -> threading.Event:
-    """Set on SIGUSR1; for the main thread."""
+    """An event that SIGUSR1 sets; for the main thread."""
     withholding = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: withholding.set())
     return withholding

@@ -1,4 +1,4 @@
-"""The books notice what they are kept for."""
+"""The accounts of partners detect each violation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.partners.life import Client, Lifetime, Strategy
 
 
 def account(*events: tuple[int, str, dict[str, object]]) -> Account:
-    """An account of these lines."""
+    """An account with these lines."""
     kept = Account()
     for at, event, words in events:
         kept.take(Told.read(json.dumps({"at": at, "event": event} | words).encode()))
@@ -19,33 +19,33 @@ def account(*events: tuple[int, str, dict[str, object]]) -> Account:
 
 
 def has(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
-    """It is assigned these."""
+    """An event that assigns these partitions."""
     return at, "assigned", {"partitions": partitions, "generation": 1}
 
 
 def gives(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
-    """It gives these up."""
+    """An event that revokes these partitions."""
     return at, "revoked", {"partitions": partitions, "generation": 1}
 
 
 def reads(at: int, first: int, last: int) -> tuple[int, str, dict[str, object]]:
-    """It is given these records of partition 0."""
+    """An event that delivers these records of partition 0."""
     return at, "records", {"partition": 0, "first": first, "last": last}
 
 
 def commits(at: int, offset: int) -> tuple[int, str, dict[str, object]]:
-    """It commits partition 0."""
+    """An event that commits this offset of partition 0."""
     return at, "committed", {"offsets": [[0, offset]]}
 
 
-def test_partition_in_two_hands_is_found_even_where_somebody_short_stands_between() -> None:
-    """The one with a long term overlaps with all who come meanwhile."""
+def test_doubles_finds_overlapping_owners_across_a_shorter_term() -> None:
+    """A long ownership overlaps with each later owner, not only with the next one."""
     found = doubles({"a": account(has(1, 0)), "b": account(has(2, 0), gives(3, 0)), "c": account(has(4, 0))})
     assert [words.split(" from ")[0] for words in found] == ["0: b", "0: c"]
 
 
-def test_partition_that_is_given_up_first_is_in_one_hand() -> None:
-    """In the same millisecond, too: the clock is not finer. A dead process has nothing."""
+def test_doubles_accepts_a_partition_revoked_before_its_next_owner() -> None:
+    """Revocation and assignment may have the same millisecond, and a dead process owns nothing."""
     first, second = account(has(1, 0, 1), gives(5, 0), has(8, 0)), account(has(5, 0), gives(8, 0))
     assert doubles({"a": first, "b": second}) == []
     dead = account(has(9, 7))
@@ -53,21 +53,21 @@ def test_partition_that_is_given_up_first_is_in_one_hand() -> None:
     assert doubles({"a": dead, "b": account(has(11, 7))}) == []
 
 
-def test_record_that_was_committed_before_is_found() -> None:
-    """Whoever gets a partition begins at the latest commit before that, or it repeats."""
+def test_repetitions_finds_records_committed_before_the_assignment() -> None:
+    """A new owner must begin at the latest commit before its assignment."""
     first = account(has(1, 0), reads(2, 0, 9), commits(3, 10), reads(4, 10, 14), gives(5, 0))
     assert repetitions({"a": first, "b": account(has(6, 0), reads(7, 10, 20))}) == []
     assert len(repetitions({"a": first, "b": account(has(6, 0), reads(7, 9, 20))})) == 1
 
 
-def test_record_that_comes_twice_to_one_member_or_to_a_member_without_the_partition_is_found() -> None:
-    """Nothing that is uncommitted excuses these."""
+def test_repetitions_finds_records_repeated_or_delivered_without_ownership() -> None:
+    """Uncommitted offsets excuse neither a repetition within one member nor a delivery without ownership."""
     assert len(repetitions({"a": account(has(1, 0), reads(2, 0, 9), reads(3, 9, 11))})) == 1
     assert len(repetitions({"a": account(has(1, 0), gives(2, 0), reads(3, 0, 9))})) == 1
 
 
-def test_repetition_is_told_with_its_record_its_people_and_its_times() -> None:
-    """Which batch, whose it was before, by what it was to go on where, and what everybody told around then."""
+def test_repetitions_names_the_batch_the_commit_and_the_history() -> None:
+    """The text has the batch, the committed offset with its member and time, and all events around it."""
     first = account(has(1, 0), reads(2, 0, 9), commits(3, 10), gives(5, 0))
     second = account(has(6, 0), reads(7, 9, 20))
     (words,) = repetitions({"a": first, "b": second})
@@ -83,16 +83,16 @@ def test_repetition_is_told_with_its_record_its_people_and_its_times() -> None:
     ]
 
 
-def test_what_was_not_committed_when_a_partition_went_may_come_again() -> None:
-    """Given up, or cut short by death: the records behind the last commit. Nothing, as long as it goes on."""
+def test_uncommitted_returns_records_after_the_last_commit_of_lost_partitions() -> None:
+    """A revocation or the process's death leaves the records after the last commit uncommitted."""
     given_up = account(has(1, 0), reads(2, 0, 9), commits(3, 8), gives(4, 0), has(5, 0), reads(6, 8, 9))
     assert uncommitted(given_up) == {(0, 8): 1, (0, 9): 1}
     given_up.ended_at = 7
     assert uncommitted(given_up) == {(0, 8): 2, (0, 9): 2}
 
 
-def test_life_comes_back_from_the_command_line() -> None:
-    """What a process is told is what it was to be told."""
+def test_lifetime_round_trips_through_json() -> None:
+    """`from_json` returns the lifetime that `as_json` wrote."""
     life = Lifetime(
         client=Client.JAVA,
         bootstrap_servers="b",
@@ -113,10 +113,10 @@ def test_life_comes_back_from_the_command_line() -> None:
         (Client.KAFKA_PYTHON, "consumer", ()),
     ],
 )
-def test_life_that_a_client_cannot_live_is_refused(
+def test_lifetime_refuses_a_protocol_or_assignor_that_its_client_lacks(
     client: Client, protocol: str, strategies: tuple[Strategy, ...]
 ) -> None:
-    """Before a process is started that would be waited for in vain."""
+    """The constructor raises before a process is started in vain."""
     with pytest.raises(ValueError, match=client):
         Lifetime(
             client=client,

@@ -1,4 +1,4 @@
-"""The jars of kafka-tools, which no broker needs: resolved by Maven once, kept for all runs of a user."""
+"""The jars of kafka-tools, which no broker needs: Maven resolves them once, and all runs of a user share them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _RESOLVE_TIMEOUT_S = 600
 
 
 def tools_classpath(version: str = TOOLS_VERSION) -> str:
-    """What `java -cp` takes; fetched first if it is not there yet.
+    """The argument for `java -cp`; the jars are fetched if needed.
 
     Raises:
-        RuntimeError: Maven is not there, or failed; its own words are in the text.
+        RuntimeError: Maven is missing or failed; the text has its output.
     """
     kept = cache_folder() / f"kafka-tools-{version}"
     if not kept.exists():
