@@ -254,7 +254,7 @@ def test_health_of_a_rebalancing_member_needs_no_restart_until_its_deadline(
 
 def test_health_is_not_polled_before_and_after_max_poll_interval(topic: str, make: Callable[..., Consumer]) -> None:
     """Before the end of max.poll.interval.ms the verdict has that deadline; afterwards a restart may help."""
-    consumer = make(max_poll_interval_ms=3000)
+    consumer = make(max_poll_interval_ms=8000)
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
     found = until(consumer, V.NOT_POLLED, polls=False)

@@ -113,7 +113,11 @@ def test_on_event_reports_each_member_s_partitions_and_end_in_order(
 
 
 def test_on_event_reports_a_takeover_to_both_holders(kafka: Broker, group: MakeHearing) -> None:
-    """The newer holder takes the place over; the older holder is fenced and ends."""
+    """The newer holder takes the place over; the older holder is fenced and ends.
+
+    A heartbeat of the older holder between its release and the newer one's join is fenced by its epoch: then the loss
+    comes first, and the join after it is refused.
+    """
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
     settings: dict[str, object] = {
         "group_protocol": "consumer",
@@ -125,10 +129,12 @@ def test_on_event_reports_a_takeover_to_both_holders(kafka: Broker, group: MakeH
     poll_all_until(lambda: K.ASSIGNED in older.kinds, "the older one's assignment", older)
     newer = group(**settings)
     newer.consumer.subscribe([topic])
-    poll_all_until(lambda: K.ASSIGNED in newer.kinds and K.LOST in older.kinds, "the older one's loss", older, newer)
+    poll_all_until(lambda: K.ASSIGNED in newer.kinds, "the newer one's assignment", older, newer)
+    poll_all_until(lambda: {K.FATAL, K.LOST} <= {*older.kinds}, "the older one's end", older, newer)
     assert newer.kinds == [K.TAKEOVER, K.JOINED, K.ASSIGNED]
     assert older.heard[0].member_id in newer.heard[0].cause
-    assert older.kinds == [K.JOINED, K.ASSIGNED, K.FENCED, K.FATAL, K.LOST]
+    assert older.kinds[:3] == [K.JOINED, K.ASSIGNED, K.FENCED]
+    assert {*older.kinds[3:]} <= {K.FENCED, K.FATAL, K.LOST}
     assert older.last(K.LOST).partitions == newer.last(K.ASSIGNED).partitions
 
 
