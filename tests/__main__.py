@@ -55,7 +55,7 @@ WORKERS = 6
 NICE = 5
 PROGRESS_S = 15.0
 #: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
-DURATION = {False: "10 minutes at most", True: "about an hour"}
+DURATION = {False: "about 14 minutes", True: "about an hour"}
 #: Tests with a Spark session.
 SPARK_TESTS = (
     "tests/spark/test_runs.py",
