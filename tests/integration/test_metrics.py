@@ -97,7 +97,8 @@ def test_metrics_time_the_joins_and_syncs_of_a_classic_member(kafka: Broker, mak
     topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 2)
     consumer = make(group_protocol="classic")
     consumer.subscribe([topic])
-    polled_until(lambda: len(consumer.assignment()) == 2, consumer)
+    # The rebalance ends when the member has learned that on_assign is over, which is after the assignment is there.
+    polled_until(lambda: consumer.membership().state.value == "STABLE", consumer)
     said = {name.name: value for name, value in java_metrics(consumer.metrics()).items()}
     assert (said["join-total"], said["sync-total"]) == (1.0, 1.0)
     assert said["join-time-max"] >= said["join-time-avg"] > 0

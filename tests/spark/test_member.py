@@ -422,6 +422,7 @@ def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
     reports: list[list[int]] = []
 
     def too_slow(_: list[Message], __: SinkContext) -> None:
+        wait_until(lambda: [report.lag for report in line.reports][-1:] == [400], "the report before the call")
         reports.append([report.lag for report in line.reports])
         wait_until(lambda: scene.epochs() == [-2], "a static member that left")
 
