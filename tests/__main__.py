@@ -66,9 +66,11 @@ SPARK_TESTS = (
 #: Tests that also run with a session of Spark Connect.
 CONNECT_TESTS = (*SPARK_TESTS, "tests/spark/sinks/test_in_spark.py", "tests/spark/sinks/test_kafka_in_drain.py")
 #: Runs in the environment of the installed wheel.
-HAS_DOCUMENTS = """
+HAS_NO_DOCUMENTS = """
 from importlib.resources import files
-assert (files("consumer_membership") / "docs" / "troubleshooting.md").is_file()
+package = files("consumer_membership")
+assert (package / "py.typed").is_file()
+assert not (package / "docs").is_dir()
 """
 
 
@@ -196,7 +198,7 @@ def wheel(stage: Running) -> int:
             lambda: stage.run([str(home / "bin" / "pip"), "install", "-q", str(built)]),
             lambda: stage.run([str(home / "bin" / "consumer-membership"), "--version"], Path(folder)),
             lambda: stage.run([python, "-c", "from consumer_membership import Consumer"], Path(folder)),
-            lambda: stage.run([python, "-c", HAS_DOCUMENTS], Path(folder)),
+            lambda: stage.run([python, "-c", HAS_NO_DOCUMENTS], Path(folder)),
         ]
         return next((code for code in (answer() for answer in answers) if code), 0)
 

@@ -2,7 +2,7 @@
 
     python -m tests.scenarios
 
-Section 5 of `consumer_membership/docs/protocol.md` lists the scenarios: events that a member must survive (M: its
+Section 5 of `docs/project/protocol.md` lists the scenarios: events that a member must survive (M: its
 membership, H: its heartbeats), and the behavior of groups, brokers and clients (S, B, C). A test claims the scenarios
 with whose ids its docstring begins, up to the first colon ("M41, H20: ..."). An id that is only mentioned is not a
 claim. A test that is skipped or does nothing claims nothing. This command reads the docstrings without an import,

@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its diagrams are generated, and its states, tests and modules exist."""
+"""docs/explanation/architecture.md is true: its diagrams are generated, and its states, tests and modules exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consumer_membership.membership.states import MemberState, TransitionRule, d
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "consumer_membership"
-MAP = PACKAGE / "docs" / "architecture.md"
+MAP = ROOT / "docs" / "explanation/architecture.md"
 
 
 def text() -> str:

@@ -1,4 +1,4 @@
-"""Citations resolve: rules, scenarios and Kafka issues are in `docs/protocol.md`, and cited documents exist."""
+"""Citations resolve: rules, scenarios and Kafka issues are in `docs/project/protocol.md`, and cited documents exist."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.scenarios import REQUIRED, ids_in
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "consumer_membership"
-PROTOCOL = PACKAGE / "docs" / "protocol.md"
+PROTOCOL = ROOT / "docs" / "project/protocol.md"
 
 _NUMBER = r"\d\.\d{1,2}|\d"
 #: "rules 4.7", "rules 3.1 to 3.3, 3.6 and 3.7", "rules 3.3 (b)"; `--rules 4.3` is an option of the exploration.
 _RULES = re.compile(rf"(?<!-)\b[Rr]ules ((?:{_NUMBER})(?:(?:,| to| and|, and) (?:{_NUMBER})(?![\w.]))*)")
 _ISSUES = re.compile(r"\bKAFKA-\d+\b")
 _FILES = re.compile(r"[\w./-]*\w\.md\b")
-#: How `docs/protocol.md` marks a statement as seen.
+#: How `docs/project/protocol.md` marks a statement as seen.
 _SEEN = re.compile(r"\([^()]*\bseen\b[^()]*\)")
 #: The fixtures of `tests/simulation/conftest.py` that are the simulation's and a real broker's.
 _UNDER_TEST = frozenset({"consumer", "brief_consumer", "small_consumer", "classic", "small_classic", "either"})
@@ -43,7 +43,7 @@ def rules_in(text: str) -> set[str]:
 
 
 def sections() -> list[str]:
-    """Return the numbers of the sections of `docs/protocol.md`."""
+    """Return the numbers of the sections of `docs/project/protocol.md`."""
     return re.findall(r"^#{2,3} (\d(?:\.\d+)?) \S", PROTOCOL.read_text(), re.MULTILINE)
 
 
@@ -85,7 +85,7 @@ def strays(cited: Callable[[str], set[str]], known: set[str]) -> dict[str, list[
 
 
 def test_cited_rules_are_sections_of_the_protocol_document() -> None:
-    """A citation such as "rules 4.7" is a section of `docs/protocol.md`."""
+    """A citation such as "rules 4.7" is a section of `docs/project/protocol.md`."""
     assert strays(rules_in, set(sections())) == {}
 
 
@@ -104,12 +104,12 @@ def test_cited_kafka_issues_are_described_in_the_protocol_document() -> None:
 def test_cited_documents_are_in_the_repository() -> None:
     """Texts cite only documents of the repository, and no private papers."""
     assert strays(lambda text: set(_ELSEWHERE.findall(text)), set()) == {}
-    there = {path.name for path in [*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "tests").rglob("*.md")]}
+    there = {path.name for folder in ("docs", "tests") for path in (ROOT / folder).rglob("*.md")} | {"README.md"}
     assert strays(lambda text: {Path(name).name for name in _FILES.findall(text)}, there | _FOREIGN) == {}
 
 
 def statements_seen() -> dict[str, list[str]]:
-    """Return by section the table rows, bullets and paragraphs of `docs/protocol.md` that are marked as seen."""
+    """Return by section the rows, bullets and paragraphs of `docs/project/protocol.md` that are marked as seen."""
     found: dict[str, list[str]] = {}
     for chapter in re.split(r"^(?=#{2,3} \d)", PROTOCOL.read_text(), flags=re.MULTILINE)[1:]:
         blocks = re.split(r"\n(?=[|-] ?)|\n\n", chapter.partition("\n")[2])

@@ -77,8 +77,8 @@ from tests.support.documents import (
 from tests.support.mock_cluster import MockCluster
 
 PACKAGE = ROOT / "consumer_membership"
-#: The documents for users, and CONTRIBUTING.md for developers; every name in them must exist.
-OF_USERS = [path for path in documents() if path not in (MAP, DOCS / "protocol.md", DOCS / "architecture.md")]
+#: The documents for users, and contributing.md for developers; every name in them must exist.
+OF_USERS = [path for path in documents() if path not in (MAP, DOCS / "project/protocol.md")]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
@@ -219,7 +219,7 @@ def test_readme_lists_every_member_state() -> None:
 
 def test_security_document_matches_the_supported_tls_and_sasl_keys() -> None:
     """The document's configuration is valid, its TLS keys are honored, and it names every SASL mechanism."""
-    text = read(DOCS / "security.md")
+    text = read(DOCS / "operating/security.md")
     (block,) = blocks(text, "python")
     (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
     settings = ConsumerConfig.from_mapping(ast.literal_eval(shown)).connection_settings()
@@ -232,8 +232,8 @@ def test_security_document_matches_the_supported_tls_and_sasl_keys() -> None:
 
 
 def test_spark_document_names_existing_functions_parameters_and_options() -> None:
-    """The functions, sinks, parameters and source options that docs/spark.md names exist."""
-    text, _, source = read(DOCS / "spark.md").partition("## Structured Streaming")
+    """The functions, sinks, parameters and source options that docs/spark/spark.md names exist."""
+    text, _, source = read(DOCS / "spark/spark.md").partition("## Structured Streaming")
     options = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\|(.*?)\|", source.partition("\n## ")[0], re.MULTILINE)))
     assert {name.lower() for name in options} <= OPTIONS.keys()
     named = {match[1]: match[2] for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)}
@@ -248,8 +248,8 @@ def test_spark_document_names_existing_functions_parameters_and_options() -> Non
 
 
 def test_documented_assignor_assigns_each_topic_to_one_member() -> None:
-    """The assignor in docs/group-protocols.md is accepted by the configuration, and its result passes validation."""
-    (block,) = blocks(read(DOCS / "group-protocols.md"), "python")
+    """The assignor in docs/explanation/group-protocols.md is accepted, and its result passes validation."""
+    (block,) = blocks(read(DOCS / "explanation/group-protocols.md"), "python")
     module = ModuleType("shown")
     run_block(block, module.__dict__)
     config = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": module.OneActive}
@@ -265,8 +265,8 @@ def test_documented_assignor_assigns_each_topic_to_one_member() -> None:
 
 
 def test_migration_snippets_run_and_import_the_consumers() -> None:
-    """The snippets in docs/migration.md run unchanged and import the package's consumers."""
-    block, installed, of_asyncio = blocks(read(DOCS / "migration.md"), "python")
+    """The snippets in docs/compare/migration.md run unchanged and import the package's consumers."""
+    block, installed, of_asyncio = blocks(read(DOCS / "compare/migration.md"), "python")
     shown: dict[str, object] = {}
     run_block(block, shown)
     assert shown["Consumer"] is Consumer
@@ -373,14 +373,16 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
 
 
 def test_command_line_document_shows_each_subcommand() -> None:
-    """docs/command-line.md has an example of each subcommand."""
-    shown = {shlex.split(line)[1] for code in blocks(read(DOCS / "command-line.md"), "") for line in code.splitlines()}
+    """docs/reference/command-line.md has an example of each subcommand."""
+    code = blocks(read(DOCS / "reference/command-line.md"), "")
+    shown = {shlex.split(line)[1] for line in "".join(code).splitlines()}
     assert shown == _subcommands(command._parser()).keys()
 
 
 def test_contributing_table_lists_the_stages_of_the_test_command() -> None:
-    """The table in CONTRIBUTING.md lists the stages in their order."""
-    rows = re.findall(r"^\| `([a-z-]+)` \|", section(read(DOCS / "CONTRIBUTING.md"), "Everything"), re.MULTILINE)
+    """The table in contributing.md lists the stages in their order."""
+    text = section(read(DOCS / "project/contributing.md"), "Everything")
+    rows = re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
     assert rows == list(everything.STAGES)
 
 
@@ -446,8 +448,8 @@ def test_environment_variables_in_documents_exist() -> None:
 
 
 def test_documented_pod_variables_are_read_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of the manifests in docs/static-members.md are read, with their values."""
-    shown = read(DOCS / "static-members.md")
+    """The variables of the manifests in docs/operating/static-members.md are read, with their values."""
+    shown = read(DOCS / "operating/static-members.md")
     variables = dict(re.findall(r"name: (\w+), value: \"(.*?)\"", shown))
     assert variables.keys() <= {variable_of(key) for key in KEYS}
     for name, value in variables.items():
@@ -545,9 +547,9 @@ def test_file_paths_in_backticks_exist() -> None:
 
 
 def test_readme_figures_are_rows_of_the_benchmark_table() -> None:
-    """The rows of the README's table occur in the generated table of docs/benchmarks.md."""
+    """The rows of the README's table occur in the generated table of docs/compare/benchmarks.md."""
     (table,) = re.findall(
-        r"<!-- figures: begin -->\n(.*)<!-- figures: end -->", read(DOCS / "benchmarks.md"), re.DOTALL
+        r"<!-- figures: begin -->\n(.*)<!-- figures: end -->", read(DOCS / "compare/benchmarks.md"), re.DOTALL
     )
     head, _, *rows = tables(read(README))[0]
     assert head.endswith("| confluent-kafka | here |")
@@ -556,9 +558,9 @@ def test_readme_figures_are_rows_of_the_benchmark_table() -> None:
 
 
 def test_quoted_messages_in_troubleshooting_occur_in_the_package() -> None:
-    """The messages that docs/troubleshooting.md quotes occur in the package's source; `...` matches variable parts."""
+    """The messages that docs/diagnose/troubleshooting.md quotes occur in the package; `...` matches variable parts."""
     said = [text for path in PACKAGE.rglob("*.py") for text in _texts(ast.parse(read(path)))]
-    text = re.sub(r"`[^`]*`", "", prose(read(DOCS / "troubleshooting.md")))
+    text = re.sub(r"`[^`]*`", "", prose(read(DOCS / "diagnose/troubleshooting.md")))
     phrases = re.findall(r'"([^"]+)"', text)
     assert len(phrases) > 30
     parts = [part.strip() for phrase in phrases for part in phrase.split("...")]
@@ -574,6 +576,6 @@ def _texts(module: ast.Module) -> Iterator[str]:
 
 
 def test_troubleshooting_lists_each_error_that_has_a_remedy() -> None:
-    """Each error code that has a remedy in the code has a row in docs/troubleshooting.md."""
-    told = re.findall(r"^\| ([A-Z_]+) \|", read(DOCS / "troubleshooting.md"), re.MULTILINE)
+    """Each error code that has a remedy in the code has a row in docs/diagnose/troubleshooting.md."""
+    told = re.findall(r"^\| ([A-Z_]+) \|", read(DOCS / "diagnose/troubleshooting.md"), re.MULTILINE)
     assert {error_name(code) for remedies in REMEDIES.values() for code in remedies} <= set(told)

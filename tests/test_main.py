@@ -136,7 +136,7 @@ def test_opening_lists_duration_requirements_and_seed(tmp_path: Path) -> None:
     assert lines[-1] == "seed 0 (the fixed one)"
 
 
-@pytest.mark.parametrize("path", ["README.md", "consumer_membership/docs/CONTRIBUTING.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/project/contributing.md"])
 def test_documents_have_the_duration_of_the_test_command(path: str) -> None:
     """Documents and command have the same duration."""
     assert DURATION[False] in " ".join((ROOT / path).read_text().split())

@@ -16,7 +16,7 @@ def test_every_scenario_is_tested_or_does_not_apply() -> None:
 
 
 def test_required_scenarios_have_the_ranges_of_the_protocol_document() -> None:
-    """The required ids have the numbers that `docs/protocol.md` lists."""
+    """The required ids have the numbers that `docs/project/protocol.md` lists."""
     assert (len(MEMBER), len(HEARTBEAT), MEMBER[0], MEMBER[-1]) == (93, 36, "M01", "M133")
     assert (len(BROKER), len(CLIENT), BROKER[-1], CLIENT[-1]) == (20, 20, "B32", "C20")
 

@@ -78,7 +78,7 @@ class ConsumerConfig:
 
     Field names are librdkafka's keys with underscores. `from_mapping` is the way in, and all that checks: it raises
     `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text. The words under a key are
-    what `docs/configuration.md` says of it; a key without any means what it means in librdkafka.
+    what `docs/reference/configuration.md` says of it; a key without any means what it means in librdkafka.
     """
 
     # ---- the member ----
@@ -104,7 +104,7 @@ class ConsumerConfig:
     topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
     """also how often a member looks whether its topics exist and which topics match its patterns, and a classic leader
     whether they changed; every 1 to 30 s while one is missing; [what it means for
-    patterns](group-protocols.md#patterns)
+    patterns](../explanation/group-protocols.md#patterns)
     """
     topic_blacklist: tuple[str, ...] = _key(values.blacklist, ())
     """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""

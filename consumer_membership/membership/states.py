@@ -107,7 +107,7 @@ _S, _T, _C = MemberState, Trigger, ConsumerTrigger
 _IN_GROUP = (_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE)
 
 #: Every transition of a member of the consumer protocol; the first row begins in the initial state. "Section" is one of
-#: docs/protocol.md.
+#: docs/project/protocol.md.
 TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
     TransitionRule(
         (_S.UNSUBSCRIBED,), _T.POLLED, _S.JOINING, "KIP-848; section 1.5: a rebalance never starts outside poll"
@@ -206,7 +206,7 @@ class StateMachine(Generic[StateT]):
 
 
 def diagram(table: Sequence[TransitionRule[StateT]]) -> str:
-    """A table as a Mermaid state diagram with its triggers; docs/architecture.md carries it, and a test compares."""
+    """Return a table as a Mermaid state diagram with its triggers, as docs/explanation/architecture.md shows it."""
     lines = ["stateDiagram-v2", f"    [*] --> {table[0].states[0]}"]
     lines += [f"    {state} --> {row.to}: {row.trigger.value}" for row in table for state in row.states]
     return "\n".join(lines)

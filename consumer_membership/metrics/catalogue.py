@@ -1,6 +1,6 @@
 """The table of all metrics: what each is called in Java's client, in Prometheus and in OpenTelemetry, and what it says.
 
-Everything that has to do with a name is made from here: the exporters, docs/metrics.md, what brokers are told
+Everything that has to do with a name is made from here: the exporters, docs/reference/metrics.md, what brokers are told
 (KIP-714).
 Prometheus counts in base units and leaves averages and rates to its queries; Java's client has them as metrics of their
 own, over the last 30 to 60 seconds, and in milliseconds. So one row has several of Java's names.

@@ -5,5 +5,5 @@ shows afterwards, step by step and on another machine, why a member did what it 
 
 `ring` keeps the latest events of a running member, with `snapshot` as the state before the first of them. `dumps`
 decides when they become a file, `values` writes and reads their values, `recording` is the file, `replay` runs the core
-on it, and `explanation` summarizes it. `docs/recorder.md` describes the format. No module here opens a socket.
+on it, and `explanation` summarizes it. `docs/diagnose/recorder.md` describes the format. No module here opens a socket.
 """

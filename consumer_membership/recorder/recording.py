@@ -1,4 +1,4 @@
-"""A recording as a file: JSON lines, compressed. `docs/recorder.md` describes them, and what changes the version."""
+"""A recording as a file of compressed JSON lines; `docs/diagnose/recorder.md` describes the format and its version."""
 
 from __future__ import annotations
 

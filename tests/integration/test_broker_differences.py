@@ -1,4 +1,4 @@
-"""The broker differences of section 7.1 of docs/protocol.md, shown with raw requests instead of the package."""
+"""The broker differences of section 7.1 of docs/project/protocol.md, shown with raw requests instead of the package."""
 
 from __future__ import annotations
 

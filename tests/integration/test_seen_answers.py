@@ -1,4 +1,4 @@
-"""Broker responses of docs/protocol.md that the rule tests of tests/simulation lack, shown with raw requests."""
+"""Broker responses of docs/project/protocol.md that tests/simulation does not cover, shown with raw requests."""
 
 from __future__ import annotations
 

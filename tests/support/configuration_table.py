@@ -1,4 +1,4 @@
-"""The tables of keys in `docs/configuration.md`, from the model: `python -m tests.support.configuration_table`.
+"""Generate the tables of `docs/reference/configuration.md`: `python -m tests.support.configuration_table`.
 
 A key of the model with a description is the package's own, or means more than in librdkafka; the description is what
 users read. Keys without a description are librdkafka's and apply to both kinds of connections.
@@ -21,7 +21,7 @@ from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from tests.support import librdkafka_keys
 
-DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "configuration.md"
+DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/configuration.md"
 #: What the model has as None, or as Python's own value, in the words that a program would give.
 _IN_WORDS: Mapping[str, str] = {
     "group.id": "required",

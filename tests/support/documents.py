@@ -8,15 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-MAP = ROOT / "consumer_membership" / "docs" / "architecture.md"
-DOCS = ROOT / "consumer_membership" / "docs"
+MAP = ROOT / "docs" / "explanation/architecture.md"
+DOCS = ROOT / "docs"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> list[Path]:
     """Every document."""
-    return [README, MAP, *sorted(DOCS.glob("*.md"))]
+    return [README, MAP, *sorted(path for path in DOCS.rglob("*.md") if path != MAP)]
 
 
 def name_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The table of names in `docs/metrics.md`, from the catalogue: `python -m tests.support.metrics_table`."""
+"""The table of names in `docs/reference/metrics.md`, from the catalogue: `python -m tests.support.metrics_table`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import consumer_membership
 from consumer_membership.metrics.catalogue import CATALOGUE, Metric
 
-DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "metrics.md"
+DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/metrics.md"
 BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
 
 

@@ -66,7 +66,7 @@ _S, _T, _C = ClassicState, Trigger, ClassicTrigger
 _IN_GROUP = (_S.PREPARING, _S.JOINING, _S.SYNCING, _S.RECONCILE, _S.STABLE)
 
 #: Every transition of a member of the classic protocol; the first row begins in the initial state. "Section" is one of
-#: docs/protocol.md.
+#: docs/project/protocol.md.
 CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
     TransitionRule((_S.UNSUBSCRIBED,), _T.POLLED, _S.JOINING, "section 4.2: a rebalance never starts outside poll"),
     TransitionRule((_S.JOINING,), _C.GATHERED, _S.SYNCING, "section 4.2"),
