@@ -185,12 +185,14 @@ def simulation(stage: Running) -> int:
 
 
 def wheel(stage: Running) -> int:
-    """The wheel builds, installs into an empty environment, imports, has its documents, and its command answers."""
+    """Source archive and wheel build and pass `twine check`; the wheel installs, imports, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
-        code = stage.python("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+        code = stage.python("-m", "build", "--no-isolation", "--outdir", folder)
         if code:
             return code
         built = next(Path(folder).glob("*.whl"))
+        if code := stage.python("-m", "twine", "check", "--strict", *map(str, sorted(Path(folder).iterdir()))):
+            return code
         home = Path(folder) / "venv"
         venv.create(home, with_pip=True)
         python = str(home / "bin" / "python")
@@ -247,7 +249,7 @@ class Stage:
         is_check: Whether it runs before the lanes, and its failure ends the command.
         is_full: Whether the gate leaves it to the full run.
         waits: Whether it is in the lane of the stages that wait for brokers.
-        needs: What the machine must have beyond Python and the extra `test`.
+        needs: What the machine must have beyond Python and the dependency group `dev`.
     """
 
     run: Callable[[Running], int]

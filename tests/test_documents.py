@@ -281,7 +281,7 @@ def test_migration_snippets_run_and_import_the_consumers() -> None:
 def test_readme_setup_commands_install_existing_extras() -> None:
     """Each setup command is one line and installs existing extras; `.ci/run` contains the test command."""
     commands = re.findall(
-        r"^python3 -m venv \.venv && .*'(?:-e )?\.\[(.*)\]' && \.venv/bin/(.*)$", read(README), re.MULTILINE
+        r"^python3 -m venv \.venv && .*'\.\[(.*)\]'(?: --group dev)? && \.venv/bin/(.*)$", read(README), re.MULTILINE
     )
     assert [command for _, command in commands] == ["consumer-membership demo", "python -m tests"]
     assert {extra for named, _ in commands for extra in named.split(",")} <= EXTRAS.keys()
@@ -333,14 +333,14 @@ def test_documented_command_lines_are_accepted(path: Path, line: str, monkeypatc
         case ["python", "-m", module]:
             assert importlib.util.find_spec(module) is not None
         case ["pip", "install" | "wheel", *rest]:
-            version = PYPROJECT["project"]["version"]
             wheels = [word for word in rest if word.endswith(".whl")]
-            assert wheels in ([], [f"dist/consumer_membership-{version}-py3-none-any.whl"])
+            assert wheels in ([], [f"dist/consumer_membership-{consumer_membership.__version__}-py3-none-any.whl"])
         case ["docker", "compose", *_]:
             assert line in read(ROOT / "docker-compose.yml")
         case ["python3", "-m", "venv", ".venv", "&&", ".venv/bin/pip", "install", "-q", *rest]:
             (package,) = (word for word in rest if word.startswith(".["))
             assert set(package[2:-1].split(",")) <= EXTRAS.keys()
+            assert "--group" not in rest or rest[rest.index("--group") + 1] in PYPROJECT["dependency-groups"]
         case _:
             pytest.fail(f"no check for {line!r}")
 

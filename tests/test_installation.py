@@ -85,9 +85,19 @@ def test_install_command_of_this_installation_names_an_existing_checkout() -> No
     assert (Path(target.removesuffix("[metrics]")) / "pyproject.toml").exists()
 
 
-def test_version_matches_pyproject() -> None:
-    """`pyproject.toml` has the same version for the wheel."""
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+def test_pyproject_reads_the_version_from_the_package() -> None:
+    """The version is in one place: the build reads it from `consumer_membership/version.py`."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in pyproject["project"]["dynamic"]
+    source = ROOT / pyproject["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{__version__}"' in source.read_text().splitlines()
+
+
+def test_extra_all_names_every_other_extra() -> None:
+    """The extra `all` installs the libraries of each other extra."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (every,) = map(Requirement, extras.pop("all"))
+    assert every.extras == extras.keys()
 
 
 def test_texts_never_install_the_package_by_name_alone() -> None:

@@ -24,7 +24,7 @@ FLAGS = (f"--cov={PACKAGE}", "--cov-report=")
 def lacking() -> str | None:
     """Return what this machine lacks for the report, and how to provide it; None if it lacks nothing."""
     if importlib.util.find_spec("pytest_cov") is None:
-        return "--full measures coverage, and pytest-cov is not installed: pip install -e '.[test]'"
+        return "--full measures coverage, and pytest-cov is not installed: pip install --group test"
     return None
 
 
