@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from xdist.workermanage import WorkerController
 
-    from consumer_membership.devbroker import Broker, Way
+    from consumer_membership.devbroker import Backend, Broker
     from tests.support.brokers import BrokerKeeper, RunBrokers
     from tests.support.secured import Materials
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
             nodes: int | None = None,
             properties: Mapping[str, str] | None = None,
             *,
-            way: Way | None = None,
+            backend: Backend | None = None,
             is_shared: bool = True,
         ) -> Broker: ...
 
@@ -285,11 +285,11 @@ def kafka_broker(broker_pool: RunBrokers) -> Iterator[BrokerFactory]:
             nodes: int | None = None,
             properties: Mapping[str, str] | None = None,
             *,
-            way: Way | None = None,
+            backend: Backend | None = None,
             is_shared: bool = True,
         ) -> Broker:
             if is_shared:
-                return broker_pool.shared(version, nodes, properties, way=way)
-            return own.enter_context(broker_pool.own(version, nodes, properties, way=way))
+                return broker_pool.shared(version, nodes, properties, backend=backend)
+            return own.enter_context(broker_pool.own(version, nodes, properties, backend=backend))
 
         yield broker

@@ -44,7 +44,7 @@ from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
-from consumer_membership.devbroker.ways import VARIABLE
+from consumer_membership.devbroker.backends import VARIABLE
 from consumer_membership.metrics import exposition, opentelemetry, prometheus
 from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
 from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill

@@ -19,9 +19,9 @@ from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptio
 from consumer_membership.cli.overview import STATES, LagOptions, ListOptions, list_groups, show_lag
 from consumer_membership.cli.replay import REPLAY_DESCRIPTION, ReplayOptions, replay
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
-from consumer_membership.demo.brokers import WAYS
+from consumer_membership.demo.brokers import BACKENDS
 from consumer_membership.demo.run import DemoOptions, run_demo
-from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
+from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Backend
 from consumer_membership.devbroker.foreground import run_foreground
 from consumer_membership.text import excerpt, problem_of
 
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(options: argparse.Namespace) -> int:
     chosen = DemoOptions(
-        way=options.way,
+        backend=options.backend,
         version=options.version,
         partitions=options.partitions,
         rate=options.rate,
@@ -309,9 +309,15 @@ def _checkpoint(options: argparse.Namespace) -> int:
 
 
 def _broker(options: argparse.Namespace) -> int:
-    way = Way(options.way) if options.way is not None else None
+    backend = Backend(options.backend) if options.backend is not None else None
     return run_foreground(
-        options.version, options.nodes, dict(options.property), sys.stdout, sys.stderr, port=options.port, way=way
+        options.version,
+        options.nodes,
+        dict(options.property),
+        sys.stdout,
+        sys.stderr,
+        port=options.port,
+        backend=backend,
     )
 
 
@@ -413,8 +419,8 @@ def _flag(flags: str, help_text: str, **how: object) -> _Argument:
 
 
 _COUNT, _NUMBER = _at_least(1, int), _seconds(0)
-_BROKER_WAYS = [way.value for way in Way]
-_HELP_OF_WAY = "where the broker comes from (default: the first of these that can be had)"
+_BROKER_BACKENDS = [backend.value for backend in Backend]
+_BACKEND_HELP = "where the broker comes from (default: the first of these that can be had)"
 #: Which group, of which cluster, and how to get there.
 _CLUSTER = (
     _takes("-b --bootstrap-servers", "HOST:PORT", "several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)"),
@@ -440,7 +446,7 @@ _COMMANDS = (
             _takes("--partitions", "N", "of the topic (default %(default)s)", type=_at_least(3, int), default=12),
             _takes("--rate", "R", "records per second (default %(default)s)", type=_COUNT, default=2_000),
             _takes("--seconds", "S", "to look at each step's result (default 3)", type=_NUMBER, default=3.0),
-            _takes("--way", None, _HELP_OF_WAY, choices=WAYS),
+            _takes("--backend", None, _BACKEND_HELP, choices=BACKENDS),
             _flag("--plain", "lines instead of the live table, as when stdout is no terminal"),
         ),
     ),
@@ -595,7 +601,7 @@ _COMMANDS = (
             _takes("--version", "V", ", ".join(SUPPORTED_VERSIONS), choices=SUPPORTED_VERSIONS),
             _takes("--nodes", "N", "how many nodes (default 1)", type=_COUNT),
             _takes("--port", "P", "the first node's port (default: free ones)", type=_COUNT),
-            _takes("--way", None, "default: the first of these that can be had", choices=_BROKER_WAYS),
+            _takes("--backend", None, "default: the first of these that can be had", choices=_BROKER_BACKENDS),
             _several(
                 "-p --property", "KEY=VALUE", "a broker property; may be repeated", type=_key_and_value, default=[]
             ),

@@ -1,7 +1,7 @@
-"""The demo's broker: where it comes from, and what it says at the end.
+"""Start the demo's broker, and read the committed and end offsets at the end.
 
-The order of the ways is devbroker's: a broker that the environment names, Docker, local JVMs. Only where none of them
-exists comes librdkafka's mock cluster, and the demo says so.
+The backends are tried in devbroker's order: the broker in KAFKA_BOOTSTRAP_SERVERS, Docker, local JVMs. If none of them
+is available, the demo uses librdkafka's mock cluster and prints that it does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from consumer_membership.demo.mock import mock_cluster
-from consumer_membership.devbroker import BrokerUnavailableError, Way, WayMissingError, start
-from consumer_membership.devbroker.ways import VARIABLE
+from consumer_membership.devbroker import Backend, BackendMissingError, BrokerUnavailableError, start
+from consumer_membership.devbroker.backends import VARIABLE
 
-#: The way of the mock cluster, beside those of devbroker.
+#: The backend of the mock cluster, beside those of devbroker.
 MOCK = "mock"
-#: All ways, in the order in which they are tried.
-WAYS = (*(way.value for way in Way), MOCK)
+#: All backends, in the order in which they are tried.
+BACKENDS = (*(backend.value for backend in Backend), MOCK)
 
 #: How soon the broker notices that a member is dead. Kafka's default of 45 s would make the demo a long one.
 SESSION_TIMEOUT_MS = 6_000
@@ -50,26 +50,26 @@ class DemoCluster:
 
 @contextmanager
 def demo_cluster(
-    way: str | None, version: str | None, *, topic: str, partitions: int, group: str
+    backend: str | None, version: str | None, *, topic: str, partitions: int, group: str
 ) -> Iterator[DemoCluster]:
     """A broker with this topic, as long as the context lasts; the group is what the demo will use there.
 
     Raises:
-        BrokerUnavailableError: the way that was asked for does not exist here, or the broker failed.
+        BrokerUnavailableError: the backend that was asked for does not exist here, or the broker failed.
         KafkaException: the broker refused the topic.
         MockUnavailableError: the mock cluster did not start.
     """
     lacks: list[str] = []
     with ExitStack() as held:
-        for each in [way] if way is not None else WAYS:
+        for each in [backend] if backend is not None else BACKENDS:
             is_mock = each == MOCK
             opened = (
-                _mock(topic, partitions, lacks) if is_mock else _kafka(Way(each), version, topic, partitions, group)
+                _mock(topic, partitions, lacks) if is_mock else _kafka(Backend(each), version, topic, partitions, group)
             )
             try:
                 cluster = held.enter_context(opened)
-            except WayMissingError as error:
-                if way is not None:
+            except BackendMissingError as error:
+                if backend is not None:
                     raise
                 lacks.append(f"{each}: {error}")
             else:
@@ -79,16 +79,16 @@ def demo_cluster(
 
 
 @contextmanager
-def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: str) -> Iterator[DemoCluster]:
-    is_existing = way is Way.EXISTING
+def _kafka(backend: Backend, version: str | None, topic: str, partitions: int, group: str) -> Iterator[DemoCluster]:
+    is_existing = backend is Backend.EXISTING
     # An existing broker's properties are not ours to set.
-    with start(version, properties=None if is_existing else _PROPERTIES, way=way) as broker:
+    with start(version, properties=None if is_existing else _PROPERTIES, backend=backend) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         new_topic = NewTopic(topic, num_partitions=partitions)
         admin.create_topics([new_topic], operation_timeout=_TIMEOUT_S)[topic].result()
         try:
             yield DemoCluster(
-                title=f"Apache Kafka {broker.version} ({way.value})",
+                title=f"Apache Kafka {broker.version} ({backend.value})",
                 bootstrap_servers=broker.bootstrap_servers,
                 session_timeout_s=_session_timeout_s(admin),
                 remarks=(f"The broker is the one that {VARIABLE} names.",) if is_existing else (),

@@ -62,7 +62,7 @@ def _library() -> ctypes.CDLL:
     found = [path for folder in folders for path in sorted(folder.glob("librdkafka*"))]
     if not found:
         raise MockUnavailableError(
-            "confluent-kafka was not installed from a wheel, which brings librdkafka along; use one of the other ways"
+            "confluent-kafka was not installed from a wheel, which brings librdkafka along; use another --backend"
         )
     library = ctypes.CDLL(str(found[0]))
     pointer, number = ctypes.c_void_p, ctypes.c_int

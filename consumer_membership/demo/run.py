@@ -57,11 +57,11 @@ class TooLateError(DemoError):
 class DemoOptions:
     """What the command line may choose.
 
-    `hold_s` is how long each step's result is looked at; `way` and `version` say which broker, None the first that
+    `hold_s` is how long each step's result is looked at; `backend` and `version` say which broker, None the first that
     can be had and its default version.
     """
 
-    way: str | None = None
+    backend: str | None = None
     version: str | None = None
     partitions: int = 12
     rate: int = 2_000
@@ -96,7 +96,9 @@ def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
     screen = _screen(options, out)
     _say(out, "Starting a broker; the first time on a machine it is fetched (a minute or two) ...")
-    with demo_cluster(options.way, options.version, topic=name, partitions=options.partitions, group=name) as cluster:
+    with demo_cluster(
+        options.backend, options.version, topic=name, partitions=options.partitions, group=name
+    ) as cluster:
         _say(
             out,
             f"{cluster.title} is ready at {cluster.bootstrap_servers}.",

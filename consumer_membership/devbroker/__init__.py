@@ -6,19 +6,19 @@ nothing of the package's clients and wire: the thing that they are tested agains
 Only the command line imports it.
 """
 
+from consumer_membership.devbroker.backends import start
 from consumer_membership.devbroker.broker import Broker
-from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.errors import BackendMissingError, BrokerUnavailableError
 from consumer_membership.devbroker.listeners import Security
-from consumer_membership.devbroker.request import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
-from consumer_membership.devbroker.ways import start
+from consumer_membership.devbroker.request import DEFAULT_VERSION, SUPPORTED_VERSIONS, Backend
 
 __all__ = [
     "DEFAULT_VERSION",
     "SUPPORTED_VERSIONS",
+    "Backend",
+    "BackendMissingError",
     "Broker",
     "BrokerUnavailableError",
     "Security",
-    "Way",
-    "WayMissingError",
     "start",
 ]

@@ -1,6 +1,6 @@
 """The handle of a running broker: where it is, and how its nodes are stopped and started.
 
-The same for all ways. What a way can do with one node is behind `Node`; an existing broker has no nodes of ours.
+All backends return the same class. `Node` is the interface to one node; an existing broker has no controllable nodes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import await_ready
-from consumer_membership.devbroker.request import BrokerRequest, Way
+from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
 
 READY_TIMEOUT_S = 60.0
@@ -72,13 +72,13 @@ class Broker:
     def __init__(
         self,
         *,
-        way: Way,
+        backend: Backend,
         version: str,
         bootstrap_servers: str,
         nodes: Sequence[Node] = (),
         release: Callable[[], None] = lambda: None,
     ) -> None:
-        self.way = way
+        self.backend = backend
         self.version = version
         self.bootstrap_servers = bootstrap_servers
         self._nodes = {node.node_id: node for node in nodes}
@@ -94,7 +94,7 @@ class Broker:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"Broker({self.bootstrap_servers}, Kafka {self.version}, {self.way.value})"
+        return f"Broker({self.bootstrap_servers}, Kafka {self.version}, {self.backend.value})"
 
     @property
     def secured(self) -> Mapping[str, str]:
@@ -183,13 +183,13 @@ class Broker:
         elif self._nodes:
             reason = f"its nodes are {', '.join(map(str, self._nodes))}"
         else:
-            reason = "an existing broker is not ours to control; start one with way=Way.JVM or way=Way.DOCKER"
+            reason = "devbroker does not control an existing broker; use backend=Backend.JVM or backend=Backend.DOCKER"
         raise BrokerUnavailableError(f"node {node_id} of {self!r} cannot be controlled: {reason}")
 
 
 def start_nodes(
     request: BrokerRequest,
-    way: Way,
+    backend: Backend,
     prepare: Callable[[ExitStack], Sequence[Node]],
     settle: Callable[[Broker], None] = lambda _: None,
 ) -> Broker:
@@ -208,7 +208,7 @@ def start_nodes(
                 held.callback(node.remove)
                 node.start()
             broker = Broker(
-                way=way,
+                backend=backend,
                 version=request.kafka_version,
                 bootstrap_servers=",".join(node.address for node in nodes),
                 nodes=nodes,

@@ -20,9 +20,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.broker import Broker, start_nodes
-from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.errors import BackendMissingError, BrokerUnavailableError
 from consumer_membership.devbroker.properties import cluster_id, container_environment, controller_ids, node_properties
-from consumer_membership.devbroker.request import BrokerRequest, Way
+from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, node_ports
 from consumer_membership.installation import install_command
 
@@ -104,14 +104,14 @@ def start_container(request: BrokerRequest) -> Broker:
     """A ready broker in containers.
 
     Raises:
-        WayMissingError: No testcontainers, no engine on this machine, or no image; or secured listeners or a host are
-            wanted.
+        BackendMissingError: testcontainers, the Docker engine or the image is missing, or the request has secured
+            listeners or a host.
         BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
     """
     if request.security is not None:
-        raise WayMissingError("only the JVM way makes secured listeners")
+        raise BackendMissingError("only the JVM backend makes secured listeners")
     if request.host is not None:
-        raise WayMissingError(f"a container's ports are published on 127.0.0.1, not on {request.host}")
+        raise BackendMissingError(f"a container's ports are published on 127.0.0.1, not on {request.host}")
     image = f"{_IMAGE}:{request.kafka_version}"
     engine = _engine()
     try:
@@ -119,19 +119,21 @@ def start_container(request: BrokerRequest) -> Broker:
         _remove_orphans(engine)
     finally:
         engine.client.close()
-    return start_nodes(request, Way.DOCKER, lambda held: _prepare(request, image, held))
+    return start_nodes(request, Backend.DOCKER, lambda held: _prepare(request, image, held))
 
 
 def _engine() -> DockerClient:
     try:
         from testcontainers.core.docker_client import DockerClient, get_docker_host
     except ImportError as error:
-        raise WayMissingError(f"{error}; install testcontainers: {install_command('dev-broker')}") from error
+        raise BackendMissingError(f"{error}; install testcontainers: {install_command('dev-broker')}") from error
     host = get_docker_host() or _DEFAULT_HOST
     scheme, _, path = host.partition("://")
     if scheme != "unix" or not hasattr(socket, "AF_UNIX"):
-        raise WayMissingError(f"the Docker engine {host} is not known to be this machine's, with ports on {LOOPBACK}")
-    with _translated(f"asking the Docker engine {host}", WayMissingError):
+        raise BackendMissingError(
+            f"the Docker engine {host} is not known to be this machine's, with ports on {LOOPBACK}"
+        )
+    with _translated(f"asking the Docker engine {host}", BackendMissingError):
         # Asked without docker first, which leaves sockets open where nobody listens.
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(_CHECK_TIMEOUT_S)
@@ -144,7 +146,7 @@ def _engine() -> DockerClient:
 def _require_image(engine: DockerClient, image: str) -> None:
     if engine.client.images.list(name=image):
         return
-    with _translated(f"the image {image} is not on this machine, and pulling it", WayMissingError):
+    with _translated(f"the image {image} is not on this machine, and pulling it", BackendMissingError):
         engine.client.images.pull(image)
 
 

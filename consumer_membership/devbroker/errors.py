@@ -2,8 +2,8 @@
 
 ::
 
-    BrokerUnavailableError      no broker: which way was tried, with what, and what to do about it
-    +-- WayMissingError         this machine lacks a way's ingredients; the next way may still work
+    BrokerUnavailableError      no broker: which backend was tried, with what, and what to do about it
+    +-- BackendMissingError         this machine lacks a backend's ingredients; the next backend may still work
     +-- PortTakenError          (tcp_ports) another program listens on a port; other ports may work
 """
 
@@ -12,9 +12,9 @@ class BrokerUnavailableError(Exception):
     """No broker came up, or one that is up cannot do what was asked; the text says what to change."""
 
 
-class WayMissingError(BrokerUnavailableError):
-    """One way to a broker does not exist on this machine: no engine, no image, no Java, no jars.
+class BackendMissingError(BrokerUnavailableError):
+    """One backend to a broker does not exist on this machine: no engine, no image, no Java, no jars.
 
-    Apart from its base so that only an absent way leads to the next one. A broker that was started and failed is
+    Apart from its base so that only an absent backend leads to the next one. A broker that was started and failed is
     never hidden by another one that happens to work.
     """

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
+from consumer_membership.devbroker.backends import start
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.errors import BrokerUnavailableError
-from consumer_membership.devbroker.request import Way
-from consumer_membership.devbroker.ways import start
+from consumer_membership.devbroker.request import Backend
 
 _LOOK_S = 1.0  # how soon a broker that died by itself is reported
 
@@ -24,7 +24,7 @@ def run_foreground(
     err: TextIO,
     *,
     port: int | None = None,
-    way: Way | None = None,
+    backend: Backend | None = None,
 ) -> int:
     """Start a broker, say where it is, and keep it until Ctrl-C or SIGTERM; to be called in the main thread.
 
@@ -32,7 +32,7 @@ def run_foreground(
     orderly stop; 1 if no broker came up or it died, with the reason on `err`.
     """
     try:
-        with sigterm_as_ctrl_c(), start(version, nodes, properties, way=way, port=port) as broker:
+        with sigterm_as_ctrl_c(), start(version, nodes, properties, backend=backend, port=port) as broker:
             _describe(broker, out)
             if broker.node_ids:
                 _watch(broker)
@@ -46,9 +46,9 @@ def run_foreground(
 
 def _describe(broker: Broker, out: TextIO) -> None:
     count = len(broker.bootstrap_servers.split(","))
-    _say(out, f"Kafka {broker.version} is ready: {broker.way.value}, {count} node{'s' * (count > 1)}")
+    _say(out, f"Kafka {broker.version} is ready: {broker.backend.value}, {count} node{'s' * (count > 1)}")
     _say(out, f"bootstrap.servers={broker.bootstrap_servers}")
-    if broker.way is Way.EXISTING:
+    if broker.backend is Backend.EXISTING:
         _say(out, "It is somebody else's and stays as it is.")
     else:
         _say(out, "Ctrl-C or SIGTERM stops it and throws its data away.")

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.errors import BackendMissingError, BrokerUnavailableError
 
 _logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def java_for(version: str) -> Java:
     """The machine's Java with one Kafka version's jars; fetches them if need be.
 
     Raises:
-        WayMissingError: No Java, too old a Java, or neither jars nor Maven.
+        BackendMissingError: No Java, too old a Java, or neither jars nor Maven.
         BrokerUnavailableError: Maven failed.
     """
     executable = _executable()
@@ -133,7 +133,9 @@ def _executable() -> str:
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else None
     found = found or shutil.which("java")
     if found is None:
-        raise WayMissingError(f"java is neither under JAVA_HOME nor on the PATH; install Java {_OLDEST_JAVA} or later")
+        raise BackendMissingError(
+            f"java is neither under JAVA_HOME nor on the PATH; install Java {_OLDEST_JAVA} or later"
+        )
     return found
 
 
@@ -142,7 +144,7 @@ def _require_recent(executable: str) -> None:
     match = re.search(r'version "(\d+)', answer.stderr)
     if match is None or int(match[1]) < _OLDEST_JAVA:
         said = (answer.stderr or answer.stdout).strip().partition("\n")[0]
-        raise WayMissingError(f"{executable} is {said!r}, and Kafka 4 needs Java {_OLDEST_JAVA} or later")
+        raise BackendMissingError(f"{executable} is {said!r}, and Kafka 4 needs Java {_OLDEST_JAVA} or later")
 
 
 def cache_folder() -> Path:
@@ -162,7 +164,7 @@ def classpath(version: str) -> str:
     Written out and sorted rather than as a wildcard: a class data archive is valid for exactly one class path.
 
     Raises:
-        WayMissingError: The jars are not there and Maven is not either.
+        BackendMissingError: The jars are not there and Maven is not either.
         BrokerUnavailableError: Maven failed; its own words are in the text.
     """
     folder = version_folder(version)
@@ -174,7 +176,7 @@ def classpath(version: str) -> str:
 def _resolve(version: str, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise WayMissingError(
+        raise BackendMissingError(
             f"the jars of Kafka {version} are not in {folder}, and mvn, which fetches them, is not on the PATH"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from consumer_membership.devbroker import watchdog
 from consumer_membership.devbroker.broker import Broker, start_nodes
-from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.errors import BackendMissingError, BrokerUnavailableError
 from consumer_membership.devbroker.java import Java, java_for
 from consumer_membership.devbroker.listeners import (
     SASL,
@@ -32,7 +32,7 @@ from consumer_membership.devbroker.listeners import (
     secured_host,
 )
 from consumer_membership.devbroker.properties import cluster_id, controller_ids, node_properties, properties_file
-from consumer_membership.devbroker.request import BrokerRequest, Way
+from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports, node_ports
 
 _STOP_TIMEOUT_S = 30  # a clean shutdown takes 0.4 s; without a quorum it would retry for minutes
@@ -135,20 +135,20 @@ def start_jvm(request: BrokerRequest) -> Broker:
     """A ready broker of local JVMs.
 
     Raises:
-        WayMissingError: No Java, too old a Java, or neither jars nor Maven.
+        BackendMissingError: No Java, too old a Java, or neither jars nor Maven.
         BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
     """
     if not hasattr(signal, "SIGCHLD"):
-        raise WayMissingError("a JVM is watched over as only Linux and macOS can; name a broker that runs already")
+        raise BackendMissingError("a JVM is watched over as only Linux and macOS can; name a broker that runs already")
     java = java_for(request.kafka_version)
     java.make_archive(partial(_write_archive, request.kafka_version, java))
-    return start_nodes(request, Way.JVM, partial(_prepare, request, java), partial(_settle, request))
+    return start_nodes(request, Backend.JVM, partial(_prepare, request, java), partial(_settle, request))
 
 
 def _write_archive(version: str, java: Java, archive: Path) -> None:
     """Start a broker and end it cleanly, so that its Java writes down the classes that it has loaded."""
     request = BrokerRequest(version=version)
-    with start_nodes(request, Way.JVM, partial(_prepare, request, java, archive_to=archive)) as broker:
+    with start_nodes(request, Backend.JVM, partial(_prepare, request, java, archive_to=archive)) as broker:
         broker.stop_node(1)
 
 

@@ -1,6 +1,6 @@
-"""What a caller asks for: a version, a number of nodes, properties, secured listeners, a way.
+"""What a caller asks for: a version, a number of nodes, properties, secured listeners, a backend.
 
-Checked once, here, so that every way may trust it. Holds values only and starts nothing.
+Checked once, here, so that every backend may trust it. Holds values only and starts nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ RESERVED_PROPERTIES = frozenset(
         "process.roles",
     }
 )
-"""Properties that each way derives from the ports and the folders it picked; another value would cut the nodes off."""
+"""Properties that each backend derives from its ports and folders; with other values clients could not connect."""
 
 
-class Way(Enum):
-    """How a broker is come by, in the order in which the ways are tried."""
+class Backend(Enum):
+    """How a broker is come by, in the order in which the backends are tried."""
 
     EXISTING = "existing"
     DOCKER = "docker"
@@ -51,7 +51,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
-    """One caller's wish, as `ways.start` has it; None means "not asked for".
+    """One caller's wish, as `backends.start` has it; None means "not asked for".
 
     Raises:
         BrokerUnavailableError: The version is not supported, or a number or a property makes no sense.

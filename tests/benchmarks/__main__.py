@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import consumer_membership
-from consumer_membership.devbroker import Way, start
+from consumer_membership.devbroker import Backend, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell
 from tests.benchmarks.figures import spark_recovery
@@ -68,8 +68,8 @@ def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     if asked.bootstrap:
         yield asked.bootstrap, f"at {asked.bootstrap}"
         return
-    with start(asked.version, way=Way(asked.way) if asked.way else None) as broker:
-        yield broker.bootstrap_servers, f"{broker.version} ({broker.way.value})"
+    with start(asked.version, backend=Backend(asked.backend) if asked.backend else None) as broker:
+        yield broker.bootstrap_servers, f"{broker.version} ({broker.backend.value})"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of random phases and choices")
     parser.add_argument("--bootstrap", help="an existing broker, instead of one that is started")
     parser.add_argument("--version", help="the version of the broker that is started")
-    parser.add_argument("--way", choices=[way.value for way in Way], help="how the broker is come by")
+    parser.add_argument("--backend", choices=[backend.value for backend in Backend], help="how the broker is come by")
     parser.add_argument("--output", type=Path, default=_RESULTS, help="where to write")
     parser.add_argument(
         "--subject", default="consumer_membership", help="whose Consumer is ours; confluent_kafka measures the harness"

@@ -15,7 +15,7 @@ from consumer_membership.cli import main
 from consumer_membership.cli.consume import ConsumeOptions
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions
 from consumer_membership.demo.run import DemoOptions
-from consumer_membership.devbroker import Way
+from consumer_membership.devbroker import Backend
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 
@@ -60,12 +60,12 @@ def test_demo_arguments_set_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """The options have the given or their default values."""
     calls: list[DemoOptions] = []
     monkeypatch.setattr(cli, "run_demo", lambda options, _: calls.append(options) or 1)
-    words = "--version 4.0.0 --partitions 24 --rate 9 --seconds 1.5 --way mock --plain"
+    words = "--version 4.0.0 --partitions 24 --rate 9 --seconds 1.5 --backend mock --plain"
     assert main(["demo"]) == 1
     assert main(["demo", *words.split()]) == 1
     assert calls == [
         DemoOptions(),
-        DemoOptions(way="mock", version="4.0.0", partitions=24, rate=9, hold_s=1.5, is_plain=True),
+        DemoOptions(backend="mock", version="4.0.0", partitions=24, rate=9, hold_s=1.5, is_plain=True),
     ]
 
 
@@ -73,10 +73,10 @@ def test_broker_arguments_set_options_and_exit_code_is_returned(monkeypatch: pyt
     """The command returns the exit code of the foreground broker."""
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words, named)) or 7)
-    words = "--version 4.1.1 --nodes 3 --port 9092 --way jvm -p a.b=c -p d="
+    words = "--version 4.1.1 --nodes 3 --port 9092 --backend jvm -p a.b=c -p d="
     assert main(["broker", *words.split()]) == 7
     streams = (sys.stdout, sys.stderr)
-    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "way": Way.JVM})]
+    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "backend": Backend.JVM})]
 
 
 def test_broker_that_cannot_start_is_reported_on_stderr(
@@ -84,7 +84,7 @@ def test_broker_that_cannot_start_is_reported_on_stderr(
 ) -> None:
     """Only the broker's address goes to stdout, which programs read."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
-    assert main(["broker", "--way", "existing"]) == 1
+    assert main(["broker", "--backend", "existing"]) == 1
     told = capsys.readouterr()
     assert (told.out, told.err.startswith("consumer-membership broker: ")) == ("", True)
 
@@ -102,7 +102,7 @@ def test_broker_that_cannot_start_is_reported_on_stderr(
         ("consume -g g -t t --timeout -1", "expected one argument|less than 0"),
         ("demo --partitions 2", "2 is less than 3"),
         ("demo --version 3.9.0", "invalid choice: '3.9.0'"),
-        ("demo --way magic", "invalid choice: 'magic'"),
+        ("demo --backend magic", "invalid choice: 'magic'"),
         ("broker --nodes 0", "0 is less than 1"),
         ("list --state Bogus", "'Bogus' is not a state of a group; give one of Assigning, .*, Stable"),
     ],

@@ -83,7 +83,7 @@ def test_demo_passes_its_check_on_a_real_broker() -> None:
 @pytest.mark.timeout(120)
 def test_interrupted_or_killed_demo_leaves_no_process(ending: signal.Signals) -> None:
     """On any ending, its members and its mock cluster end too; SIGINT and SIGTERM give exit code 130."""
-    with demo("--way", "mock", "--seconds", "1") as process:
+    with demo("--backend", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 2")
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) >= 2  # a member and the cluster
@@ -97,7 +97,7 @@ def test_interrupted_or_killed_demo_leaves_no_process(ending: signal.Signals) ->
 @pytest.mark.timeout(120)
 def test_demo_with_a_closed_stdout_ends_without_a_traceback() -> None:
     """If the reader closes the pipe (`| head`), the demo ends with its children and without a traceback."""
-    with demo("--way", "mock", "--seconds", "1") as process:
+    with demo("--backend", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 1")
         children = psutil.Process(process.pid).children(recursive=True)
         assert process.stdout is not None
@@ -111,7 +111,7 @@ def test_demo_with_a_closed_stdout_ends_without_a_traceback() -> None:
 @pytest.mark.timeout(120)
 def test_demo_on_the_mock_cluster_states_that_it_is_not_kafka() -> None:
     """Readers of the figures must know this; the check passes there as well."""
-    with demo("--way", "mock", "--seconds", "0.5") as process:
+    with demo("--backend", "mock", "--seconds", "0.5") as process:
         out, _ = process.communicate(timeout=110)
     assert "THIS IS NOT APACHE KAFKA" in out
     assert out.splitlines()[-1].startswith("CHECK PASSED"), out
@@ -140,8 +140,8 @@ def test_demo_member_ends_with_its_parent() -> None:
 
 
 def test_unavailable_way_of_the_demo_exits_with_a_remedy() -> None:
-    """If the requested way is not available, the demo exits with code 1 and prints the remedy."""
-    with demo("--way", "existing") as process:
+    """If the requested backend is not available, the demo exits with code 1 and prints the remedy."""
+    with demo("--backend", "existing") as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (1, "")
     assert "No broker: KAFKA_BOOTSTRAP_SERVERS is not set" in out

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from consumer_membership.devbroker import Broker, BrokerUnavailableError, Way
+from consumer_membership.devbroker import Backend, Broker, BrokerUnavailableError
 from consumer_membership.devbroker.readiness import probe_groups
 
 
@@ -42,10 +42,10 @@ class ScriptedNode:
         return f"last words of {self.node_id}"
 
 
-def broker_of(*nodes: ScriptedNode, way: Way = Way.JVM) -> Broker:
+def broker_of(*nodes: ScriptedNode, backend: Backend = Backend.JVM) -> Broker:
     """Return a broker of these scripted nodes."""
     addresses = ",".join(node.address for node in nodes) or "elsewhere:9092"
-    return Broker(way=way, version="4.3.1", bootstrap_servers=addresses, nodes=nodes)
+    return Broker(backend=backend, version="4.3.1", bootstrap_servers=addresses, nodes=nodes)
 
 
 def java_hash(text: str) -> int:
@@ -84,7 +84,7 @@ def test_kill_node_of_unknown_id_raises_error_with_known_ids() -> None:
 def test_stop_node_of_existing_broker_raises() -> None:
     """A broker that this package did not start is never stopped."""
     with pytest.raises(BrokerUnavailableError, match="not ours to control"):
-        broker_of(way=Way.EXISTING).stop_node(1)
+        broker_of(backend=Backend.EXISTING).stop_node(1)
 
 
 def test_start_node_of_stopped_broker_raises() -> None:
@@ -98,7 +98,9 @@ def test_start_node_of_stopped_broker_raises() -> None:
 def test_broker_stop_releases_once() -> None:
     """A test and its fixture may both call `stop`."""
     released: list[str] = []
-    broker = Broker(way=Way.JVM, version="4.3.1", bootstrap_servers="x:1", release=lambda: released.append("released"))
+    broker = Broker(
+        backend=Backend.JVM, version="4.3.1", bootstrap_servers="x:1", release=lambda: released.append("released")
+    )
     with broker:
         broker.stop()
     assert broker.is_stopped
@@ -114,7 +116,7 @@ def test_secured_listener_lists_all_nodes() -> None:
 def test_broker_without_security_has_no_secured_listeners() -> None:
     """Neither a started nor an existing broker has secured listeners without security settings."""
     assert broker_of(ScriptedNode(1)).secured == {}
-    assert broker_of(way=Way.EXISTING).secured == {}
+    assert broker_of(backend=Backend.EXISTING).secured == {}
 
 
 def test_wait_ready_raises_with_log_tail_of_dead_node() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from consumer_membership.devbroker import Way, start
+from consumer_membership.devbroker import Backend, start
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.readiness import await_ready
 from consumer_membership.devbroker.tcp_ports import draw_ports
@@ -49,8 +49,8 @@ def networks() -> set[str]:
 def test_container_listens_on_loopback_only_and_is_removed_after_stop() -> None:
     """No other machine reaches a broker without authentication, and stop() removes all resources."""
     before = (containers(), networks())
-    with start(NEWEST, way=Way.DOCKER) as broker:
-        assert (broker.way, broker.version) == (Way.DOCKER, NEWEST)
+    with start(NEWEST, backend=Backend.DOCKER) as broker:
+        assert (broker.backend, broker.version) == (Backend.DOCKER, NEWEST)
         host, _, port = broker.bootstrap_servers.partition(":")
         assert host == "127.0.0.1"
         (container,) = containers() - before[0]
@@ -64,7 +64,7 @@ def test_container_listens_on_loopback_only_and_is_removed_after_stop() -> None:
 def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: object) -> None:
     """As with a JVM, a node is its port and its storage, not its process."""
     assert callable(ending)
-    broker = kafka_broker(properties=QUICK_SESSIONS, way=Way.DOCKER, is_shared=False)
+    broker = kafka_broker(properties=QUICK_SESSIONS, backend=Backend.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("orders"))
     pid = broker.node_pid(1)
@@ -79,7 +79,7 @@ def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: o
 
 def test_three_containers_form_one_cluster(kafka_broker: BrokerFactory) -> None:
     """The nodes reach each other by name and clients on loopback."""
-    broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, way=Way.DOCKER, is_shared=False)
+    broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, backend=Backend.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("orders"), 3, replication_factor=3)
     broker.kill_node(2)
@@ -99,7 +99,7 @@ def test_start_removes_container_of_dead_owner(kafka_broker: BrokerFactory) -> N
         for name, owner in owners.items()
     }
     try:
-        kafka_broker(way=Way.DOCKER, is_shared=False)
+        kafka_broker(backend=Backend.DOCKER, is_shared=False)
         assert {name for name, container in made.items() if container[:12] in containers()} == {"alive", "elsewhere"}
     finally:
         docker("rm", "--force", *made.values())

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, BrokerUnavailableError, Way, start
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Backend, Broker, BrokerUnavailableError, start
 from consumer_membership.devbroker.readiness import minor_line
 from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.broker_pool import BrokerPool
@@ -81,7 +81,7 @@ def while_a_node_is_fenced() -> Retrying:
 def test_started_broker_serves_topics_and_groups_and_leaves_no_process(version: str) -> None:
     """After `start`, topics and groups work immediately without retries; after `stop`, no process remains."""
     before = java_processes()
-    with start(version, way=Way.JVM) as broker:
+    with start(version, backend=Backend.JVM) as broker:
         servers = broker.bootstrap_servers
         pid = broker.node_pid(1)
         assert pid in {process.pid for process in java_processes()}
@@ -92,14 +92,14 @@ def test_started_broker_serves_topics_and_groups_and_leaves_no_process(version: 
         delete_topic(servers, topic)
         assert topic not in topics(servers)
         assert version.startswith(f"{minor_line(servers, PATIENCE_S)}.")
-        assert (broker.version, broker.way) == (version, Way.JVM)
+        assert (broker.version, broker.backend) == (version, Backend.JVM)
     assert java_processes() == before
     assert broker.is_stopped
 
 
 def test_broker_does_not_auto_create_topics(kafka_broker: BrokerFactory) -> None:
     """A misspelled topic stays unknown, as it does in production."""
-    broker = kafka_broker(way=Way.JVM)
+    broker = kafka_broker(backend=Backend.JVM)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "allow.auto.create.topics": True})
     admin.list_topics("misspelt", timeout=PATIENCE_S)
     assert "misspelt" not in topics(broker.bootstrap_servers)
@@ -109,7 +109,7 @@ def test_broker_does_not_auto_create_topics(kafka_broker: BrokerFactory) -> None
 def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerFactory, ending: object) -> None:
     """A node is its port and its storage, not its process."""
     assert callable(ending)
-    broker = kafka_broker(properties=QUICK_SESSIONS, way=Way.JVM, is_shared=False)
+    broker = kafka_broker(properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("orders"))
     produce(servers, topic, 5)
@@ -127,7 +127,7 @@ def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerF
 
 def test_three_nodes_survive_killing_any_node(kafka_broker: BrokerFactory) -> None:
     """Groups and topics survive a killed node, even a controller or a coordinator."""
-    broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, way=Way.JVM, is_shared=False)
+    broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
     servers = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
     for attempt in while_a_node_is_fenced():
@@ -149,27 +149,27 @@ def test_three_nodes_survive_killing_any_node(kafka_broker: BrokerFactory) -> No
 def test_start_with_invalid_property_raises_kafkas_error(kafka_broker: BrokerFactory) -> None:
     """The error contains the broker's own message."""
     with pytest.raises(BrokerUnavailableError, match=r"group\.consumer\.max\.size"):
-        kafka_broker(properties={"group.consumer.max.size": "minus one"}, way=Way.JVM, is_shared=False)
+        kafka_broker(properties={"group.consumer.max.size": "minus one"}, backend=Backend.JVM, is_shared=False)
 
 
 def test_start_uses_requested_port() -> None:
     """A demo can document its address in advance."""
     port = draw_ports(1)[0]
-    with start(way=Way.JVM, port=port) as broker:
+    with start(backend=Backend.JVM, port=port) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{port}"
 
 
 def test_start_uses_existing_broker_unchanged(kafka_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is queried over the wire, a mismatch raises an error, and stop() leaves the broker running."""
-    running = kafka_broker("4.1.1", way=Way.JVM)
+    running = kafka_broker("4.1.1", backend=Backend.JVM)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", running.bootstrap_servers)
     with start() as broker:
-        assert (broker.way, broker.version) == (Way.EXISTING, "4.1")
+        assert (broker.backend, broker.version) == (Backend.EXISTING, "4.1")
         assert broker.bootstrap_servers == running.bootstrap_servers
         assert broker.node_ids == ()
     running.wait_ready(timeout_s=PATIENCE_S)
     with start("4.1.1", 1) as broker:
-        assert broker.way is Way.EXISTING
+        assert broker.backend is Backend.EXISTING
     with pytest.raises(BrokerUnavailableError, match=rf"Kafka {re.escape(NEWEST)}.* its version is 4\.1"):
         start(NEWEST)
     with pytest.raises(BrokerUnavailableError, match="3 nodes: it has 1 node"):
@@ -188,10 +188,10 @@ def test_start_raises_if_existing_broker_does_not_respond(monkeypatch: pytest.Mo
 def test_pool_shares_equal_brokers_and_stops_them() -> None:
     """All tests that request an equal broker share one start."""
     with BrokerPool() as pool:
-        first = pool.shared(properties={"group.max.size": "3"}, way=Way.JVM)
-        assert pool.shared(properties={"group.max.size": "3"}, way=Way.JVM) is first
+        first = pool.shared(properties={"group.max.size": "3"}, backend=Backend.JVM)
+        assert pool.shared(properties={"group.max.size": "3"}, backend=Backend.JVM) is first
         first.stop()
-        second = pool.shared(properties={"group.max.size": "3"}, way=Way.JVM)
+        second = pool.shared(properties={"group.max.size": "3"}, backend=Backend.JVM)
         assert second is not first
     assert second.is_stopped
 
@@ -230,8 +230,8 @@ def test_killed_owner_leaves_no_jvm_and_no_storage() -> None:
     """Neither `kill -9` nor a surviving forked child leaves JVMs on the machine."""
     owner = Owner(
         "import os, signal\n"
-        "from consumer_membership.devbroker import Way, start\n"
-        "broker = start(way=Way.JVM, nodes=2)\n"
+        "from consumer_membership.devbroker import Backend, start\n"
+        "broker = start(backend=Backend.JVM, nodes=2)\n"
         "child = os.fork()\n"
         "if child: print(broker.node_pid(1), broker.node_pid(2), child, flush=True)\n"
         "signal.pause()\n"
@@ -252,9 +252,10 @@ def test_foreground_broker_runs_until_signal_and_stops_cleanly(number: signal.Si
     """The command prints its broker's address and ends with exit code 0."""
     owner = Owner(
         "import sys\n"
-        "from consumer_membership.devbroker import Way\n"
+        "from consumer_membership.devbroker import Backend\n"
         "from consumer_membership.devbroker.foreground import run_foreground\n"
-        f"sys.exit(run_foreground({NEWEST!r}, 1, {{'group.max.size': '5'}}, sys.stdout, sys.stderr, way=Way.JVM))\n"
+        "properties = {'group.max.size': '5'}\n"
+        f"sys.exit(run_foreground({NEWEST!r}, 1, properties, sys.stdout, sys.stderr, backend=Backend.JVM))\n"
     )
     assert owner.line() == f"Kafka {NEWEST} is ready: jvm, 1 node"
     name, _, servers = owner.line().partition("=")
@@ -273,9 +274,9 @@ def test_foreground_broker_that_dies_is_reported() -> None:
     """A demo does not wait forever for a dead broker."""
     owner = Owner(
         "import sys\n"
-        "from consumer_membership.devbroker import Way\n"
+        "from consumer_membership.devbroker import Backend\n"
         "from consumer_membership.devbroker.foreground import run_foreground\n"
-        "sys.exit(run_foreground(None, None, {}, sys.stdout, sys.stdout, way=Way.JVM))\n"
+        "sys.exit(run_foreground(None, None, {}, sys.stdout, sys.stdout, backend=Backend.JVM))\n"
     )
     for _ in range(3):
         owner.line()

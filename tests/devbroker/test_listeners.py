@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from consumer_membership.devbroker import Broker, BrokerUnavailableError, Security, Way, WayMissingError, start
+from consumer_membership.devbroker import Backend, BackendMissingError, Broker, BrokerUnavailableError, Security, start
+from consumer_membership.devbroker.backends import first_of
 from consumer_membership.devbroker.container import start_container
 from consumer_membership.devbroker.listeners import MUTUAL, SASL, SASL_TLS, SECURED_LISTENERS, TLS, enabled_mechanisms
 from consumer_membership.devbroker.request import BrokerRequest
-from consumer_membership.devbroker.ways import first_of
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import USERS, Materials, materials, unsecured_token
 from tests.support.versions import NEWEST, OLDEST
@@ -96,22 +96,22 @@ def test_start_rejects_existing_broker_for_secured_listeners(monkeypatch: pytest
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=r"secured listeners: .* not ours to set") as refused:
         start(security=SECURITY)
-    assert not isinstance(refused.value, WayMissingError)
+    assert not isinstance(refused.value, BackendMissingError)
 
 
 def test_docker_way_rejects_secured_listeners_and_jvm_is_used() -> None:
-    """The search continues with the JVM way, whether a Docker engine exists or not."""
-    with pytest.raises(WayMissingError, match="only the JVM way"):
-        start(way=Way.DOCKER, security=SECURITY)
+    """The search continues with the JVM backend, whether a Docker engine exists or not."""
+    with pytest.raises(BackendMissingError, match="only the JVM backend"):
+        start(backend=Backend.DOCKER, security=SECURITY)
 
     def absent(_: BrokerRequest) -> Broker:
-        raise WayMissingError("not set")
+        raise BackendMissingError("not set")
 
     def by_jvm(request: BrokerRequest) -> Broker:
-        return Broker(way=Way.JVM, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
+        return Broker(backend=Backend.JVM, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
 
-    starters = {Way.EXISTING: absent, Way.DOCKER: start_container, Way.JVM: by_jvm}
-    assert first_of(starters, BrokerRequest(security=SECURITY)).way is Way.JVM
+    starters = {Backend.EXISTING: absent, Backend.DOCKER: start_container, Backend.JVM: by_jvm}
+    assert first_of(starters, BrokerRequest(security=SECURITY)).backend is Backend.JVM
 
 
 # Real brokers.
@@ -126,7 +126,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
 def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers, made: Materials) -> Broker:
     """Return a secured broker of the newest and of the oldest version."""
-    return broker_pool.shared(request.param, way=Way.JVM, security=made.security)
+    return broker_pool.shared(request.param, backend=Backend.JVM, security=made.security)
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_pool_shares_secured_broker_for_equal_security(
     broker: Broker, broker_pool: RunBrokers, made: Materials
 ) -> None:
     """All tests with equal certificates and users share one start."""
-    assert broker_pool.shared(broker.version, way=Way.JVM, security=replace(made.security)) is broker
+    assert broker_pool.shared(broker.version, backend=Backend.JVM, security=replace(made.security)) is broker
 
 
 # A cluster of another kind: two nodes, sessions that end, a mechanism less, certificates for somewhere else.
@@ -301,7 +301,7 @@ def made_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 @pytest.fixture(scope="module")
 def cluster(made_elsewhere: Materials) -> Iterator[Broker]:
     """Return a cluster whose nodes tests may stop and start."""
-    with start(nodes=2, properties=TUNED, way=Way.JVM, security=made_elsewhere.security) as broker:
+    with start(nodes=2, properties=TUNED, backend=Backend.JVM, security=made_elsewhere.security) as broker:
         yield broker
 
 

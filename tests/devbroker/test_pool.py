@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from consumer_membership.devbroker import DEFAULT_VERSION, Broker, BrokerUnavailableError, Security, Way
+from consumer_membership.devbroker import DEFAULT_VERSION, Backend, Broker, BrokerUnavailableError, Security
 from tests.support import broker_pool
 from tests.support.broker_pool import BrokerPool
 from tests.support.brokers import MOST_IDLE, BrokerKeeper, FarNode, RunBrokers
@@ -29,7 +29,7 @@ class Started:
         nodes: int | None = None,
         properties: Mapping[str, str] | None = None,
         *,
-        way: Way | None = None,
+        backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
         """One more."""
@@ -39,7 +39,7 @@ class Started:
         self.kinds.append((version, dict(properties or {})))
         assert self.may_go_on.wait(60)
         return Broker(
-            way=way or Way.JVM,
+            backend=backend or Backend.JVM,
             version=version or DEFAULT_VERSION,
             bootstrap_servers=address,
             nodes=[
@@ -69,12 +69,16 @@ def keeper(started: Started) -> Iterator[BrokerKeeper]:
 
 
 def test_pool_treats_default_and_explicit_default_as_equal(started: Started) -> None:
-    """No arguments, the newest version, one node and the already used way all return one broker."""
+    """No arguments, the newest version, one node and the already used backend all return one broker."""
     with BrokerPool() as brokers:
         first = brokers.shared()
-        same = [brokers.shared(DEFAULT_VERSION), brokers.shared(nodes=1, properties={}), brokers.shared(way=Way.JVM)]
+        same = [
+            brokers.shared(DEFAULT_VERSION),
+            brokers.shared(nodes=1, properties={}),
+            brokers.shared(backend=Backend.JVM),
+        ]
         assert [one is first for one in same] == [True] * 3
-        assert brokers.shared(way=Way.DOCKER) is not first
+        assert brokers.shared(backend=Backend.DOCKER) is not first
         assert brokers.shared(properties={"a": "b"}) is not first
     assert len(started.stopped) == len(started.kinds) == 3
     assert [start.kind for start in brokers.starts][-1] == f"Kafka {DEFAULT_VERSION}, 1 node, a=b"
@@ -103,7 +107,7 @@ def test_processes_of_test_run_share_brokers(keeper: BrokerKeeper, started: Star
     one, other = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
     security = Security(key_pem="k", certificate_chain_pem="c", client_authority_pem="a", users={"u": "p"})
     for brokers in (one, other):
-        assert brokers.shared() is brokers.shared(DEFAULT_VERSION, way=Way.JVM)
+        assert brokers.shared() is brokers.shared(DEFAULT_VERSION, backend=Backend.JVM)
         assert brokers.shared(security=security).secured == {"TLS": "localhost:1"}
     assert one.shared().bootstrap_servers == other.shared().bootstrap_servers
     assert len(started.kinds) == len(keeper.starts) == 2

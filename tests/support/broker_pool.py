@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from consumer_membership.devbroker.backends import VARIABLE, start
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.request import BrokerRequest
-from consumer_membership.devbroker.ways import VARIABLE, start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from consumer_membership.devbroker.broker import Broker
     from consumer_membership.devbroker.listeners import Security
-    from consumer_membership.devbroker.request import Way
+    from consumer_membership.devbroker.request import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class BrokerStart:
 
 @dataclass(slots=True)
 class _Kind:
-    """The brokers of one kind: one broker, or one for each way that was requested by name."""
+    """The brokers of one kind: one broker, or one for each backend that was requested by name."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     brokers: list[Broker] = field(default_factory=list)
@@ -74,13 +74,13 @@ class BrokerPool:
         nodes: int | None = None,
         properties: Mapping[str, str] | None = None,
         *,
-        way: Way | None = None,
+        backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
         """The one broker of this kind; the arguments are those of `start`. The caller must not stop its nodes.
 
-        An omitted argument equals its default, and an omitted way equals the way of an existing broker. A broker that
-        has ended unexpectedly is replaced.
+        An omitted argument equals its default, and an omitted backend equals the backend of an existing broker. A
+        broker that has ended unexpectedly is replaced.
 
         Raises:
             BrokerUnavailableError: As `start`; each call tries again, because the reason may be gone.
@@ -90,10 +90,10 @@ class BrokerPool:
         with kind.lock:
             kind.brokers = [broker for broker in kind.brokers if _is_alive(broker)]
             for broker in kind.brokers:
-                if way in (None, broker.way):
+                if backend in (None, broker.backend):
                     return broker
             began = time.monotonic()
-            broker = start(version, nodes, properties, way=way, security=security)
+            broker = start(version, nodes, properties, backend=backend, security=security)
             self.starts.append(BrokerStart(kind=str(request), seconds=time.monotonic() - began))
             kind.brokers.append(broker)
             return broker

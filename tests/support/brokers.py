@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from consumer_membership.devbroker import Broker, BrokerUnavailableError, Security, Way, WayMissingError, start
+from consumer_membership.devbroker import Backend, BackendMissingError, Broker, BrokerUnavailableError, Security, start
 from consumer_membership.devbroker.request import BrokerRequest
 from tests.support.broker_pool import BrokerPool, BrokerStart
 
 #: How many brokers may stand idle beside those that are held: 0.3 GB each, and a fortieth of a core.
 MOST_IDLE = 6
-_ERRORS = {error.__name__: error for error in (BrokerUnavailableError, WayMissingError)}
+_ERRORS = {error.__name__: error for error in (BrokerUnavailableError, BackendMissingError)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Wish:
     version: str | None
     nodes: int | None
     properties: dict[str, str]
-    way: Way | None
+    backend: Backend | None
     #: Those of `Security`.
     security: dict[str, object] | None
 
@@ -64,14 +64,16 @@ class FarNode:
 class Found:
     """A shared broker, on its way from its keeper."""
 
-    way: Way
+    backend: Backend
     version: str
     bootstrap_servers: str
     nodes: tuple[FarNode, ...]
 
     def broker(self) -> Broker:
         """The broker's handle in this process; stopping the handle does not end the broker."""
-        return Broker(way=self.way, version=self.version, bootstrap_servers=self.bootstrap_servers, nodes=self.nodes)
+        return Broker(
+            backend=self.backend, version=self.version, bootstrap_servers=self.bootstrap_servers, nodes=self.nodes
+        )
 
 
 def arguments_of(security: Security) -> dict[str, object]:
@@ -135,7 +137,7 @@ class BrokerKeeper:
             return type(error).__name__, str(error)
         nodes = [broker._nodes[node_id] for node_id in broker.node_ids]
         return Found(
-            way=broker.way,
+            backend=broker.backend,
             version=broker.version,
             bootstrap_servers=broker.bootstrap_servers,
             nodes=tuple(
@@ -147,7 +149,9 @@ class BrokerKeeper:
     def _shared(self, wish: Wish, held: set[Broker]) -> Broker:
         security = Security(**wish.security) if wish.security is not None else None  # type: ignore[arg-type]  # its own
         while True:
-            broker = self._pool.shared(wish.version, wish.nodes, wish.properties, way=wish.way, security=security)
+            broker = self._pool.shared(
+                wish.version, wish.nodes, wish.properties, backend=wish.backend, security=security
+            )
             with self._lock:
                 # Between the two it may have been stopped to make room.
                 if not broker.is_stopped:
@@ -186,7 +190,7 @@ class RunBrokers:
         nodes: int | None = None,
         properties: Mapping[str, str] | None = None,
         *,
-        way: Way | None = None,
+        backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
         """The run's broker of this kind, whose nodes must not be stopped; arguments as for `devbroker.start`.
@@ -198,7 +202,7 @@ class RunBrokers:
             version=version,
             nodes=nodes,
             properties=dict(properties or {}),
-            way=way,
+            backend=backend,
             security=arguments_of(security) if security is not None else None,
         )
         self._keeper.send(wish)
@@ -215,7 +219,7 @@ class RunBrokers:
         nodes: int | None = None,
         properties: Mapping[str, str] | None = None,
         *,
-        way: Way | None = None,
+        backend: Backend | None = None,
     ) -> Iterator[Broker]:
         """A broker for the caller alone, whose nodes it may stop; it ends with the block.
 
@@ -223,7 +227,7 @@ class RunBrokers:
             BrokerUnavailableError: As `devbroker.start` does.
         """
         began = time.monotonic()
-        with start(version, nodes, properties, way=way) as broker:
+        with start(version, nodes, properties, backend=backend) as broker:
             request = BrokerRequest(version=version, nodes=nodes, properties=properties or {})
             self.starts.append(BrokerStart(kind=f"{request} (of one test)", seconds=time.monotonic() - began))
             yield broker

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from consumer_membership.devbroker.java import classpath, java_for
-from consumer_membership.devbroker.request import Way
+from consumer_membership.devbroker.request import Backend
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
@@ -125,7 +125,7 @@ def receiver(start: Start, folder: Path) -> Iterator[Receiver]:
     os.environ[_FLAGS] = f"{flags} -javaagent:{agent}"
     try:
         properties = {"metric.reporters": _NAME, "telemetry.file": str(file)}
-        with start(NEWEST, None, properties, way=Way.JVM) as broker:
+        with start(NEWEST, None, properties, backend=Backend.JVM) as broker:
             yield Receiver(broker, classes, file)
     finally:
         os.environ[_FLAGS] = flags

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from consumer_membership.devbroker import Broker, Way, start
+from consumer_membership.devbroker import Backend, Broker, start
 from consumer_membership.devbroker.java import classpath, java_for
 from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.wire.codec import SIZE_BYTES, MalformedError, decode, write_data
@@ -429,7 +429,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="golden-") as name:
         made = materials(Path(name))
         password = made.users["alice"]
-        with start(NEWEST, properties=properties, security=made.security, way=Way.JVM) as broker:
+        with start(NEWEST, properties=properties, security=made.security, backend=Backend.JVM) as broker:
             for topic, partitions in TOPICS.items():
                 create_topic(broker.bootstrap_servers, topic, partitions)
                 produce(broker.bootstrap_servers, topic, RECORDS)

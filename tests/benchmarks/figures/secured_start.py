@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker import Way as BrokerWay
-from consumer_membership.devbroker import start
+from consumer_membership.devbroker import Backend, start
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.figures.start import MORE, SLOWER_BY_S, measure_start
 from tests.benchmarks.samples import Series, median_above_at_most
@@ -29,7 +28,7 @@ def run(bench: Bench) -> Figure:
     checks: list[Check] = []
     with tempfile.TemporaryDirectory() as folder:
         made = materials(Path(folder))
-        with start(way=BrokerWay.JVM, security=made.security) as broker:
+        with start(backend=Backend.JVM, security=made.security) as broker:
             here = replace(bench, bootstrap=broker.bootstrap_servers)
             topic = here.filled_topic("secured", _RECORDS)
             for way in _WAYS:

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.assignors.assignor import Topics
-from consumer_membership.devbroker import Way
+from consumer_membership.devbroker import Backend
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
 from consumer_membership.membership.classic.exchanges import ClassicHeartbeatAnswered, ClassicVerdict
 from consumer_membership.runtime.network.cluster import BrokerRefusal
@@ -52,7 +52,7 @@ def older(request: pytest.FixtureRequest) -> Iterator[Older]:
     """Each older cluster in turn; the real one is in a rack."""
     if request.param == KAFKA_3_9:
         (version,) = CLASSIC_VERSIONS
-        broker = request.getfixturevalue("kafka_broker")(version, properties={"broker.rack": "a"}, way=Way.JVM)
+        broker = request.getfixturevalue("kafka_broker")(version, properties={"broker.rack": "a"}, backend=Backend.JVM)
         yield Older(made(broker.bootstrap_servers), is_narrowed=False)
         return
     behind = made(request.getfixturevalue("kafka").bootstrap_servers)

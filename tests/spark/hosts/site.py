@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.devbroker import Broker, Way, start
+from consumer_membership.devbroker import Backend, Broker, start
 from tests.spark.clusters import SPARK_S, SessionProcess, a_session, a_standalone_cluster
 from tests.support.network import Host, Network, network
 from tests.support.postgres import postgres
@@ -70,7 +70,7 @@ def a_site(folder: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         net = stack.enter_context(network())
         with net.host("broker").entered():
-            kafka = stack.enter_context(start(way=Way.JVM, host=net.host("broker").address))
+            kafka = stack.enter_context(start(backend=Backend.JVM, host=net.host("broker").address))
         with net.host("database").entered():
             conninfo = stack.enter_context(postgres(net.host("database").address))
         workers = [net.host("worker-1"), net.host("worker-2")]

@@ -1,4 +1,4 @@
-"""The order of the ways, and the error of each way that is unavailable."""
+"""The order of the backends, and the error of each backend that is unavailable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consumer_membership.devbroker import Broker, BrokerUnavailableError, Way, WayMissingError, start
+from consumer_membership.devbroker import Backend, BackendMissingError, Broker, BrokerUnavailableError, start
+from consumer_membership.devbroker.backends import first_of
 from consumer_membership.devbroker.java import java_for
 from consumer_membership.devbroker.request import BrokerRequest
-from consumer_membership.devbroker.ways import first_of
 from tests.support.versions import NEWEST
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 PROMPT_S = 10.0
 
 
-def missing(way: Way) -> Callable[[BrokerRequest], Broker]:
-    """Return the starter of an unavailable way."""
+def missing(backend: Backend) -> Callable[[BrokerRequest], Broker]:
+    """Return the starter of an unavailable backend."""
 
     def starter(_: BrokerRequest) -> Broker:
-        raise WayMissingError(f"no {way.value} here")
+        raise BackendMissingError(f"no {backend.value} here")
 
     return starter
 
 
-def found(way: Way) -> Callable[[BrokerRequest], Broker]:
-    """Return the starter of an available way."""
-    return lambda request: Broker(way=way, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
+def found(backend: Backend) -> Callable[[BrokerRequest], Broker]:
+    """Return the starter of an available backend."""
+    return lambda request: Broker(backend=backend, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
 
 
 def script(folder: Path, name: str, body: str) -> None:
@@ -51,8 +51,8 @@ def seconds_without_docker() -> float:
     """Return how long a start takes to detect that no Docker engine responds."""
     import_module("testcontainers.core.docker_client")  # not what is measured
     began = time.monotonic()
-    with pytest.raises(WayMissingError, match="asking the Docker engine"):
-        start(way=Way.DOCKER)
+    with pytest.raises(BackendMissingError, match="asking the Docker engine"):
+        start(backend=Backend.DOCKER)
     return time.monotonic() - began
 
 
@@ -67,22 +67,25 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bin"
 
 
-@pytest.mark.parametrize("winner", list(Way))
-def test_first_of_uses_first_available_way(winner: Way) -> None:
+@pytest.mark.parametrize("winner", list(Backend))
+def test_first_of_uses_first_available_backend(winner: Backend) -> None:
     """The order is an existing broker, Docker, a JVM."""
-    order = list(Way)
-    starters = {way: found(way) if order.index(way) >= order.index(winner) else missing(way) for way in order}
-    assert first_of(starters, BrokerRequest()).way is winner
-    assert order == [Way.EXISTING, Way.DOCKER, Way.JVM]
+    order = list(Backend)
+    starters = {
+        backend: found(backend) if order.index(backend) >= order.index(winner) else missing(backend)
+        for backend in order
+    }
+    assert first_of(starters, BrokerRequest()).backend is winner
+    assert order == [Backend.EXISTING, Backend.DOCKER, Backend.JVM]
 
 
 def test_first_of_without_way_reports_what_each_lacks() -> None:
-    """One error names what each of the three ways lacks."""
+    """One error names what each of the three backends lacks."""
     with pytest.raises(BrokerUnavailableError) as raised:
-        first_of({way: missing(way) for way in Way}, BrokerRequest(version="4.1.1"))
+        first_of({backend: missing(backend) for backend in Backend}, BrokerRequest(version="4.1.1"))
     text = str(raised.value)
     assert "Kafka 4.1.1" in text
-    assert all(f"{way.value}: no {way.value} here" in text for way in Way)
+    assert all(f"{backend.value}: no {backend.value} here" in text for backend in Backend)
 
 
 def test_first_of_raises_failure_of_available_way() -> None:
@@ -91,7 +94,7 @@ def test_first_of_raises_failure_of_available_way() -> None:
     def failing(_: BrokerRequest) -> Broker:
         raise BrokerUnavailableError("node 1 ended by itself")
 
-    starters = {Way.EXISTING: missing(Way.EXISTING), Way.DOCKER: failing, Way.JVM: found(Way.JVM)}
+    starters = {Backend.EXISTING: missing(Backend.EXISTING), Backend.DOCKER: failing, Backend.JVM: found(Backend.JVM)}
     with pytest.raises(BrokerUnavailableError, match="ended by itself"):
         first_of(starters, BrokerRequest())
 
@@ -99,7 +102,7 @@ def test_first_of_raises_failure_of_available_way() -> None:
 @pytest.mark.slow  # testcontainers takes a third of a second to import
 @pytest.mark.usefixtures("bare_machine")
 def test_start_on_bare_machine_lists_what_to_install() -> None:
-    """The error of the real ways contains each fix."""
+    """The error of the real backends contains each fix."""
     with pytest.raises(BrokerUnavailableError) as raised:
         start()
     text = str(raised.value)
@@ -132,21 +135,21 @@ def test_start_gives_up_quickly_on_unresponsive_docker_engine(monkeypatch: pytes
 def test_docker_engine_of_other_machine_is_rejected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     """The ports of a remote engine are on another machine's loopback."""
     monkeypatch.setenv("DOCKER_HOST", host)
-    with pytest.raises(WayMissingError, match="is not known to be this machine's"):
-        start(way=Way.DOCKER)
+    with pytest.raises(BackendMissingError, match="is not known to be this machine's"):
+        start(backend=Backend.DOCKER)
 
 
 def test_start_with_forced_unavailable_way_raises(bare_machine: Path) -> None:
-    """A requested way is never replaced by another one."""
+    """A requested backend is never replaced by another one."""
     script(bare_machine, "java", """echo 'openjdk version "21.0.1" 2023-10-17' >&2""")
-    with pytest.raises(WayMissingError, match="KAFKA_BOOTSTRAP_SERVERS is not set"):
-        start(way=Way.EXISTING)
+    with pytest.raises(BackendMissingError, match="KAFKA_BOOTSTRAP_SERVERS is not set"):
+        start(backend=Backend.EXISTING)
 
 
 def test_java_for_rejects_old_java_with_its_version(bare_machine: Path) -> None:
     """Kafka 4 requires Java 17; an older one would fail with a class file version."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
-    with pytest.raises(WayMissingError, match=r'version "11\.0\.2".*needs Java 17'):
+    with pytest.raises(BackendMissingError, match=r'version "11\.0\.2".*needs Java 17'):
         java_for(NEWEST)
 
 
@@ -158,7 +161,7 @@ def test_java_for_prefers_java_home_over_path(bare_machine: Path, monkeypatch: p
     script(home / "bin", "java", """echo 'openjdk version "17.0.9"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(home))
     # Recent enough, so that the next thing missing is reported.
-    with pytest.raises(WayMissingError, match="mvn"):
+    with pytest.raises(BackendMissingError, match="mvn"):
         java_for(NEWEST)
 
 
@@ -166,7 +169,7 @@ def test_java_for_without_maven_names_jar_folder(bare_machine: Path) -> None:
     """Without Maven, the user may put the jars into that folder."""
     script(bare_machine, "java", """echo 'openjdk version "17.0.9"' >&2""")
     folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", f"kafka-{NEWEST}")  # noqa: PTH118 - a text
-    with pytest.raises(WayMissingError, match=folder):
+    with pytest.raises(BackendMissingError, match=folder):
         java_for(NEWEST)
 
 
@@ -182,5 +185,5 @@ def test_start_rejects_existing_broker_for_properties_or_port(
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=named) as refused:
         start(**asked)  # type: ignore[arg-type]  # one argument at a time
-    assert not isinstance(refused.value, WayMissingError)
+    assert not isinstance(refused.value, BackendMissingError)
     assert "KAFKA_BOOTSTRAP_SERVERS" in str(refused.value)
