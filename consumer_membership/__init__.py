@@ -1,11 +1,11 @@
-"""A drop-in for `confluent_kafka.Consumer` whose group membership is its own state machine on the wire.
+"""A drop-in replacement for `confluent_kafka.Consumer` with its own group membership (KIP-848 and classic).
 
-Change `from confluent_kafka import ...` to `from consumer_membership import ...`: what a consuming program imports from
-there is here too, and everything but `Consumer` is confluent-kafka's own. The folder `docs` beside this module has the
-guides: migration, configuration, static members, troubleshooting, ...
+Change `from confluent_kafka import ...` to `from consumer_membership import ...`. The package exports every public name
+of the installed confluent-kafka release; only `Consumer` and the classes that derive from it are its own. The guides
+are in the folder `docs` of the repository: migration, configuration, static members, troubleshooting.
 """
 
-# First, or the module would take the name of `version`, the function.
+# This import comes first, because the submodule `version` would otherwise take the name of the function `version`.
 from consumer_membership.version import __version__  # isort: skip
 
 from typing import TYPE_CHECKING
@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from consumer_membership.config import ConsumerSettings as ConsumerSettings
     from consumer_membership.health.lifecycle import LifecycleEvent, LifecycleKind
 
-# `ConsumerSettings` is not among them: `import *` would import pydantic. Nor are modules of confluent-kafka's.
+# `ConsumerSettings` is left out because `import *` would then import pydantic; confluent-kafka's modules are left out
+# also.
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
@@ -149,7 +150,7 @@ __all__ = [
     "version",
 ]
 
-if not TYPE_CHECKING:  # what the installed release lacks is not here, either
+if not TYPE_CHECKING:  # names that the installed release lacks are left out
     _given = {*globals(), "LifecycleEvent", "LifecycleKind", "install", "uninstall", *names.public_names()}
     __all__ = [name for name in __all__ if name in _given]
 
@@ -157,10 +158,11 @@ names.install_finder()
 
 
 def __getattr__(name: str) -> object:
-    """What is not made before it is asked for (PEP 562).
+    """Return a name that is created on first access (PEP 562).
 
-    `Consumer`, since a tracer may have patched confluent-kafka by then; confluent-kafka's names, of whichever release
-    is installed; `ConsumerSettings`, which alone needs pydantic; what only programs with `on_event` name.
+    `Consumer` is late because a tracer may have patched confluent-kafka by then. confluent-kafka's names come from the
+    installed release. `ConsumerSettings` alone needs pydantic. The lifecycle types and `install` are needed by few
+    programs.
     """
     if name == "Consumer":
         return names.consumer_class()

@@ -1,6 +1,6 @@
-"""confluent-kafka's `aio` with this package's consumer: `AIOConsumer` for asyncio, and what is made of it.
+"""confluent-kafka's `aio` with this package's consumer: `AIOConsumer` for asyncio, and the classes that derive from it.
 
-The rest is confluent-kafka's own, in the release that is installed.
+All other names are those of the installed confluent-kafka release.
 """
 
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from confluent_kafka.aio import AsyncDeserializingConsumer as AsyncDeserializingConsumer
     from confluent_kafka.aio import AsyncSerializingProducer as AsyncSerializingProducer
 
-__all__ = list(_theirs.__all__)  # of the installed release
+__all__ = list(_theirs.__all__)  # the names of the installed release
 
 
 def __getattr__(name: str) -> object:
-    """Another name of confluent-kafka's, on our consumer where it is one (PEP 562)."""
+    """Return another name of confluent-kafka's `aio`; consumer classes are derived from this package's (PEP 562)."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return on_ours(lookup(_theirs, name))

@@ -1,6 +1,6 @@
-"""Callbacks of an asyncio program: coroutine functions and functions, which run on its loop.
+"""Callbacks of an asyncio program: functions and coroutine functions that run on its event loop.
 
-The thread that polls waits for them, as it waits for functions; heartbeats go on.
+The thread that polls waits for them, as it waits for plain functions; heartbeats continue meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from inspect import isawaitable, iscoroutinefunction
 from consumer_membership.aio.workers import call_on_loop
 
 Callback = Callable[..., object]
-#: How often it is seen whether the loop still is one that can answer.
+#: Interval in seconds at which a waiting thread checks whether the loop can still respond.
 _LOOK_S = 0.5
 
 #: The keys of callbacks that a poll calls.
@@ -23,20 +23,20 @@ _POLLED = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
 
 
 class LoopCallbacks:
-    """Makes functions, to be called by any thread, of one loop's callbacks."""
+    """Turn the callbacks of one loop into functions that any thread can call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        #: How many run: their consumer's calls are made inside the call that runs them.
+        #: The number of callbacks that run now; the consumer's calls that they make run inside the outer call.
         self.running = 0
-        #: Whether the loop waits for the consumer to be made, and can run nothing.
+        #: True while the loop waits for the consumer to be created and cannot run anything.
         self._is_loop_busy = False
 
     @contextmanager
     def in_config(self, config: Mapping[str, object]) -> Iterator[dict[str, object]]:
-        """The configuration with functions in the place of its callbacks, to make a consumer of meanwhile.
+        """Return the configuration with plain functions in place of its callbacks, for the creation of a consumer.
 
-        `oauth_cb` may be asked by any thread, at once and later; what is no coroutine function stays where it is asked.
+        `oauth_cb` may be called by any thread, immediately and later; a plain function is called in that thread.
         """
         made = {key: self.function(given) for key in _POLLED if callable(given := config.get(key))}
         token = config.get("oauth_cb")
@@ -49,7 +49,7 @@ class LoopCallbacks:
             self._is_loop_busy = False
 
     def function(self, callback: Callback, *, first: object = None) -> Callback:
-        """A function that has the loop run this callback and waits for it; `first` replaces the first argument."""
+        """Return a function that runs this callback on the loop and waits; `first` replaces the first argument."""
 
         def call(*args: object) -> object:
             if self._is_loop_busy:
@@ -62,9 +62,9 @@ class LoopCallbacks:
         return call
 
     def listener(self, callback: Callback) -> Callback:
-        """A function that has the loop run this callback of `on_event`, and waits for it: the next event comes then.
+        """Return a function that runs this callback of `on_event` on the loop and waits for it before the next event.
 
-        No call of the consumer waits for it meanwhile. What a loop cancels at its end is not worth a word.
+        No call of the consumer waits for it. A cancellation by the loop at its end is not logged.
         """
 
         def call(event: object) -> None:
@@ -81,7 +81,7 @@ class LoopCallbacks:
         return call
 
     def _start(self, callback: Callback, args: tuple[object, ...], ended: Future[object]) -> None:
-        """On the loop: begin the callback, as a task of its own."""
+        """Start the callback on the loop as a separate task."""
         self._begin(self._run(callback, args), ended)
 
     def _begin(self, running: Coroutine[object, object, object], ended: Future[object]) -> None:
@@ -110,7 +110,7 @@ class LoopCallbacks:
                 return ended.result(_LOOK_S)
             except TimeoutError:
                 if self._loop.is_closed() and not ended.done():
-                    raise RuntimeError("Event loop is closed: its callback cannot be called") from None
+                    raise RuntimeError("Event loop is closed; its callback cannot run") from None
         return ended.result()
 
 
@@ -120,7 +120,7 @@ async def _called(callback: Callback, args: tuple[object, ...]) -> object:
 
 
 def _on_another_loop(callback: Callback, args: tuple[object, ...]) -> object:
-    """Run it to its end although its own loop cannot: on one that a thread has for it."""
+    """Run a coroutine to its end on a loop of another thread, because its own loop cannot run it."""
     ended: Future[object] = Future()
 
     def work() -> None:

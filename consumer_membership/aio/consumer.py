@@ -1,8 +1,8 @@
-"""`AIOConsumer`: the drop-in for `confluent_kafka.aio.AIOConsumer`, on this package's consumer.
+"""`AIOConsumer`: the drop-in replacement for `confluent_kafka.aio.AIOConsumer`, on this package's consumer.
 
-A record that waits in the buffer is handed out by `poll` without leaving the loop, and without a thread; only who finds
-the buffer empty waits, in a thread of `workers`. What is handed out is what the awaiting task gets: a record whose
-`poll` was cancelled stays in the buffer, is neither counted as consumed nor committed, and comes with the next one.
+`poll` returns buffered records without leaving the loop and without a thread. If the buffer is empty, it waits in a
+thread of `workers`. Only records that the awaiting task receives count as delivered: if a `poll` is cancelled, its
+record stays in the buffer, is neither counted as consumed nor committed, and the next `poll` returns it.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ T = TypeVar("T")
 #: librdkafka's _PARTITION_EOF.
 _END_OF_PARTITION = -191
 
-#: How long records are handed out without letting other tasks run, in seconds.
+#: How long records are returned before other tasks of the loop run, in seconds.
 _YIELD_EVERY_S = 0.005
 
 
 class AIOConsumer(TheirConsumer):
-    """A member of a consumer group for asyncio; construct it inside a running loop, whose it then is.
+    """A consumer for asyncio; create it inside a running event loop, to which it is then bound.
 
-    Its methods are `Consumer`'s, to be awaited. Beside confluent-kafka's: `async for message in consumer`, and
-    `membership()`, `generation()`, `owned_since()`, `health()`, `metrics()`, `on_event()`, which wait for nothing, and
-    `dump()`. Callbacks may be coroutine functions, and run on the loop; rebalances take place inside `poll` and
-    `consume`, as there.
+    Its methods are those of `Consumer`, as coroutines. Additions to confluent-kafka's: `async for message in consumer`;
+    `membership()`, `generation()`, `owned_since()`, `health()`, `metrics()` and `on_event()`, which are plain functions
+    and never block; and `dump()`. Callbacks may be coroutine functions and run on the loop. Rebalances take place
+    inside `poll` and `consume`, as in confluent-kafka.
 
     Args:
-        consumer_conf: librdkafka's configuration keys, as `Consumer` takes them.
-        max_workers: taken, and not needed: no call has a thread of a pool. At least 1.
-        executor: likewise.
+        consumer_conf: librdkafka's configuration keys, as for `Consumer`.
+        max_workers: accepted and ignored, because no call uses a thread pool. At least 1.
+        executor: accepted and ignored.
 
     Raises:
-        ConfigurationError: as `Consumer`.
-        RuntimeError: no loop is running.
+        ConfigurationError: as for `Consumer`.
+        RuntimeError: no event loop is running.
     """
 
     _consumer: Consumer
@@ -85,34 +85,34 @@ class AIOConsumer(TheirConsumer):
         session = session_of(self._consumer)
         self._wake_up = session.line.wake_up
         self._ready = session.buffer.ready
-        #: How many `poll`s and `consume`s wait in a thread.
+        #: The number of `poll` and `consume` calls that wait in a thread.
         self._waiting = 0
-        #: What callbacks raised when nobody awaited it any more.
+        #: Exceptions of callbacks whose call is no longer awaited.
         self._unraised: deque[BaseException] = deque()
         self._yields_at = 0.0
         self._closing: asyncio.Task[None] | None = None
 
     def _made(self, config: Mapping[str, object]) -> Consumer:
-        """Make the consumer; tests give it another member."""
+        """Create the consumer; tests create it with another member."""
         return Consumer(dict(config))
 
     # ---- polling ----
 
     async def poll(self, timeout: float = -1) -> Message | None:
-        """The next record or error, or None when `timeout` seconds are over (negative: wait for ever).
+        """Return the next record or error, or None after `timeout` seconds (negative: wait without limit).
 
-        Cancelled, it takes nothing: the record comes with the next one.
+        A cancelled call takes no record; the next call returns it.
         """
         if not self._wake_up.is_set and self._ready and monotonic() < self._yields_at:
             try:
                 return ~self._ready
-            except IndexError:  # a rebalance took them back
+            except IndexError:  # a rebalance removed the records
                 pass
         batch = await self._consume(1, arguments.seconds(timeout))
         return batch[0] if batch else None
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Gather records and errors until there are `num_messages` or `timeout` seconds are over."""
+        """Return up to `num_messages` records and errors, gathered for at most `timeout` seconds."""
         return await self._consume(*arguments.limit_and_seconds(num_messages, timeout))
 
     async def _consume(self, limit: int, seconds: float) -> list[Message]:
@@ -131,14 +131,14 @@ class AIOConsumer(TheirConsumer):
             except ClosedConsumerError:
                 if self._closing is None:
                     raise
-                return []  # it was open when this began
+                return []  # the consumer was open when this call began
             self._yields_at = monotonic() + _YIELD_EVERY_S
             batch = session.take(limit)
             if batch or not limit or monotonic() >= deadline or session.life.is_ending:
                 return batch
 
     async def _wait(self, limit: int, deadline: float) -> None:
-        """Have a thread poll until there is something to take, or the time is over."""
+        """Poll in a thread until records are available or the deadline has passed."""
         if self._unraised:
             raise self._unraised.popleft()
         settled: asyncio.Future[None] = self._loop.create_future()
@@ -163,14 +163,14 @@ class AIOConsumer(TheirConsumer):
             raise
 
     def __aiter__(self) -> Self:
-        """Records, one by one; an error comes as an exception, and the next iteration goes on behind it."""
+        """Iterate over records; an error is raised as an exception, and the next iteration continues after it."""
         return self
 
     async def __anext__(self) -> Message:
-        """The next record, or the end of a partition if `enable.partition.eof` asks for it; ends with `close`.
+        """Return the next record, or the end of a partition with `enable.partition.eof`; iteration ends with `close`.
 
         Raises:
-            KafkaException: an error, as `Message.error()` has it.
+            KafkaException: an error, as `Message.error()` returns it.
         """
         while not self._closed and self._closing is None:
             message = await self.poll()
@@ -191,7 +191,10 @@ class AIOConsumer(TheirConsumer):
         on_revoke: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
-        """Ask for these topics; callbacks get this consumer and the partitions, and may be coroutine functions."""
+        """Replace the subscription; callbacks receive this consumer and the partitions, and may be coroutine functions.
+
+        Topics and patterns are as for `Consumer.subscribe`.
+        """
         given: dict[str, object] = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         listeners: dict[str, Any] = {
             name: self._callbacks.function(callback, first=self) if callable(callback) else callback
@@ -201,13 +204,14 @@ class AIOConsumer(TheirConsumer):
         await self._quickly(partial(self._consumer.subscribe, topics, **listeners))
 
     async def unsubscribe(self, *, membership: Membership = "default") -> None:
-        """Leave the group; the revocation callback is served by the next polls, or by close."""
+        """Leave the group; the revocation callback runs in one of the next polls, or in `close`."""
         await self._quickly(partial(self._consumer.unsubscribe, membership=membership))
 
     async def close(self, *, membership: Membership = "default") -> None:
-        """Commit (if that is automatic), call on_revoke, leave the group, let everything go.
+        """Commit (with auto-commit), call on_revoke, leave the group and release all resources. Idempotent.
 
-        Polls that are awaited end with nothing. A second close awaits the first one. Cancelled, it goes on.
+        Awaited polls return without a record. A second close waits for the first. If the task is cancelled, the close
+        continues.
         """
         if self._closing is None:
             self._refuse_if_closed()
@@ -233,45 +237,45 @@ class AIOConsumer(TheirConsumer):
     # ---- assignment ----
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch exactly these; inside on_assign: take these of the arriving partitions."""
+        """Fetch exactly these partitions; inside on_assign: accept these of the new partitions."""
         await self._quickly(partial(self._consumer.assign, partitions))
 
     async def unassign(self) -> None:
-        """Fetch nothing; inside on_revoke and on_lost: give up the partitions that these are about."""
+        """Stop fetching all partitions; inside on_revoke and on_lost: give up the partitions of the callback."""
         await self._quickly(self._consumer.unassign)
 
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch these as well."""
+        """Fetch these partitions in addition."""
         await self._quickly(partial(self._consumer.incremental_assign, partitions))
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching these."""
+        """Stop fetching these partitions."""
         await self._quickly(partial(self._consumer.incremental_unassign, partitions))
 
     async def assignment(self) -> list[TopicPartition]:
-        """What is assigned."""
+        """Return the assigned partitions."""
         return await self._quickly(self._consumer.assignment)
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
-        """Hold back these until they are resumed or revoked."""
+        """Stop returning records of these partitions until they are resumed or revoked."""
         await self._quickly(partial(self._consumer.pause, partitions))
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
-        """Let these go on."""
+        """Return records of these paused partitions again."""
         await self._quickly(partial(self._consumer.resume, partitions))
 
     async def seek(self, partition: TopicPartition) -> None:
-        """Go on from this offset of an assigned partition."""
+        """Set the next offset of an assigned partition."""
         await self._quickly(partial(self._consumer.seek, partition))
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offset after the last delivered record of each."""
+        """Return the offset after the last returned record of each partition."""
         return await self._quickly(partial(self._consumer.position, partitions))
 
     # ---- offsets ----
 
     async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Say what is consumed, for the commits to come (`enable.auto.offset.store=false`)."""
+        """Mark offsets as processed for the next commit (requires `enable.auto.offset.store=false`)."""
         await self._quickly(partial(self._consumer.store_offsets, message, offsets))
 
     async def commit(
@@ -281,21 +285,21 @@ class AIOConsumer(TheirConsumer):
         asynchronous: object = True,  # noqa: FBT002 - confluent-kafka's signature
         **alias: object,
     ) -> list[TopicPartition] | None:
-        """Commit, as `Consumer.commit`; `asynchronous=False` awaits the outcome.
+        """Commit as `Consumer.commit` does; with `asynchronous=False`, await the result.
 
         Raises:
-            CommitError: it failed for every partition, or there is nothing to commit.
+            CommitError: the commit failed for every partition, or there is nothing to commit.
         """
         commit = partial(self._consumer.commit, message, offsets, asynchronous, **alias)
         is_awaited = not alias.get("async", asynchronous)
         return await (self._in_thread(commit) if is_awaited else self._quickly(commit))
 
     async def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The group's committed offsets of these partitions (-1001: none)."""
+        """Return the group's committed offsets of these partitions (-1001: none)."""
         return await self._in_thread(partial(self._consumer.committed, partitions, timeout))
 
     async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The first offsets at or after the timestamps that stand in `.offset`."""
+        """Return the first offsets at or after the timestamps (milliseconds) in `.offset` of each partition."""
         return await self._in_thread(partial(self._consumer.offsets_for_times, partitions, timeout))
 
     async def get_watermark_offsets(
@@ -304,58 +308,59 @@ class AIOConsumer(TheirConsumer):
         timeout: float = -1,
         cached: bool = False,  # noqa: FBT001, FBT002
     ) -> tuple[int, int]:
-        """The lowest and the next offset of a partition."""
+        """Return the low and high watermark of a partition; `cached`: from memory, without a request."""
         return await self._in_thread(partial(self._consumer.get_watermark_offsets, partition, timeout, cached))
 
     # ---- the cluster and the member ----
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """The cluster's metadata."""
+        """Return the cluster's metadata, of one topic or of all."""
         return await self._in_thread(partial(self._consumer.list_topics, topic, timeout))
 
     async def cluster_id(self, timeout: float = -1) -> str:
-        """The cluster's id."""
+        """Return the cluster's id."""
         return await self._in_thread(partial(self._consumer.cluster_id, timeout))
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Set the credentials with which connections to come authenticate."""
+        """Set the credentials for new connections and for reauthentication of existing ones (KIP-368)."""
         await self._quickly(partial(self._consumer.set_sasl_credentials, username, password))
 
     async def consumer_group_metadata(self) -> bytes:
-        """What `Producer.send_offsets_to_transaction` wants."""
+        """Return the group metadata for `Producer.send_offsets_to_transaction`."""
         return await self._quickly(self._consumer.consumer_group_metadata)
 
     def memberid(self) -> str | None:
-        """The member id. Never waits."""
+        """Return the member id, or None if it has none yet. Never blocks."""
         return self._consumer.memberid()
 
     def membership(self) -> MembershipView:
-        """The member as it is now: state, epoch, what it owns, what it waits for and since when. Never waits."""
+        """Return a snapshot of the member: state, epoch, owned partitions, and what it waits for. Never blocks."""
         return self._consumer.membership()
 
     def generation(self) -> int:
-        """The member epoch (classic: the generation), -1 when not a member. Never waits."""
+        """Return the member epoch (classic: the generation), or -1 outside the group. Never blocks."""
         return self._consumer.generation()
 
     def owned_since(self, partition: TopicPartition) -> int | None:
-        """The member epoch at which this partition was taken; None: it is not owned. Never waits."""
+        """Return the member epoch at which this partition was assigned, or None if it is not owned. Never blocks."""
         return self._consumer.owned_since(partition)
 
     def health(self) -> Health:
-        """How the consumer is: one verdict with its cause, and how far each partition is. Never waits."""
+        """Return the consumer's health: a verdict with its cause, and the progress of each partition. Never blocks."""
         return self._consumer.health()
 
     def metrics(self) -> Metrics:
-        """All that is counted of the consumer, as it is now. Never waits."""
+        """Return a snapshot of all counters and durations of the consumer. Never blocks."""
         return self._consumer.metrics()
 
     def on_event(self, callback: Callable[[LifecycleEvent], object]) -> EventRegistration:
-        """Have this called on the loop with what happens to the consumer from now on; a coroutine function is right.
+        """Register `callback` for lifecycle events from now on; it runs on the loop and may be a coroutine function.
 
-        As `Consumer.on_event`: one event after the other, and no call of the consumer waits for it. Never waits.
+        As in `Consumer.on_event`, events arrive one at a time, and no call of the consumer waits for the callback.
+        Never blocks.
 
         Raises:
-            TypeError: it is not callable.
+            TypeError: the callback is not callable.
             RuntimeError: the consumer is closed.
         """
         if not callable(callback):
@@ -363,10 +368,10 @@ class AIOConsumer(TheirConsumer):
         return self._consumer.on_event(self._callbacks.listener(callback))
 
     async def dump(self, path: str | PathLike[str] | None = None) -> Path:
-        """Write what is recorded of the membership to this file, or into this folder; the file's path.
+        """Write the recording of the membership to this file or into this folder, and return the file's path.
 
-        None: into `recorder.directory`, or the system's folder for temporary files. After close, too. Another thread
-        writes; the loop and the membership go on.
+        Without `path`, the file is written into `recorder.directory`, or into the system's folder for temporary files.
+        The call works also after `close`. Another thread writes the file; the loop and the membership continue.
 
         Raises:
             UseError: `recorder.enable` is false.
@@ -377,9 +382,9 @@ class AIOConsumer(TheirConsumer):
     # ---- how a call is made ----
 
     async def _quickly(self, call: Callable[[], T]) -> T:
-        """Make a call that asks nobody. Only a thread that polls just now could hold it up, for one slice.
+        """Make a call that sends no request. At most, it waits for one slice of a thread that polls at this moment.
 
-        Inside a callback that thread waits for the callback, and holds up nothing.
+        Inside a callback, that thread waits for the callback and blocks nothing.
         """
         self._refuse_if_closed()
         if not self._waiting or self._callbacks.running:
@@ -392,7 +397,7 @@ class AIOConsumer(TheirConsumer):
         return await self._beside(call)
 
     async def _beside(self, call: Callable[[], T]) -> T:
-        """Make a call in another thread. Cancelled, it goes on, and nobody hears of it."""
+        """Make a call in another thread. If the task is cancelled, the call continues and its result is dropped."""
         loop = self._loop
         made: asyncio.Future[T] = loop.create_future()
 

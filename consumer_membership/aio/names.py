@@ -1,4 +1,4 @@
-"""The classes that confluent-kafka makes of its `AIOConsumer`, made of this package's."""
+"""The classes that confluent-kafka derives from its `AIOConsumer`, derived from this package's `AIOConsumer`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consumer_membership.aio.consumer import AIOConsumer
 
 
 def on_ours(found: object) -> object:
-    """The same class on our consumer, always the same for the same; anything else as it is."""
+    """Return the same class derived from this package's consumer (cached per class); return other objects unchanged."""
     is_theirs = isinstance(found, type) and issubclass(found, TheirConsumer) and not issubclass(found, AIOConsumer)
     return _made_of(found) if is_theirs else found
 
@@ -31,6 +31,9 @@ def _made_of(cls: type[Any]) -> type[Any]:
 
 
 def _calling_ours(init: FunctionType) -> FunctionType:
-    """The same function, whose `AIOConsumer.__init__(self, ...)`, which no `super()` could lead here, is ours."""
+    """Return the same function with `AIOConsumer` bound to this package's class.
+
+    Such a function calls `AIOConsumer.__init__(self, ...)` by name, so `super()` cannot redirect the call.
+    """
     names = {**init.__globals__, "AIOConsumer": AIOConsumer}
     return FunctionType(init.__code__, names, init.__name__, init.__defaults__, init.__closure__)

@@ -1,8 +1,9 @@
-"""The threads in which asyncio consumers wait, and make their calls that may take a while.
+"""The threads in which asyncio consumers wait, and in which they make calls that may take a while.
 
-librdkafka has nothing that an event loop could wait for, so a thread waits. While few consumers of a process wait, each
-has a thread, which sleeps inside librdkafka and returns as soon as a record comes. Further consumers share one thread,
-which looks at each of them several times a second: hundreds of idle consumers cost neither a thread nor a wake-up each.
+librdkafka offers nothing that an event loop can wait for, so a thread waits. While at most `THREADS` consumers of a
+process wait, each has a thread, which sleeps inside librdkafka and returns as soon as a record arrives. Further
+consumers share one thread, which polls each of them every 50 ms: hundreds of idle consumers cost neither a thread nor a
+wake-up each.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from time import monotonic
 from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.runtime.application.session import Session
 
-#: The number of consumers that have a thread each while they wait.
+#: The number of consumers that have their own thread while they wait.
 THREADS = 32
-#: How often the shared thread looks at each of its consumers.
+#: The interval at which the shared thread polls its consumers, in seconds.
 CHECK_INTERVAL_S = 0.05
-#: How long a consumer of the shared thread gets a thread of its own at most, when it has work.
+#: The longest time for which a consumer of the shared thread has its own thread when it has work, in seconds.
 TURN_S = 1.0
-#: How long a thread without work stays.
+#: How long an idle thread is kept, in seconds.
 KEPT_S = 10.0
 
 Job = Callable[[], None]
 
 
 class AwaitedPoll:
-    """One awaited `poll` or `consume`: until there is something to hand out, the time is over, or it is cancelled."""
+    """One awaited `poll` or `consume`, until records are available, the time is over, or it is cancelled."""
 
     def __init__(
         self, session: Session, limit: int, deadline: float, loop: asyncio.AbstractEventLoop, settle: Settle
@@ -45,18 +46,18 @@ class AwaitedPoll:
         self._is_wanted = True
 
     def cancel(self) -> None:
-        """No task waits for it any more; the thread that runs it notices soon."""
+        """Note that no task waits for it any more; the thread that runs it stops soon."""
         self._is_wanted = False
         self._session.line.wake_up.set()
 
     @property
     def is_calm(self) -> bool:
-        """Whether there is nothing to do but to look for records."""
+        """Return whether the only work is to check for records."""
         session = self._session
         return not (session.line.wake_up.is_set or session.has_reports or session.life.is_ending)
 
     def run(self, until: float) -> bool:
-        """Poll until then at most; whether it is over, and the outcome is on its way to the task that awaits it."""
+        """Poll until `until` at most; return whether it is complete and its result is on the way to the task."""
         error: BaseException | None = None
         try:
             self._prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
@@ -75,12 +76,12 @@ class AwaitedPoll:
         return has_records or session.has_notice or is_ending or monotonic() >= self._deadline
 
 
-#: Called on the loop with the outcome: an exception, or None.
+#: Called on the loop with the result: an exception, or None.
 Settle = Callable[[BaseException | None], None]
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
-    """Run this on the loop; a closed loop runs nothing more, and that is no error."""
+    """Run `call` on the loop; a closed loop runs nothing, which is not an error."""
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
@@ -89,21 +90,21 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
 
 
 class Workers:
-    """Threads that do one job after another, and end when there is no job for a while.
+    """Threads that run jobs one after another and end after an idle time.
 
-    The thread that finished last gets the next job, so that threads which are not needed any more end.
+    The thread that finished last receives the next job, so that threads which are no longer needed end.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Start without threads: at first, and in a forked child, which has no thread of its parent."""
+        """Start without threads: at first, and in a forked child, which has none of its parent's threads."""
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Job]] = []
 
     def do(self, job: Job) -> None:
-        """Do this at once in an idle thread, or in a new one. The job must not raise."""
+        """Run this job immediately in an idle thread or in a new one. The job must not raise."""
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
         if inbox is not None:
@@ -115,7 +116,7 @@ class Workers:
         inbox: SimpleQueue[Job] = SimpleQueue()
         while job is not None:
             job()
-            job = None  # what it holds is not kept by an idle thread
+            job = None  # so that an idle thread keeps no reference to the job's objects
             with self._lock:
                 self._idle.append(inbox)
             job = self._next(inbox)
@@ -127,7 +128,7 @@ class Workers:
             if inbox in self._idle:
                 self._idle.remove(inbox)
                 return None
-        return inbox.get()  # it was given just now
+        return inbox.get()  # it received a job at this moment
 
 
 class Waiters:
@@ -146,7 +147,7 @@ class Waiters:
         self._is_looking = False
 
     def begin(self, waiting: AwaitedPoll) -> None:
-        """Wait for this poll: in a thread of its own, or beyond `THREADS` in the shared one."""
+        """Wait for this poll: in its own thread, or beyond `THREADS` in the shared thread."""
         with self._lock:
             has_thread = self._busy < THREADS
             if has_thread:
@@ -174,7 +175,7 @@ class Waiters:
             self._workers.do(self._look)
 
     def _look(self) -> None:
-        """Run the polls that share this thread in turn, until none is left; one with work gets its own for a moment."""
+        """Poll the consumers of the shared thread in turn; one with work gets its own thread for a moment."""
         while True:
             with self._lock:
                 if not self._sharing:
@@ -188,10 +189,10 @@ class Waiters:
             self._joined.wait(CHECK_INTERVAL_S)
 
     def _is_left(self, waiting: AwaitedPoll) -> bool:
-        """Run one for no time; whether it waits on."""
+        """Run a poll without waiting; return whether it must continue to wait."""
         if waiting.is_calm:
             return not waiting.run(0.0)
-        # Its callbacks may take their time, and the loop may have to run them.
+        # Its callbacks may take a long time, and the loop may have to run them.
         self._workers.do(lambda: self._turn(waiting))
         return False
 
@@ -204,7 +205,7 @@ class Waiters:
             self.begin(waiting)
 
 
-#: Of the process: its consumers, of any event loop, share a bounded number of threads.
+#: One per process: its consumers, of any event loop, share a bounded number of threads.
 WORKERS = Workers()
 WAITERS = Waiters(WORKERS)
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -1,1 +1,1 @@
-"""Front ends: what applications import. They translate between their users' types and the session's."""
+"""Front ends that applications import; they translate between their users' types and the types of the session."""

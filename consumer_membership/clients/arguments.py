@@ -1,4 +1,4 @@
-"""What callers pass to the drop-in, checked as confluent-kafka checks it: same exceptions, same words."""
+"""Checks of the drop-in's arguments, with confluent-kafka's exceptions and messages."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from consumer_membership.runtime.application.session_errors import INVALID_ARG_C
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPartition, TopicPattern
 
-if TYPE_CHECKING:  # few consumers have callbacks for events
+if TYPE_CHECKING:  # imported for types only: few consumers have event callbacks
     from consumer_membership.runtime.application.lifecycle_events import EventCallback
 
 #: librdkafka's number for "no partition" (RD_KAFKA_PARTITION_UA).
 PARTITION_UA = -1
-#: A topic of so many characters has no more bytes than it may have: nothing need be counted.
+#: A topic with at most this many characters cannot exceed the limit in bytes, so its bytes need not be counted.
 _SURELY_SHORT = LONGEST_TOPIC // 4
-#: A commit's text goes out with C's terminating zero.
+#: A commit's metadata is sent with C's terminating zero.
 _LONGEST_METADATA = LONGEST_STRING - 1
 
-#: confluent-kafka's own bound for one `consume`.
+#: confluent-kafka's limit for one `consume`.
 _MOST_MESSAGES = 1_000_000
 
-#: confluent-kafka's words for a callback that cannot be called.
+#: confluent-kafka's message for a callback that is not callable.
 _EXPECTED = "expected {} property as a callable function"
 
-#: confluent-kafka calls it, and never awaits what comes of it.
-_NOT_AWAITED = "this one is a coroutine function, which nobody would await; give a plain function"
+#: confluent-kafka would call a coroutine function and never await the coroutine.
+_NOT_AWAITED = "this is a coroutine function, which is never awaited here; pass a plain function"
 
 T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT")
@@ -57,7 +57,7 @@ OnCommit = Callable[[KafkaError | None, list[PartitionOffset]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstructorArguments:
-    """A constructor's arguments, sorted: text for the configuration, callables for their places."""
+    """A constructor's arguments, separated into the configuration and the callbacks."""
 
     config: dict[str, object] = field(repr=False)
     callbacks: HandleCallbacks
@@ -65,12 +65,12 @@ class ConstructorArguments:
 
 
 def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> ConstructorArguments:
-    """Sort what was given to the constructor: a dict, keyword arguments, or both (which win)."""
+    """Separate the arguments of the constructor: a dict, keyword arguments, or both (keywords take precedence)."""
     if len(args) > 1:
         raise TypeError("expected tuple containing single dict")
     given = args[0] if args else {}
     if not isinstance(given, dict) and callable(as_config := getattr(given, "as_config", None)):
-        given = as_config()  # `ConsumerSettings`, whose module is not imported for others
+        given = as_config()  # `ConsumerSettings`, whose module is imported only by programs that use it
     if not isinstance(given, dict):
         raise TypeError("expected configuration dict")
     config: dict[str, object] = {**given, **kwargs}
@@ -81,7 +81,7 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
     config.update(topic_config)
     on_commit = _callback(config, "on_commit", ConfigurationRefusedError, "on_commit requires a callable object")
     if "oauth_cb" in config:
-        # It stays in the configuration: librdkafka and the membership ask it for tokens.
+        # It stays in the configuration: librdkafka and the membership call it for tokens.
         config["oauth_cb"] = _callback(config, "oauth_cb", CallbackTypeError, _EXPECTED.format("oauth_cb"))
     refusals = {"error_cb": CallbackTypeError, "stats_cb": CallbackTypeError, "throttle_cb": CallbackValueError}
     given_callbacks = {key: _callback(config, key, kind, _EXPECTED.format(key)) for key, kind in refusals.items()}
@@ -92,25 +92,25 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
 def _callback(
     config: dict[str, object], key: str, refusal: type[ConfigurationError], words: str
 ) -> Callable[..., object] | None:
-    """Take a callable out of the configuration; None where there is none, but not where None is given."""
+    """Remove a callable from the configuration; None if it was not given, but an explicit None is an error."""
     if key not in config:
         return None
     given = config.pop(key)
     if not callable(given):
-        raise refusal(key, given, f"{words}; leave it out for none")
+        raise refusal(key, given, f"{words}; remove the key if you need no callback")
     if _is_coroutine_function(given):
         raise refusal(key, given, f"{words}: {_NOT_AWAITED}")
     return given
 
 
 def _is_coroutine_function(given: object) -> bool:
-    """Whether calling it runs nothing, but makes a coroutine; an object's `__call__` may be one, too."""
+    """Return whether a call only creates a coroutine; an object's `__call__` may also be a coroutine function."""
     return iscoroutinefunction(given) or iscoroutinefunction(getattr(given, "__call__", None))  # noqa: B004
 
 
 def _logger(config: dict[str, object]) -> logging.Logger | None:
     given = config.pop("logger", None)
-    # confluent-kafka takes anything that has a `log` method, and fails at the first line that it logs otherwise.
+    # confluent-kafka accepts any object, and fails at the first log line if it has no `log` method.
     return given if given is None or _has_log(given) else None
 
 
@@ -119,7 +119,7 @@ def _has_log(given: object) -> TypeGuard[logging.Logger]:
 
 
 def limit_and_seconds(num_messages: object, timeout: object) -> tuple[int, float]:
-    """How many records to gather and for how long, as `consume` takes them."""
+    """Return the number of records and the timeout in seconds that `consume` accepts."""
     limit = num_messages.__index__() if hasattr(num_messages, "__index__") else num_messages
     if not isinstance(limit, int):
         raise TypeError(f"{type(limit).__name__!r} object cannot be interpreted as an integer")
@@ -130,7 +130,7 @@ def limit_and_seconds(num_messages: object, timeout: object) -> tuple[int, float
 
 
 def partition_list(given: object) -> list[PartitionOffset]:
-    """A list of partitions, as nearly every method takes it."""
+    """Return a list of partitions, the argument of most methods."""
     if not isinstance(given, list):
         raise TypeError("requires list of TopicPartition")
     for partition in given:
@@ -139,7 +139,7 @@ def partition_list(given: object) -> list[PartitionOffset]:
 
 
 def offset_list(given: object) -> list[PartitionOffset]:
-    """A list of partitions with what is to be committed of them."""
+    """Return a list of partitions with the offsets to commit."""
     partitions = partition_list(given)
     for partition in partitions:
         if partition.metadata:
@@ -149,10 +149,10 @@ def offset_list(given: object) -> list[PartitionOffset]:
 
 
 def one_partition(given: object) -> PartitionOffset:
-    """One partition."""
+    """Return one partition."""
     if not isinstance(given, PartitionOffset):
         raise TypeError("expected cimpl.TopicPartition")
-    # The C type has refused what is not UTF-8 and what has a NUL.
+    # The C type has already rejected text that is not UTF-8 or has a NUL.
     if len(given.topic) > _SURELY_SHORT:
         _refuse_text("topic", given.topic, LONGEST_TOPIC)
     return given
@@ -165,7 +165,7 @@ def _refuse_text(name: str, text: str, longest: int) -> None:
 
 
 def offset_after(message: object, what: str) -> PartitionOffset:
-    """The offset after this record, with its leader epoch; `what` is done with it."""
+    """Return the offset after this record, with its leader epoch; `what` is the verb in error messages."""
     if not isinstance(message, (Message, ErrorMessage)):
         raise TypeError("expected confluent_kafka.cimpl.Message")
     error = message.error()
@@ -174,7 +174,7 @@ def offset_after(message: object, what: str) -> PartitionOffset:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None and offset is not None:
         raise InvalidCallError(f"Cannot {what} offsets for a message without topic", INVALID_ARG_CODE)
-    # What a program made itself may lack them; confluent-kafka reads nothing to store or to commit out of that.
+    # Messages that a program created may have no partition or offset; confluent-kafka then stores or commits nothing.
     where = (topic or "", PARTITION_UA if partition is None else partition)
     at = OFFSET_STORED if offset is None else offset + 1
     epoch = message.leader_epoch()
@@ -182,7 +182,7 @@ def offset_after(message: object, what: str) -> PartitionOffset:
 
 
 def message_or_offsets(message: object, offsets: object, what: str) -> list[PartitionOffset] | None:
-    """The offsets that were given one way or the other; None if neither was."""
+    """Return the offsets of `message` or `offsets`, or None if neither was given."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
     if message is not None:
@@ -191,7 +191,12 @@ def message_or_offsets(message: object, offsets: object, what: str) -> list[Part
 
 
 def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscription:
-    """Names and patterns (elements that begin with `^`) as one subscription; what is refused is refused here."""
+    """Return names and patterns (elements that begin with `^`) as one subscription.
+
+    Raises:
+        TypeError: `topics` is not a list of text.
+        InvalidCallError: a name or a pattern is invalid.
+    """
     if not isinstance(topics, list):
         raise TypeError("expected list of topic unicode strings")
     names = _names(topics)
@@ -223,25 +228,25 @@ def _check_text(name: str, longest: int) -> None:
 
 def _check(names: list[str]) -> None:
     if not names:
-        raise ValueError("no topic is named; unsubscribe() leaves the group")
+        raise ValueError("the list of topics is empty; call unsubscribe() to leave the group")
     for name in names:
         _check_text(name, LONGEST_STRING if name.startswith("^") else LONGEST_TOPIC)
     if "" in names:
-        raise ValueError("a topic's name is empty")
+        raise ValueError("a topic name is empty")
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
-        raise ValueError(f"named twice: {', '.join(sorted(repeated))}")
+        raise ValueError(f"duplicate topics: {', '.join(sorted(repeated))}")
 
 
 def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
-    """This pattern, as librdkafka's own group protocol would read it, or as brokers do where it cannot."""
+    """Return this pattern as librdkafka's own group protocol reads it, or as brokers read it if librdkafka cannot."""
     if settings.blacklist and settings.may_meet_brokers:
         raise ValueError(
-            f"{text!r} beside topic.blacklist: the broker assigns what matches a pattern and cannot be told what to "
-            "leave out, so that blacklisted topics would be assigned and read by nobody; remove topic.blacklist, name "
-            "the topics, or set group.protocol=classic, where the member itself finds what matches"
+            f"pattern {text!r} cannot be combined with topic.blacklist: the broker resolves patterns and does not know "
+            "the blacklist, so it would assign blacklisted topics that no member reads; remove topic.blacklist, "
+            "subscribe to topic names, or set group.protocol=classic, where the member resolves patterns"
         )
-    # Not with the others above: who names topics needs no patterns.
+    # Imported here, because subscriptions to names need no patterns.
     from consumer_membership.config.patterns import NotPosixError, as_written, translate
 
     if settings.is_for_brokers:
@@ -252,18 +257,18 @@ def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
         pattern = as_written(text)
         if not refused.is_re2 or (pattern.member is None and not settings.may_meet_brokers):
             raise ValueError(
-                f"{text!r} is no regular expression: {refused}; librdkafka's patterns are POSIX extended ones"
+                f"{text!r} is not a POSIX extended regular expression, which librdkafka's patterns are: {refused}"
             ) from refused
     if pattern.broker is None and settings.may_meet_brokers:
         raise ValueError(
-            f"{text!r} cannot be told to a broker: {pattern.of_members_only}; write it without, or set "
-            "group.protocol=classic, where the member itself finds what matches"
+            f"{text!r} cannot be sent to a broker: {pattern.of_members_only}; rewrite the pattern, or set "
+            "group.protocol=classic, where the member resolves patterns"
         )
     return pattern
 
 
 class _NotGiven:
-    """Tells an argument that was left out from None, as confluent-kafka does."""
+    """The default of optional arguments, which differs from None as in confluent-kafka."""
 
     def __repr__(self) -> str:
         return "<not given>"
@@ -273,10 +278,10 @@ NOT_GIVEN = _NotGiven()
 
 
 def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lost: object) -> RebalanceListener:
-    """What `subscribe` was given, to be called with this consumer.
+    """Return the callbacks of `subscribe`, bound to this consumer.
 
     Raises:
-        TypeError: something is no callable.
+        TypeError: a callback is not callable.
     """
     me = weakref.ref(consumer)  # a consumer that nobody refers to any more must not be kept by its own callbacks
     return RebalanceListener(
@@ -287,7 +292,7 @@ def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lo
 
 
 def _listener_callback(given: object, name: str) -> Callable[..., object] | None:
-    """A rebalance callback; one that is given must be callable, None too is refused."""
+    """Return a rebalance callback, or None if it was not given; any other value that is not callable is an error."""
     if given is NOT_GIVEN:
         return None
     if not callable(given):
@@ -298,20 +303,20 @@ def _listener_callback(given: object, name: str) -> Callable[..., object] | None
 
 
 def event_callback(given: EventCallback) -> EventCallback:
-    """What `on_event` was given.
+    """Return the callback of `on_event`.
 
     Raises:
-        TypeError: it is not callable, or nobody would await it.
+        TypeError: it is not callable, or is a coroutine function.
     """
     if not callable(given):
         raise TypeError("on_event expects a callable")
     if _is_coroutine_function(given):
-        raise TypeError(f"on_event expects a callable: {_NOT_AWAITED}, or take AIOConsumer")
+        raise TypeError(f"on_event expects a callable: {_NOT_AWAITED}, or use AIOConsumer")
     return given
 
 
 def _for_session(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> PartitionsCallback | None:
-    """The same callback as the session calls it."""
+    """Return the callback in the form that the session calls."""
     if callback is None:
         return None
 
@@ -324,18 +329,18 @@ def _for_session(me: weakref.ref[ConsumerT], callback: Callable[..., object] | N
 
 
 def seconds(given: object) -> float:
-    """A timeout: any real number."""
+    """Return a timeout in seconds: any real number."""
     if isinstance(given, (int, float)) or hasattr(given, "__float__"):
         found = float(given)
     else:
         raise TypeError(f"must be real number, not {type(given).__name__}")
     if isnan(found):
-        raise InvalidArgumentError("timeout", given, "it is no number; give seconds, or -1 to wait for ever")
+        raise InvalidArgumentError("timeout", given, "not a number; pass seconds, or -1 to wait without limit")
     return found
 
 
 def sendable(name: str, given: T, *, is_secret: bool = False) -> T:
-    """An argument that is handed on to librdkafka, which checks its type; a text is one that it can take."""
+    """Return an argument for librdkafka, which checks its type; text is checked here for UTF-8 and NUL."""
     problem = problem_of(given, None, is_secret=is_secret) if isinstance(given, str) else None
     if problem is not None:
         raise InvalidArgumentError(name, "***" if is_secret else excerpt(str(given)), problem)
@@ -343,7 +348,11 @@ def sendable(name: str, given: T, *, is_secret: bool = False) -> T:
 
 
 def leave_option(membership: str) -> LeaveOption:
-    """The option of this name; ValueError names the three."""
+    """Return the option with this name.
+
+    Raises:
+        ValueError: the name is not one of the three options.
+    """
     try:
         return LeaveOption(membership)
     except ValueError:

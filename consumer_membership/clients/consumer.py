@@ -1,8 +1,8 @@
-"""`Consumer`: the drop-in for `confluent_kafka.Consumer`, whose group membership is this package's own.
+"""`Consumer`: the drop-in replacement for `confluent_kafka.Consumer`, with this package's own group membership.
 
-Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
-purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()`,
-`begin_commit()`, `health()`, `metrics()`, `on_event()` and `dump()`.
+Configuration, methods, callbacks, return types and exceptions are those of confluent-kafka 2.16. Where a method differs
+on purpose, its docstring describes the difference. `membership()`, `generation()`, `owned_since()`, `begin_commit()`,
+`health()`, `metrics()`, `on_event()` and `dump()` are additions.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
 from consumer_membership.version import __version__
 
-if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
+if TYPE_CHECKING:  # imported for types only: the import of confluent_kafka.admin takes time
     from confluent_kafka.admin._metadata import ClusterMetadata
-if TYPE_CHECKING:  # it imports more than a consumer needs
+if TYPE_CHECKING:  # imported for types only: it imports more than a consumer needs
     from pathlib import Path
 
     from consumer_membership.runtime.application.lifecycle_events import (
@@ -55,29 +55,29 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
         LifecycleEvents,
     )
 
-#: What becomes of a member's place in its group.
+#: What happens to the member's place in its group when it closes or unsubscribes.
 Membership: TypeAlias = Literal["default", "leave", "remain"]
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
 
 
 class Consumer(LibrdkafkaConsumer):
-    """A member of a consumer group that fetches; construct it as `confluent_kafka.Consumer`.
+    """A consumer that is a member of a consumer group; construct it like `confluent_kafka.Consumer`.
 
-    It is one, too, for `isinstance` and for classes that are made of both; nothing of the C type is used: its part is
-    never initialised, and each of its methods is replaced.
+    It is a subclass of confluent-kafka's class, so `isinstance` checks and classes that derive from both work. The C
+    part of that class is never initialized, and each of its methods is replaced.
 
     Args:
-        *args: one dict of librdkafka's configuration keys; environment variables `CONSUMER_MEMBERSHIP_...` fill in
-            what it leaves out.
-        **kwargs: further keys, which win over the dict; `logger=` takes librdkafka's log lines.
+        *args: one dict with librdkafka's configuration keys. Environment variables `CONSUMER_MEMBERSHIP_...` supply
+        keys that the dict leaves out.
+        **kwargs: further keys, which override the dict; `logger=` receives log lines.
 
     Raises:
-        ConfigurationError: something cannot work; the text names key, value and remedy. It is a `KafkaException` too
-            (for group.id a ValueError, for callbacks a TypeError or ValueError, as in confluent-kafka).
+        ConfigurationError: the configuration cannot work; the message has the key, the value and the fix. It is also a
+            `KafkaException` (for group.id a ValueError, for callbacks a TypeError or ValueError, as in
+            confluent-kafka).
     """
 
-    # An instance of a C type has no place for attributes of its own beside its dict, where each look-up would cost a
-    # record 20 ns more.
+    # The C type has no space for slots beside its dict. A lookup in that dict would cost 20 ns more for each record.
     __slots__ = ("__dict__", "__weakref__", "_is_layout_checked", "_ready", "_session", "_wake_up")
 
     _session: Session | None
@@ -85,7 +85,7 @@ class Consumer(LibrdkafkaConsumer):
     _events: LifecycleEvents
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: ARG004
-        """Make one that is closed: a subclass may forget to call `__init__`, and confluent-kafka's words are for it."""
+        """Create a closed consumer: a subclass may forget to call `__init__`, and then gets confluent-kafka's error."""
         made = super().__new__(cls)
         made._session = None
         return made
@@ -95,13 +95,13 @@ class Consumer(LibrdkafkaConsumer):
         self._open(args, kwargs, member_thread)
 
     def _open(self, args: tuple[object, ...], kwargs: Mapping[str, object], make_thread: ThreadFactory) -> None:
-        """Make the session; tests give another member's thread."""
+        """Create the session; tests pass another `make_thread`."""
         if self._session is not None:
             raise RuntimeError("Consumer already initialized")
         given = arguments.sort_arguments(args, kwargs)
         on_commit = given.on_commit
         config = ConsumerConfig.from_mapping(given.config)
-        with naming_variables(given.config):  # of what only librdkafka judges
+        with naming_variables(given.config):  # for values that only librdkafka checks
             observer = ConsumerObserver(config, given.callbacks.stats_cb)
             session = Session(
                 config,
@@ -112,13 +112,13 @@ class Consumer(LibrdkafkaConsumer):
             )
             observer.observe(session)
         self._session, self._observer = session, observer
-        # What the hot path of `poll` reads, and nothing else.
+        # Only what the hot path of `poll` reads.
         self._wake_up = session.line.wake_up
         self._ready = session.buffer.ready
         self._is_layout_checked = False
 
     def _use(self, words: str = "Consumer closed") -> Session:
-        """The session, for a call that needs one."""
+        """Return the session, or raise `RuntimeError` if the consumer is closed."""
         if self._session is None:
             raise RuntimeError(words)
         return self._session
@@ -130,16 +130,22 @@ class Consumer(LibrdkafkaConsumer):
     # ---- polling ----
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """The next record or error, or None when `timeout` seconds are over (negative: wait for ever).
+        """Return the next record or error, or None after `timeout` seconds (negative: wait without limit).
 
-        Rebalance callbacks, commits' callbacks and librdkafka's run in here; what they raise comes out of here.
+        Rebalance callbacks, commit callbacks and librdkafka's callbacks run inside this call; their exceptions
+        propagate to the caller.
 
-        An error that ends the membership comes with the broker's code and `fatal()`, here and from `consume`: at once,
-        and then at most once a second for as long as it lasts (confluent-kafka says it once, and its code is `_FATAL`).
+        A message whose `error()` is fatal ends the membership; it carries the broker's error code. `poll` and `consume`
+        return it immediately and then at most once per second while the condition lasts. (confluent-kafka reports it
+        once, with the code `_FATAL`.)
+
+        Raises:
+            RuntimeError: the consumer is closed.
         """
         try:
-            # Without a lock: `~` is one step of the interpreter, also for signal handlers, and whoever has something to
-            # say sets the wake-up. This is all that a record costs above librdkafka's batch.
+            # This check needs no lock: `~` is one step of the interpreter, also for signal handlers, and every thread
+            # that has an event for the application sets the wake-up. It is the only cost per record beyond librdkafka's
+            # batch.
             if not self._wake_up.is_set:
                 return ~self._ready
         except (IndexError, AttributeError):
@@ -151,14 +157,18 @@ class Consumer(LibrdkafkaConsumer):
                 return None
             try:
                 return ~source
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took the last record
                 pass
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Gather records and errors until there are `num_messages` or `timeout` seconds are over.
+        """Return up to `num_messages` records and errors, gathered for at most `timeout` seconds.
 
-        Unlike confluent-kafka 2.16 it is interruptible by Ctrl-C, and nothing that was gathered is lost when a callback
-        or a signal handler raises: the next call has it.
+        Ctrl-C interrupts the call, unlike in confluent-kafka 2.16. If a callback or a signal handler raises, the next
+        call returns the records that were already gathered.
+
+        Raises:
+            ValueError: `num_messages` is not between 0 and 1,000,000.
+            RuntimeError: the consumer is closed.
         """
         whole: HandOutQueue[list[Message]] = HandOutQueue()
         batch: list[Message] = []
@@ -169,7 +179,7 @@ class Consumer(LibrdkafkaConsumer):
                 if whole:
                     try:
                         return ~whole
-                    except IndexError:  # another thread moved it on
+                    except IndexError:  # another thread moved it
                         continue
                 if source is None:
                     return batch
@@ -189,7 +199,7 @@ class Consumer(LibrdkafkaConsumer):
         deadline: float | None,
         whole: HandOutQueue[list[Message]] | None = None,
     ) -> tuple[HandOutQueue[Message] | None, int, float]:
-        """Poll until there is something to hand out: from where, how many at most, and when the call ends."""
+        """Poll until records can be returned: the queue, the most records to return, and the call's deadline."""
         session = self._use()
         limit, left = arguments.limit_and_seconds(num_messages, timeout)
         until = deadline if deadline is not None else inf if left < 0 else monotonic() + left
@@ -205,16 +215,21 @@ class Consumer(LibrdkafkaConsumer):
         on_revoke: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
-        """Ask for these topics; elements that begin with `^` are patterns, as librdkafka reads them.
+        """Replace the subscription; elements that begin with `^` are patterns.
 
-        They are POSIX extended regular expressions and need not reach the end of a name: `^orders-` is all that begins
-        so. What only RE2/J reads (`(?...)`) goes to the broker, which matches whole names. With group.protocol=consumer
-        all patterns are RE2/J and go there as they are written, as librdkafka's do: `^orders-` is then a name.
-        Replaces an earlier subscription and its callbacks: of topics that are named no more nothing comes from now on,
-        whenever the group takes their partitions. Callbacks get this consumer and the partitions in question,
-        on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`. Unless the configuration
-        asks for differences, a change revokes everything and assigns the whole, as with confluent-kafka
-        (`rebalance.callbacks`).
+        Patterns are POSIX extended regular expressions, as in librdkafka, and need not match to the end of a name:
+        `^orders-` matches every topic that begins with `orders-`. Patterns that only RE2/J can read (`(?...)`) are sent
+        to the broker, which matches whole names. With group.protocol=consumer the broker receives all patterns as they
+        are written, as from librdkafka: `^orders-` then matches only the topic `orders-`.
+
+        Records of topics that are no longer subscribed stop immediately, before the group revokes their partitions.
+        Callbacks run on the thread that polls or closes, and receive this consumer and the partitions. `on_revoke` is
+        called for lost partitions if there is no `on_lost`. By default, each change revokes all partitions and assigns
+        the complete new list, as in confluent-kafka; `rebalance.callbacks` changes this.
+
+        Raises:
+            TypeError: `topics` is not a list of text, or a callback is not callable.
+            KafkaException: a topic name or a pattern is invalid.
         """
         session = self._use()
         listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
@@ -222,22 +237,24 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def unsubscribe(self, *, membership: Membership = "default") -> None:
-        """Leave the group, as `close` does: nothing more comes of what was subscribed.
+        """Leave the group; records of the subscribed topics stop immediately.
 
-        The revocation callback is served by the next polls, or by close.
+        The revocation callback runs in one of the next polls, or in `close`. `membership` has the meaning that `close`
+        describes.
         """
         self._use().unsubscribe(arguments.leave_option(membership))
 
     @raises_as_confluent
     def close(self, *, membership: Membership = "default") -> None:
-        """Commit (if that is automatic), call on_revoke, leave the group, let everything go; a second close is nothing.
+        """Commit (with auto-commit), call on_revoke, leave the group and release all resources. Idempotent.
 
-        `membership` says what becomes of the place in the group (KIP-1092): "leave" gives it up for good, so that the
-        others have the partitions at once; "remain" keeps it until the session ends, for whoever comes with the same
-        group.instance.id; "default" is "leave" for a dynamic member and "remain" for a static one.
+        Args:
+            membership: "leave" gives up the place in the group (KIP-1092), so that other members receive the partitions
+                immediately. "remain" keeps the place until the session timeout for a successor with the same
+                group.instance.id. "default" means "leave" for a dynamic member and "remain" for a static member.
 
-        Inside a callback, or in a signal handler that interrupts a poll of its own thread, it takes place when that
-        call ends. What callbacks raise during it is raised at its end.
+        Inside a callback, or in a signal handler that interrupts a poll of its own thread, the close takes place when
+        that call ends. Exceptions of callbacks are raised after the close is complete.
         """
         option = arguments.leave_option(membership)
         if self._session is not None:
@@ -247,58 +264,62 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch exactly these, without the group; inside on_assign: take these of the arriving partitions.
+        """Fetch exactly these partitions without the group; inside on_assign: accept these of the new partitions.
 
-        Inside on_assign confluent-kafka refuses it under the consumer protocol; here programs that were written for
-        the eager protocol go on working.
+        Inside on_assign, confluent-kafka rejects this call under the consumer protocol. It is accepted here, so that
+        programs written for the eager protocol continue to work.
         """
         self._use().partitions.assign(arguments.partition_list(partitions))
 
     @raises_as_confluent
     def unassign(self) -> None:
-        """Fetch nothing; inside on_revoke and on_lost: give up the partitions that these are about."""
+        """Stop fetching all partitions; inside on_revoke and on_lost: give up the partitions of the callback."""
         self._use().partitions.unassign()
 
     @raises_as_confluent
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch these as well."""
+        """Fetch these partitions in addition."""
         self._use().partitions.incremental_assign(arguments.partition_list(partitions))
 
     @raises_as_confluent
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching these; a partition that is named twice is refused (librdkafka would end the process)."""
+        """Stop fetching these partitions; a duplicate raises an error (librdkafka would abort the process)."""
         self._use().partitions.incremental_unassign(arguments.partition_list(partitions))
 
     @raises_as_confluent
     def assignment(self) -> list[TopicPartition]:
-        """What is assigned; `.offset` is -1000, or the offset that the application assigned it with."""
+        """Return the assigned partitions; `.offset` is -1000, or the offset that the application assigned."""
         return self._use().partitions.assignment()
 
     @raises_as_confluent
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Hold back these until they are resumed or revoked; nothing of them is lost."""
+        """Stop returning records of these partitions until they are resumed or revoked; no record is lost."""
         self._use().partitions.pause(arguments.partition_list(partitions))
 
     @raises_as_confluent
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Let these go on."""
+        """Return records of these paused partitions again."""
         self._use().partitions.resume(arguments.partition_list(partitions))
 
     @raises_as_confluent
     def seek(self, partition: TopicPartition) -> None:
-        """Go on from this offset of an assigned partition."""
+        """Set the next offset of an assigned partition."""
         self._use().partitions.seek(arguments.one_partition(partition))
 
     @raises_as_confluent
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offset after the last delivered record of each; -1001 where none was since it was assigned or sought."""
+        """Return the offset after the last returned record; -1001: none since the partition was assigned or sought."""
         return self._use().partitions.position(arguments.partition_list(partitions))
 
     # ---- offsets ----
 
     @raises_as_confluent
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Say what is consumed, for the commits to come (`enable.auto.offset.store=false`)."""
+        """Mark offsets as processed for the next commit (requires `enable.auto.offset.store=false`).
+
+        Raises:
+            KafkaException: a partition is not assigned, or the offset of `message` cannot be stored.
+        """
         session = self._use()
         given = arguments.message_or_offsets(message, offsets, "store")
         if given is None:
@@ -341,14 +362,14 @@ class Consumer(LibrdkafkaConsumer):
         asynchronous: object = True,  # noqa: FBT002 - confluent-kafka's signature
         **alias: object,
     ) -> list[TopicPartition] | None:
-        """Commit the offset after `message`, these `offsets`, or what is consumed and not committed yet.
+        """Commit the offset after `message`, these `offsets`, or the processed offsets that are not committed yet.
 
-        `asynchronous` (or its older name `async`): returns None at once, the outcome goes to `on_commit`; otherwise
-        the partitions with their errors. A synchronous commit needs no poll by another thread, and works inside
-        callbacks.
+        With `asynchronous=True` (older name: `async`) the call returns None immediately, and `on_commit` receives the
+        result. Otherwise it returns the partitions with their errors. A synchronous commit does not need another thread
+        that polls, and works inside callbacks.
 
         Raises:
-            CommitError: (a `KafkaException`) it failed for every partition, or there is nothing to commit.
+            CommitError: the commit failed for every partition, or there is nothing to commit; also a `KafkaException`.
         """
         is_awaited = not alias.pop("async", asynchronous)
         for name in alias:
@@ -362,13 +383,13 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def begin_commit(self, offsets: list[TopicPartition] | None = None) -> PendingCommit:
-        """Commit these `offsets`, or what is consumed; `result()` of what is returned waits for the answer.
+        """Begin a commit of these `offsets`, or of the processed ones; `result()` waits for the response.
 
-        For who has something else to do until then: unlike `commit(asynchronous=True)` no poll and no `on_commit` is
-        needed to learn what became of it.
+        Use it to do other work during the commit. Unlike `commit(asynchronous=True)`, the result needs neither a poll
+        nor `on_commit`.
 
         Raises:
-            CommitError: as `commit`; what the coordinator refuses comes out of `result()`.
+            CommitError: as in `commit`; errors of the coordinator are raised by `result()`.
         """
         session = self._use()
         given = None if offsets is None else arguments.offset_list(offsets)
@@ -378,13 +399,17 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The group's committed offsets of these partitions (-1001: none), as its coordinator tells this member."""
+        """Return the group's committed offsets of these partitions (-1001: none), requested from the coordinator.
+
+        Raises:
+            KafkaException: the coordinator rejected the request, or did not respond within `timeout` seconds.
+        """
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
         return with_committed(self._use().commits.committed(given, left), given)
 
     @raises_as_confluent
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The first offsets at or after the timestamps that stand in `.offset`."""
+        """Return the first offsets at or after the timestamps (milliseconds) in `.offset` of each partition."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
         return self._use().partitions.ask(lambda handle, s: handle.offsets_for_times(given, s), left)
 
@@ -395,7 +420,7 @@ class Consumer(LibrdkafkaConsumer):
         timeout: float = -1,
         cached: bool = False,  # noqa: FBT001, FBT002
     ) -> tuple[int, int]:
-        """The lowest and the next offset of a partition; `cached`: as far as they are known already."""
+        """Return the low and high watermark of a partition; `cached`: from memory, without a request."""
         given, left = arguments.one_partition(partition), arguments.seconds(timeout)
         if index(cached):
             return self._use().partitions.ask(lambda handle, _: handle.get_watermark_offsets(given, cached=True), 0)
@@ -405,7 +430,7 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """The cluster's metadata."""
+        """Return the cluster's metadata, of one topic or of all."""
         left = arguments.seconds(timeout)
 
         name = None if topic is None else arguments.sendable("topic", topic)
@@ -420,12 +445,12 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def cluster_id(self, timeout: float = -1) -> str:
-        """The cluster's id."""
+        """Return the cluster's id."""
         return self._use_handle().partitions.ask(lambda handle, s: handle.cluster_id(s), arguments.seconds(timeout))
 
     @raises_as_confluent
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Set the credentials with which connections to come authenticate, and sessions are renewed (KIP-368)."""
+        """Set the credentials for new connections and for reauthentication of existing ones (KIP-368)."""
         session = self._use_handle()
         user = arguments.sendable("username", username)
         session.set_credentials(user, arguments.sendable("password", password, is_secret=True))
@@ -441,19 +466,20 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def memberid(self) -> str | None:  # type: ignore[override]  # confluent-kafka has none, either, before it joins
-        """The member id: with `group.protocol=consumer` 22 characters that this client made (KIP-1082), for good.
+        """Return the member id; with `group.protocol=consumer` this client generates it (22 characters, KIP-1082).
 
-        A classic member gets it from the broker when it joins, and has none (None) before and after. With
-        `group.protocol=auto` there is none, either, before the group has let the member in.
+        A classic member receives its id from the broker when it joins, and has none (None) before and after its
+        membership. With `group.protocol=auto` there is also none before the first join.
         """
         return self._in_use().member_id
 
     @raises_as_confluent
     def consumer_group_metadata(self) -> bytes:
-        """What `Producer.send_offsets_to_transaction` wants; fetch it right before use, the epoch in it moves.
+        """Return the group metadata for `Producer.send_offsets_to_transaction`.
 
-        Out of its group a member says -1, as `generation`. A coordinator refuses that while the group has members, and
-        takes it where there are none: whoever writes in transactions looks at `generation()` first.
+        Call it immediately before use, because the epoch in it changes. Outside its group, a member's metadata has the
+        epoch -1, as `generation` returns. A coordinator rejects -1 while the group has members, and accepts it for an
+        empty group: check `generation()` before you commit offsets in a transaction.
         """
         view = self._in_use().view
         if not self._is_layout_checked:
@@ -464,9 +490,9 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def membership(self) -> MembershipView:
-        """The member as it is now: state, epoch, what it owns, what it waits for and since when. Never waits.
+        """Return a snapshot of the member: state, epoch, owned partitions, and what it waits for and since when.
 
-        It can still be asked after close.
+        Never blocks. Also works after `close`.
         """
         session = self._use()
         session.life.check_process()
@@ -474,71 +500,76 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def health(self) -> Health:
-        """How the consumer is: one of `HealthVerdict`, since when and why, until when; how far its partitions are.
+        """Return the consumer's health: a `HealthVerdict` with its cause and times, and the progress of each partition.
 
-        Never waits, in any thread, and after close, too. The first call begins to look at the partitions every two
-        seconds: what is told of them is of the latest look.
+        Never blocks, in any thread, also after `close`. From the first call on, the partitions are sampled every two
+        seconds; the progress is that of the latest sample.
         """
         return self._use_observer().health()
 
     @raises_as_confluent
     def metrics(self) -> Metrics:
-        """All that is counted of the consumer, as it is now: what it did, how often, and how long that took.
+        """Return a snapshot of all counters and durations of the consumer.
 
-        Never waits, in any thread, and after close, too. The first call begins to look at the partitions, as `health`
-        does; everything else is counted from the beginning. `metrics.catalogue.java_metrics` has it under Java's names.
+        Never blocks, in any thread, also after `close`. From the first call on, the partitions are sampled as for
+        `health`; all other metrics are counted from the beginning. `metrics.catalogue.java_metrics` returns them under
+        the Java client's names.
         """
         return self._use_observer().metrics()
 
     @raises_as_confluent
     def on_event(self, callback: EventCallback) -> EventRegistration:
-        """Have this called with a `LifecycleEvent` for what happens to the consumer from now on, until it is removed.
+        """Register `callback` for lifecycle events from now on; `remove()` of the returned object ends it.
 
-        `remove()` of what is returned ends it. All callbacks of a consumer are called on one thread of its own, which
-        the first of them begins, one event after the other, with no lock held: they may call any method of the
-        consumer, `close()` too. What they raise is logged and dropped. One that takes its time holds up other
-        callbacks, and neither polls nor heartbeats nor `close`; events beyond 1,000 that wait are dropped, and the next
-        one says how many. The partitions are looked at from now on, as by `health()`.
+        All callbacks of a consumer run on one thread of that consumer, one event at a time, with no lock held. They may
+        call any method of the consumer, including `close()`. Their exceptions are logged and dropped. A slow callback
+        delays other callbacks, but neither polls nor heartbeats nor `close`. Beyond 1,000 queued events, events are
+        dropped; the next event has their number in `dropped`. The partitions are sampled from now on, as for
+        `health()`.
 
         Raises:
-            TypeError: it is not callable, or a coroutine function, which `AIOConsumer` takes.
+            TypeError: the callback is not callable, or is a coroutine function (`AIOConsumer` accepts these).
             RuntimeError: the consumer is closed.
         """
         given = arguments.event_callback(callback)
-        # The consumer alone holds callbacks: the member's thread holds the session, and would hold what they refer to.
+        # Only the consumer holds callbacks. The member's thread holds the session and would keep alive all that they
+        # refer to.
         self._events = events = self._use_observer().lifecycle_events()
         return events.register(given)
 
     @raises_as_confluent
     def dump(self, path: str | PathLike[str] | None = None) -> Path:
-        """Write what is recorded of the membership to this file, or into this folder; the file's path.
+        """Write the recording of the membership to this file or into this folder, and return the file's path.
 
-        None: into `recorder.directory`, or the system's folder for temporary files. `consumer-membership replay` reads
-        it. No record, secret, or metadata of a commit is in it. It can still be asked after close, in any thread; it
-        takes as long as a few thousand events take to be written, and nothing waits for it.
+        Without `path`, the file is written into `recorder.directory`, or into the system's folder for temporary files.
+        `consumer-membership replay` reads it. It contains no records, secrets or commit metadata. The call works in any
+        thread, also after `close`; it takes the time to write a few thousand events and blocks no other call.
 
         Raises:
             UseError: `recorder.enable` is false.
             OSError: the file cannot be written.
         """
-        return self._use_observer().dump("asked for by the program", path)
+        return self._use_observer().dump("requested by the program", path)
 
     @raises_as_confluent
     def generation(self) -> int:
-        """The member epoch (classic: the generation), -1 when not a member: what to tag writes with. Never waits.
+        """Return the member epoch (classic: the generation), or -1 outside the group. Never blocks.
 
-        It is -1 from the moment that the member knows that it is out, fenced, refused, too slow or gone by itself, and
-        until it is in again: a replacement may have the epoch that this one had.
+        Tag external writes with it, so that their target can reject writes of earlier members.
+
+        It is -1 from the moment when the member learns that it is no longer a member (fenced, rejected, too slow, or it
+        left) until it has joined again, because a replacement may have the epoch that this member had.
         """
         epoch = self.membership().member_epoch
         return epoch if epoch > JOIN_EPOCH else NO_EPOCH
 
     @raises_as_confluent
     def owned_since(self, partition: TopicPartition) -> int | None:
-        """The member epoch at which this partition was taken; None: it is not owned. Never waits."""
+        """Return the member epoch at which this partition was assigned, or None if it is not owned. Never blocks."""
         return self.membership().owned.get(key_of(arguments.one_partition(partition)))
 
     def _in_use(self) -> Session:
+        """Return the session, or raise `RuntimeError` if the consumer is closed or was never initialized."""
         session = self._use()
         session.life.check()
         return session
@@ -552,29 +583,29 @@ class Consumer(LibrdkafkaConsumer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; an exception goes on."""
+        """Close the consumer; an exception propagates."""
         self.close()
 
     def __del__(self) -> None:
-        """Stop without a word to the group: only close() commits and leaves."""
+        """Stop without a request to the group: only close() commits and leaves."""
         with contextlib.suppress(AttributeError):
             if self._session is not None:
                 self._session.abandon()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: connections and membership do not travel."""
+        """Raise `TypeError`: connections and membership cannot be copied or sent to another process."""
         raise PicklingError(
             f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
-            "process; send its configuration and make a consumer there"
+            "process; send its configuration and create a consumer there"
         )
 
 
 @raises_as_confluent
 def session_of(consumer: Consumer) -> Session:
-    """The session of a consumer that is open, for a front end that drives it in another way.
+    """Return the session of an open consumer, for a front end that drives it in another way.
 
     Raises:
-        RuntimeError: it is closed.
+        RuntimeError: the consumer is closed.
     """
     return consumer._in_use()  # noqa: SLF001 - of this module
 
@@ -582,13 +613,13 @@ def session_of(consumer: Consumer) -> Session:
 def _missing(name: str) -> property:
     def refuse(_: Consumer) -> NoReturn:
         raise AttributeError(
-            f"confluent-kafka {version()} has Consumer.{name}, and consumer-membership {__version__} does not; take a "
-            "newer one, or do without"
+            f"confluent-kafka {version()} has Consumer.{name}, but consumer-membership {__version__} does not; use a "
+            "newer consumer-membership, or avoid this method"
         )
 
     return property(refuse)
 
 
-# What a later release of confluent-kafka adds: its C method would look for a handle that is not there.
+# Methods that a later release of confluent-kafka adds: its C method would use a handle that does not exist.
 for _name in vars(LibrdkafkaConsumer).keys() - vars(Consumer).keys() - vars(object).keys():
     setattr(Consumer, _name, _missing(_name))

@@ -1,8 +1,8 @@
-"""The exceptions of the drop-in: this package's by meaning, confluent-kafka's by what catches them.
+"""The exceptions of the drop-in: each is a class of this package and also the type that confluent-kafka raises.
 
-A program written for confluent-kafka catches `KafkaException` and looks at the `KafkaError` in `args[0]`, or catches
-`RuntimeError("Consumer closed")`; it goes on doing so. A program written for this package catches `MembershipError`.
-The session below raises this package's plain errors; `raises_as_confluent` translates them.
+A program for confluent-kafka catches `KafkaException` and reads the `KafkaError` in `args[0]`, or catches
+`RuntimeError("Consumer closed")`; both continue to work. A program for this package catches `MembershipError`. The
+session raises this package's plain errors; `raises_as_confluent` translates them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ R = TypeVar("R")
 
 
 def _error(code: int, message: str, *, fatal: bool = False) -> KafkaError:
-    """The C type takes no text that is not UTF-8, and none with a NUL; strangers' words may have both."""
+    """Return a KafkaError; its C type accepts only UTF-8 text without NUL, which a broker's message may contain."""
     return KafkaError(code, speakable(message), fatal=fatal)
 
 
 class ConfigurationRefusedError(ConfigurationError, KafkaException):
-    """A configuration that cannot work; `args[0]` is a KafkaError with _INVALID_ARG."""
+    """The configuration cannot work; `args[0]` is a KafkaError with the code _INVALID_ARG."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(key, value, remedy)
@@ -52,52 +52,52 @@ class ConfigurationRefusedError(ConfigurationError, KafkaException):
 
 
 class GroupIdMissingError(ConfigurationError, ValueError):
-    """No group.id: confluent-kafka raises ValueError."""
+    """group.id is missing; confluent-kafka raises ValueError."""
 
 
 class CallbackTypeError(ConfigurationError, TypeError):
-    """A callback that cannot be called: confluent-kafka raises TypeError."""
+    """A callback is not callable; confluent-kafka raises TypeError."""
 
 
 class CallbackValueError(ConfigurationError, ValueError):
-    """A throttle_cb that cannot be called: confluent-kafka raises ValueError."""
+    """throttle_cb is not callable; confluent-kafka raises ValueError."""
 
 
 class AuthenticationRefusedError(AuthenticationError, KafkaException):
-    """No credentials, or not the right ones; `args[0]` is a KafkaError with SASL_AUTHENTICATION_FAILED."""
+    """Credentials are missing or wrong; `args[0]` is a KafkaError with the code SASL_AUTHENTICATION_FAILED."""
 
     def __init__(self, message: str) -> None:
         super().__init__(_error(KafkaError.SASL_AUTHENTICATION_FAILED, message))
 
 
 class ClosedConsumerError(ClosedError, RuntimeError):
-    """A call after close."""
+    """A method was called after close; also a RuntimeError."""
 
 
 class ForkedConsumerError(ForkedError, RuntimeError):
-    """A call in a forked child."""
+    """A method was called in a forked child process; also a RuntimeError."""
 
 
 class PicklingError(UseError, TypeError):
-    """A consumer cannot be copied or sent to another process."""
+    """A consumer cannot be copied or sent to another process; also a TypeError."""
 
 
 class InvalidArgumentError(UseError, ValueError):
-    """An argument that cannot work; the text names it, its value and what to give."""
+    """An argument is invalid; the message has its name, its value and the fix. Also a ValueError."""
 
     def __init__(self, name: str, value: object, remedy: str) -> None:
         super().__init__(f"{name}={value!a}: {remedy}")
 
 
 class InvalidCallError(UseError, KafkaException):
-    """A call that does not fit what is going on; `args[0]` is the KafkaError."""
+    """The call is not possible in the current state; `args[0]` is the KafkaError."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(_error(code, message))
 
 
 class CommitFailedError(CommitError, KafkaException):
-    """A commit that failed as a whole; `args[0]` is the KafkaError."""
+    """A commit failed for all of its partitions; `args[0]` is the KafkaError."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message, code)
@@ -105,7 +105,7 @@ class CommitFailedError(CommitError, KafkaException):
 
 
 class RequestRefusedError(GroupError, KafkaException):
-    """A question that a broker refused; `args[0]` is the KafkaError with the broker's code."""
+    """A broker rejected a request; `args[0]` is the KafkaError with the broker's code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message, code)
@@ -113,21 +113,21 @@ class RequestRefusedError(GroupError, KafkaException):
 
 
 class RequestTimedOutError(TransportError, KafkaException):
-    """A question that nobody answered in time; `args[0]` is a KafkaError with _TIMED_OUT."""
+    """A request received no response in time; `args[0]` is a KafkaError with the code _TIMED_OUT."""
 
     def __init__(self, message: str) -> None:
         super().__init__(_error(TIMED_OUT_CODE, message))
 
 
 class FatalMemberError(FatalGroupError, KafkaException):
-    """A call of a member that was refused for good; `args[0]` is a fatal KafkaError whose text names the cause."""
+    """The membership ended with a fatal error; `args[0]` is a fatal KafkaError whose message has the cause."""
 
     def __init__(self, message: str, code: int = FATAL_CODE) -> None:
         super().__init__(message, code)
         self.args = (_error(code, message, fatal=True),)
 
 
-#: The drop-in's exception for each of the session's that carries a code, and that carries none.
+#: The drop-in's exception for each session error: first the errors with a code, then those without.
 _WITH_CODE: Mapping[type[MembershipError], Callable[[str, int], MembershipError]] = MappingProxyType(
     {
         StateError: InvalidCallError,
@@ -147,7 +147,7 @@ _WITHOUT_CODE: Mapping[type[MembershipError], Callable[[str], MembershipError]] 
 
 
 def exception_of(error: MembershipError) -> MembershipError:
-    """The drop-in's exception for one of the session's."""
+    """Return the drop-in's exception for a session error."""
     match error:
         case ConfigurationError():
             is_group_id = error.key == "group.id" and error.value in (None, "")
@@ -163,7 +163,7 @@ def exception_of(error: MembershipError) -> MembershipError:
 
 
 def raises_as_confluent(method: Callable[P, R]) -> Callable[P, R]:
-    """The same method, raising the drop-in's exceptions."""
+    """Wrap a method so that it raises the drop-in's exceptions."""
 
     @wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -171,7 +171,7 @@ def raises_as_confluent(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except MembershipError as error:
             if isinstance(error, (KafkaException, RuntimeError, ValueError, TypeError)):
-                raise  # translated already: from an inner call, or from a user's callback
+                raise  # already translated: from a nested call, or from a user's callback
             raise exception_of(error) from error
 
     return guarded

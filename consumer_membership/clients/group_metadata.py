@@ -1,8 +1,9 @@
-"""The bytes of `consumer_group_metadata()`: what a transactional producer sends along with offsets.
+"""The bytes of `consumer_group_metadata()`, which a transactional producer sends with the offsets.
 
-librdkafka's format (rd_kafka_consumer_group_metadata_write): the magic, the generation as a native int32, the group id
-and the member id each with a NUL, a byte that says whether no instance id follows, and the instance id with a NUL. The
-broker fences a transaction's offsets by what stands in it, so fetch it right before use: the epoch moves.
+The format is librdkafka's (rd_kafka_consumer_group_metadata_write): the magic, the generation as a native int32, the
+group id and the member id each with a NUL, a byte that is 1 if no instance id follows, and the instance id with a NUL.
+The broker uses these values to fence the offsets of a transaction. Fetch them immediately before use, because the epoch
+changes.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _NO_INSTANCE, _INSTANCE = b"\1", b"\0"
 
 
 def pack_group_metadata(group_id: str, member_epoch: int, member_id: str, instance_id: str | None) -> bytes:
-    """The bytes as `Producer.send_offsets_to_transaction` takes them.
+    """Return the bytes that `Producer.send_offsets_to_transaction` accepts.
 
     Raises:
-        UseError: an id holds characters that librdkafka's reader does not take (other than printable ASCII).
+        UseError: an id has characters that librdkafka's reader rejects (all but printable ASCII).
     """
     for name, text in (("group.id", group_id), ("group.instance.id", instance_id or "")):
         if not (text.isascii() and text.isprintable()):
@@ -33,26 +34,26 @@ def pack_group_metadata(group_id: str, member_epoch: int, member_id: str, instan
 
 
 def epoch_in(metadata: bytes) -> int:
-    """The member epoch that `pack_group_metadata` was given; below 0: of no member.
+    """Return the member epoch in the bytes of `pack_group_metadata`; it is negative outside a group.
 
     Raises:
-        UseError: these are no group metadata.
+        UseError: the bytes are not group metadata.
     """
     if not metadata.startswith(_MAGIC) or len(metadata) < len(_MAGIC) + _EPOCH.size:
-        raise UseError(f"{metadata!r} is no group metadata; pass what consumer_group_metadata() gave")
+        raise UseError(f"{metadata!r} is not group metadata; pass the result of consumer_group_metadata()")
     epoch: int = _EPOCH.unpack_from(metadata, len(_MAGIC))[0]
     return epoch
 
 
 def check_layout(group_id: str, produced: bytes) -> None:
-    """Compare with what the installed client writes for a consumer that is no member.
+    """Compare this format with the bytes that the installed client writes for a consumer that is not a member.
 
     Raises:
-        InternalError: the client writes something else, so its producer would not understand these bytes.
+        InternalError: the formats differ, so the client's producer could not read this package's bytes.
     """
     expected = pack_group_metadata(group_id, NO_EPOCH, NO_MEMBER_ID, None)
     if produced != expected:
         raise InternalError(
             f"the installed confluent-kafka writes group metadata as {produced!r} and not as {expected!r}, so "
-            "transactions cannot carry this member's; install a confluent-kafka of 2.6 to 2.16"
+            "transactions cannot use this member's metadata; install confluent-kafka 2.6 to 2.16"
         )

@@ -1,8 +1,8 @@
-"""confluent-kafka's names, taken from the release that is installed, with its consumers on this package's.
+"""The public names of the installed confluent-kafka release, with this package's consumer as their base class.
 
-A class that is made of confluent-kafka's consumer (`DeserializingConsumer`, `AvroConsumer`, a tracer's) is given here
-as the same class with this package's between the two: its methods call ours by `super()`. Everything else is the very
-object that confluent-kafka has.
+A class that derives from confluent-kafka's consumer (`DeserializingConsumer`, `AvroConsumer`, a tracer's class) is
+returned as the same class with this package's consumer inserted between the two, so that its `super()` calls reach this
+package. All other names are confluent-kafka's own objects.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer
 
 _OURS, _THEIRS = "consumer_membership", "confluent_kafka"
 
-#: An attribute of the classes that `install` puts in the place of confluent-kafka's: each stands for its first base.
+#: The attribute of the classes that `install` puts in place of confluent-kafka's; each replaces its first base class.
 STAND_IN = "_stands_in"
 
 
 def consumer_class() -> type[Consumer]:
-    """What a program imports as `Consumer` now: with a tracer's methods where one has patched confluent-kafka's."""
+    """Return the class that programs import as `Consumer`, with the methods of a tracer that patched the original."""
     found: object = confluent_kafka.Consumer
     if not isinstance(found, type) or not issubclass(found, LibrdkafkaConsumer):
         return Consumer
@@ -34,7 +34,7 @@ def consumer_class() -> type[Consumer]:
 
 
 def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
-    """This class of confluent-kafka's consumer as one of ours; always the same for the same."""
+    """Return this class of confluent-kafka's consumer, derived from this package's consumer; cached per class."""
     if issubclass(cls, Consumer):
         return cls
     if cls is LibrdkafkaConsumer:
@@ -46,15 +46,18 @@ def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
 def _made_of(cls: type) -> type[Consumer]:
     body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
     made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
-    if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
+    if hasattr(cls, "__parameters__"):  # of a generic class, such as `DeserializingConsumer[str, str]`
         made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
     return made
 
 
 def _wrapped_anew(cls: type) -> dict[str, object]:
-    """The methods of ours in the wrappers that a tracer put around those of the C type (ddtrace's, New Relic's).
+    """Return this package's methods inside the wrappers that a tracer put around the C type's methods.
 
-    As they are they would call the C type's methods, past ours; its `__init__` would even make a second member.
+    ddtrace and New Relic do so.
+
+    Unchanged wrappers would call the C type's methods instead of this package's; its `__init__` would even create a
+    second member.
     """
     anew: dict[str, object] = {}
     for base in cls.__mro__:
@@ -63,14 +66,14 @@ def _wrapped_anew(cls: type) -> dict[str, object]:
         for name, wrapper in vars(base).items():
             if name not in anew and _wrapped_by(wrapper) is LibrdkafkaConsumer:
                 ours = getattr(Consumer, name)
-                # wrapt, which all of them use, keeps it under this name.
+                # wrapt, which all of these tracers use, stores the wrapper under this name.
                 call = getattr(wrapper, "_self_wrapper", None)
                 anew[name] = ours if call is None else type(wrapper)(ours, call)
     return anew
 
 
 def _wrapped_by(wrapper: object) -> type | None:
-    """The C type whose method is at the bottom of these wrappers; None: there are no wrappers, or Python is below."""
+    """Return the C type whose method is inside these wrappers, or None (no wrappers, or a Python function inside)."""
     if not hasattr(wrapper, "__wrapped__"):
         return None
     while hasattr(wrapper, "__wrapped__"):
@@ -80,10 +83,10 @@ def _wrapped_by(wrapper: object) -> type | None:
 
 
 def attribute(name: str) -> object:
-    """What confluent-kafka's package offers under this name, on our consumer where it is one.
+    """Return confluent-kafka's object with this name, derived from this package's consumer if it is a consumer class.
 
     Raises:
-        AttributeError: It offers no such thing.
+        AttributeError: confluent-kafka has no such name.
     """
     if name not in public_names():
         raise AttributeError(f"module {_OURS!r} has no attribute {name!r}")
@@ -91,7 +94,7 @@ def attribute(name: str) -> object:
 
 
 def public_names() -> set[str]:
-    """What confluent-kafka's package offers, without the modules that it happens to use."""
+    """Return confluent-kafka's public names, without the modules that it imports."""
     found = {name for name, value in vars(confluent_kafka).items() if name[0] != "_" and _is_theirs(value)}
     return found | set(confluent_kafka.__all__)
 
@@ -101,7 +104,7 @@ def _is_theirs(value: object) -> bool:
 
 
 def lookup(module: ModuleType, name: str) -> object:
-    """What this module of confluent-kafka has under this name, on our consumer where it is one."""
+    """Return this name of a module of confluent-kafka; consumer classes are derived from this package's consumer."""
     found: object = getattr(module, name)
     if isinstance(found, type) and issubclass(found, LibrdkafkaConsumer):
         return on_ours(found)
@@ -111,7 +114,7 @@ def lookup(module: ModuleType, name: str) -> object:
 
 
 class _Namesake(ModuleType):
-    """A submodule under this package's name: whatever is asked for is looked up in confluent-kafka's."""
+    """A submodule with this package's name that looks up each attribute in confluent-kafka's submodule."""
 
     def __init__(self, name: str, original: ModuleType) -> None:
         super().__init__(name, original.__doc__)
@@ -129,17 +132,17 @@ class _Namesake(ModuleType):
 
 
 class _Loader:
-    """Makes namesakes."""
+    """Create `_Namesake` modules."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Namesake(spec.name, import_module(_THEIRS + spec.name.removeprefix(_OURS)))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: everything is looked up in the original."""
+        """Execute nothing: each attribute is looked up in the original module."""
 
 
 class _NameFinder:
-    """Finds `consumer_membership.x` where this package has no x and confluent-kafka has."""
+    """Find `consumer_membership.x` if this package has no module x and confluent-kafka has one."""
 
     def find_spec(
         self,
@@ -149,11 +152,11 @@ class _NameFinder:
     ) -> ModuleSpec | None:
         if not fullname.startswith(f"{_OURS}."):
             return None
-        from importlib.util import find_spec  # takes longer than this module
+        from importlib.util import find_spec  # its import takes longer than the import of this module
 
         try:
             found = find_spec(_THEIRS + fullname.removeprefix(_OURS))
-        except ModuleNotFoundError:  # its parent is a module of ours, which confluent-kafka has not
+        except ModuleNotFoundError:  # the parent is a module of this package that confluent-kafka does not have
             return None
         if found is None:
             return None
@@ -162,6 +165,6 @@ class _NameFinder:
 
 
 def install_finder() -> None:
-    """Have submodules found; once for an interpreter, behind all other finders."""
+    """Make confluent-kafka's submodules importable under this package's name; once per interpreter, last."""
     if not any(isinstance(one, _NameFinder) for one in sys.meta_path):
         sys.meta_path.append(_NameFinder())

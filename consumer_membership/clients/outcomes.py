@@ -1,4 +1,4 @@
-"""What becomes of commits, and what is committed, as confluent-kafka tells it: partitions with their errors."""
+"""Results of commits and committed offsets in confluent-kafka's form: partitions with their errors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from consumer_membership.types import (
 )
 
 Errors = Mapping[TopicPartition, BrokerError | None]
-#: Partitions in the order of a call, with the offset to commit where there is one.
+#: Partitions in the order of a call, each with the offset to commit if it has one.
 Asked = Sequence[tuple[TopicPartition, OffsetAndMetadata | None]]
 
 
 class FailedPartition(PartitionOffset):
-    """A TopicPartition whose `error` is set; the C type's can only be set by librdkafka."""
+    """A TopicPartition whose `error` is set; only librdkafka can set it on the C type."""
 
     _error: KafkaError | None = None
 
@@ -40,19 +40,19 @@ class FailedPartition(PartitionOffset):
         return self._error
 
     def set_error(self, error: KafkaError) -> None:
-        """Set why it failed."""
+        """Set the error."""
         self._error = error
 
     def __eq__(self, other: object) -> bool:
-        """Equal to any TopicPartition of this topic and partition; the C type compares its own kind only."""
+        """Compare equal to any TopicPartition of this topic and partition; the C type compares only its own type."""
         return isinstance(other, PartitionOffset) and key_of(self) == key_of(other)
 
     def __ne__(self, other: object) -> bool:
-        """The C type has its own, which would win over the one that Python derives."""
+        """Override the C type's method, which would take precedence over the one that Python derives."""
         return not self == other
 
     def __lt__(self, other: PartitionOffset) -> bool:
-        """In the order of topics and partitions, also among plain ones."""
+        """Order by topic and partition, also among plain partitions."""
         return key_of(self) < key_of(other)
 
     def __hash__(self) -> int:
@@ -69,13 +69,13 @@ class FailedPartition(PartitionOffset):
 
 
 def overall_error(errors: Errors) -> BrokerError | None:
-    """The error of a commit that failed for every partition, the last one as in librdkafka; else None."""
+    """Return the error of a commit that failed for every partition (the last error, as in librdkafka), else None."""
     found = list(errors.values())
     return found[-1] if found and None not in found else None
 
 
 def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
-    """The partitions that were asked for, with their errors; offset -1001 where there was nothing to commit."""
+    """Return the requested partitions with their errors; the offset is -1001 if there was nothing to commit."""
     keys = map(key_of, asked)
     return [_one(key, offsets.get(key), errors) for key in keys]
 
@@ -90,14 +90,14 @@ def _one(partition: TopicPartition, at: OffsetAndMetadata | None, errors: Errors
 
 
 def with_committed(committed: CommittedOffsets, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
-    """The partitions that were asked for with what is committed of them, or their errors; offset -1001 for nothing."""
+    """Return the requested partitions with their committed offsets or errors; -1001: no committed offset."""
     errors = {partition: at for partition, at in committed.items() if isinstance(at, BrokerError)}
     offsets = {partition: at for partition, at in committed.items() if isinstance(at, OffsetAndMetadata)}
     return with_errors(offsets, errors, asked)
 
 
 def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
-    """Call a user's on_commit with the error of the whole, or None, and the partitions."""
+    """Call a user's on_commit with the error of the whole commit, or None, and the partitions."""
     if not completed.offsets:
         on_commit(KafkaError(NO_OFFSET_CODE), [])
         return
@@ -107,21 +107,21 @@ def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
 
 
 def domain_offsets(offsets: list[PartitionOffset] | None) -> Offsets | None:
-    """Where each partition is to be committed; those without an offset are left out. None: what is consumed."""
+    """Return the offset to commit for each partition that has one, or None for the processed offsets."""
     if offsets is None:
         return None
     return {key_of(one): at for one in offsets if (at := domain_offset(one)) is not None}
 
 
 def asked_offsets(given: list[PartitionOffset] | None, assigned: list[PartitionOffset], wanted: Offsets) -> Asked:
-    """What a commit's result repeats: the given offsets as they were given, or those of all assigned partitions."""
+    """Return the partitions for a commit's result: the given offsets as given, or those of all assigned partitions."""
     if given is not None:
         return [(key_of(one), domain_offset(one)) for one in given]
     return [(key, wanted.get(key)) for key in map(key_of, assigned)]
 
 
 class PendingCommit:
-    """What `Consumer.begin_commit` returns; for one thread."""
+    """The commit that `Consumer.begin_commit` started; use it in one thread."""
 
     def __init__(self, commits: Commits, commit_id: int, asked: Asked) -> None:
         self._commits = commits
@@ -131,19 +131,20 @@ class PendingCommit:
 
     @raises_as_confluent
     def result(self) -> list[PartitionOffset]:
-        """Wait for the coordinator's answer: the partitions with their errors, as of a synchronous commit.
+        """Wait for the coordinator's response and return the partitions with their errors, as in a synchronous commit.
 
-        It may be asked for again, and inside callbacks. An answer is kept until it has been asked for.
+        It may be called repeatedly, and inside callbacks. The response is kept until the first call.
 
         Raises:
-            CommitError: (a `KafkaException`) it failed for every partition, or was not answered in time.
+            CommitError: the commit failed for every partition, or received no response in time; also a
+                `KafkaException`.
         """
         if self._outcome is None:
             try:
                 self._outcome = self._end()
             except CommitError as failed:
                 self._outcome = failed
-            except BaseException:  # Ctrl-C: whoever asks again must not wait for what nobody keeps any more
+            except BaseException:  # Ctrl-C: a second call must not wait for a response that is no longer kept
                 self._outcome = CommitError("the wait for this commit was interrupted", TIMED_OUT_CODE)
                 raise
         if isinstance(self._outcome, CommitError):

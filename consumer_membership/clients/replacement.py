@@ -1,8 +1,8 @@
-"""Puts this package's consumer in the place of confluent-kafka's, in programs that one does not want to touch.
+"""Replace confluent-kafka's consumer in programs whose code you do not want to change.
 
-Every name in every module that stands for confluent-kafka's consumer, or for a class that is made of it, is bound to a
-stand-in: the same class on this package's consumer. What holds the class otherwise (a default argument, a closure, an
-attribute of an object) keeps it.
+`install` binds each module-level name of confluent-kafka's consumer, or of a class that derives from it, to a
+replacement class: the same class derived from this package's consumer. Other references (default arguments, closures,
+attributes of objects) keep the old class.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _OURS = "consumer_membership"
 
 
 class Installation:
-    """What `install` put somewhere, until `uninstall`, or the end of a `with`, puts back what was there."""
+    """The replacements that `install` made, until `uninstall` or the end of a `with` block restores the old classes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        #: Of each class that was replaced, and the reverse.
+        #: The replacement of each replaced class, and the reverse mapping.
         self._stand_ins: dict[type, type[Consumer]] = {}
         self._originals: dict[type, type] = {}
 
     def install(self) -> Self:
-        """Replace what there is now, in all modules; again, for what was imported since."""
+        """Replace the class in all modules; call it again for modules that were imported since."""
         with self._lock:
             self._count += 1
-            # Before all others: what is imported meanwhile takes it from there.
+            # confluent_kafka is first, because modules that are imported meanwhile take the class from there.
             import confluent_kafka
 
             for module in [confluent_kafka, *_modules()]:
@@ -43,7 +43,7 @@ class Installation:
         return self
 
     def uninstall(self) -> None:
-        """Put back what was replaced, also in modules that were imported since. What was made goes on as it is."""
+        """Restore the replaced names, also in modules that were imported since; existing consumers continue to work."""
         with self._lock:
             self._count = max(0, self._count - 1)
             if self._count:
@@ -54,7 +54,7 @@ class Installation:
                         setattr(module, name, self._originals[cls])
 
     def _stand_in(self, cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
-        """A class of its own: what a program imported from this package itself is left alone at the end."""
+        """Return a separate class, so that `uninstall` leaves names alone that were imported from this package."""
         if cls not in self._stand_ins:
             body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | {STAND_IN: True}
             made: type[Consumer] = new_class(cls.__name__, (on_ours(cls),), exec_body=lambda names: names.update(body))
@@ -63,7 +63,7 @@ class Installation:
         return self._stand_ins[cls]
 
     def __enter__(self) -> Self:
-        """Return itself: it is installed already."""
+        """Return itself; it is already installed."""
         return self
 
     def __exit__(
@@ -74,10 +74,11 @@ class Installation:
 
 
 def _modules() -> list[ModuleType]:
-    """All that are imported, without ours: these name the C type itself."""
+    """Return all imported modules except this package's, which refer to the C type itself."""
     mine = f"{_OURS}."
     found: list[object] = [module for name, module in list(sys.modules.items()) if not f"{name}.".startswith(mine)]
-    return [module for module in found if isinstance(module, ModuleType)]  # some libraries put other things there
+    # some libraries put other objects into sys.modules
+    return [module for module in found if isinstance(module, ModuleType)]
 
 
 def _classes(module: ModuleType) -> list[tuple[str, type[LibrdkafkaConsumer]]]:
@@ -88,18 +89,20 @@ def _classes(module: ModuleType) -> list[tuple[str, type[LibrdkafkaConsumer]]]:
     ]
 
 
-#: Of the process: it changes the modules that all of the process imports.
+#: One per process, because it changes modules that the whole process shares.
 _INSTALLATION = Installation()
 
 
 def install() -> Installation:
-    """Replace `confluent_kafka.Consumer` by this package's, also where it was imported already.
+    """Replace `confluent_kafka.Consumer` with this package's consumer in every module, also in imported ones.
 
-    In a `with` it is undone at its end. Called twice, it is undone by the second `uninstall`.
+    To switch without editing code, call it before you create consumers. Default arguments, attributes of objects and
+    existing consumers keep the old class. A `with` block undoes it at its end. If it was called twice, the second
+    `uninstall` undoes it.
     """
     return _INSTALLATION.install()
 
 
 def uninstall() -> None:
-    """Undo `install`; consumers that were made since go on."""
+    """Undo `install`; consumers that were created since then continue to work."""
     _INSTALLATION.uninstall()

@@ -250,8 +250,8 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
     ("on_event", ("x",), TypeError, "on_event expects a callable"),
     ("owned_since", ("t",), TypeError, "expected cimpl.TopicPartition"),
     ("owned_since", (None,), TypeError, "expected cimpl.TopicPartition"),
-    ("poll", (float("nan"),), InvalidArgumentError, "timeout=nan: it is no number; give seconds"),
-    ("consume", (1, float("nan")), InvalidArgumentError, "timeout=nan: it is no number; give seconds"),
+    ("poll", (float("nan"),), InvalidArgumentError, "timeout=nan: not a number; pass seconds"),
+    ("consume", (1, float("nan")), InvalidArgumentError, "timeout=nan: not a number; pass seconds"),
     ("commit", (None, [TopicPartition("x" * 513, 0, 1)]), KafkaException, "it has 513 bytes"),
     ("begin_commit", ([TopicPartition("x" * 513, 0, 1)],), KafkaException, "it has 513 bytes"),
     ("commit", (None, [TopicPartition("t", 0, 1, "m" * 32_768)]), KafkaException, "metadata of t [0]='mmm"),
@@ -369,10 +369,10 @@ def test_coroutine_functions_are_refused_as_callbacks(consumers: ConsumerFactory
     """confluent-kafka calls them without await, so they never run, and only a warning at exit shows it."""
     consumer = consumers()
     for name in ("on_assign", "on_revoke", "on_lost"):
-        with pytest.raises(TypeError, match=f"^{name} expects a callable: this one is a coroutine function"):
+        with pytest.raises(TypeError, match=f"^{name} expects a callable: this is a coroutine function"):
             consumer.subscribe(["t"], **{name: callback})  # type: ignore[arg-type]  # the mistake in question
     for name, kind in REFUSALS.items():
-        with pytest.raises(kind, match="a coroutine function, which nobody would await; give a plain function"):
+        with pytest.raises(kind, match="a coroutine function, which is never awaited here; pass a plain function"):
             consumers(**{name: callback})
 
 

@@ -32,7 +32,7 @@ def test_epoch_of_group_metadata_bytes_is_read_back(epoch: int) -> None:
 @pytest.mark.parametrize("metadata", [b"", b"CGMDv2:", b"CGMDv3:\0\0\0\0g\0m\0\1"])
 def test_epoch_of_bytes_in_another_layout_is_refused(metadata: bytes) -> None:
     """Otherwise a number that was never written would be taken for an epoch."""
-    with pytest.raises(UseError, match="is no group metadata"):
+    with pytest.raises(UseError, match="is not group metadata"):
         epoch_in(metadata)
 
 

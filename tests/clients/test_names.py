@@ -158,7 +158,7 @@ def test_method_of_a_later_release_raises_a_descriptive_error() -> None:
     with Later({"group.id": "g", "bootstrap.servers": "", "log_level": 0}) as consumer:
         assert not hasattr(consumer, "newer")
         with pytest.raises(
-            AttributeError, match=r"confluent-kafka .* has Consumer\.newer, and consumer-membership .* does not"
+            AttributeError, match=r"confluent-kafka .* has Consumer\.newer, but consumer-membership .* does not"
         ):
             consumer.newer  # noqa: B018
 

@@ -123,7 +123,7 @@ def test_consumer_and_producer_are_refused_with_a_remedy() -> None:
     with Consumer({**NOWHERE, "group.id": "g"}) as consumer:
         said = refusal(functools.partial(print, consumer))
     assert "the argument 0 of sink is a consumer_membership.clients.consumer.Consumer" in said
-    assert "send its configuration and make a consumer there" in said
+    assert "send its configuration and create a consumer there" in said
     said = refusal(Writer(Producer(NOWHERE)), "transform")
     assert said.startswith("transform='Writer': ")
     assert "transform.target['rows'] is a cimpl.Producer" in said
