@@ -1,4 +1,12 @@
-"""The documents are true: their snippets and commands run, their links resolve, and the names in them exist."""
+"""The documents are true: their snippets and commands run, their links resolve, and the names in them exist.
+
+The rules hold for every page, so that a page can be added, split or removed without a change here. A page opts in to
+more by a comment directly before a code block:
+
+- `<!-- run -->`: the block runs on a mock cluster and ends by itself; `<!-- run: 3 -->` interrupts it (Ctrl-C) after
+  it has printed three lines. The topic `orders` has three records, with the key `key` and the values 0 to 2.
+- `<!-- output -->`: a `text` block after such a block: the lines that it prints; `...` matches any text.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +15,24 @@ import ast
 import builtins
 import importlib.util
 import inspect
+import io
+import keyword
 import pkgutil
 import re
 import shlex
+import sys
+import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
+import aiokafka
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
@@ -23,10 +40,8 @@ from kio.schema.errors import ErrorCode
 
 import consumer_membership
 from consumer_membership import (
-    Assignor,
     Consumer,
-    HealthVerdict,
-    LifecycleKind,
+    Health,
     MembershipView,
     MemberState,
     MemberSubscription,
@@ -43,44 +58,40 @@ from consumer_membership.config.environment import PREFIX, variable_of
 from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
-from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
-from consumer_membership.devbroker.backends import VARIABLE
-from consumer_membership.metrics import exposition, opentelemetry, prometheus
-from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
-from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill
+from consumer_membership.metrics import opentelemetry, prometheus
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
 from consumer_membership.translation.remedies import REMEDIES
 from consumer_membership.translation.verdicts import error_name
-from consumer_membership.types import GroupProtocol
 from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
 from tests.simulation import __main__ as simulation
-from tests.support import configuration_table, coverage_report, librdkafka_keys, seeds
+from tests.support import configuration_table, coverage_report, foreign_names, librdkafka_keys, seeds
 from tests.support.documents import (
     DOCS,
-    MAP,
+    EXAMPLES,
     README,
     ROOT,
+    Block,
+    all_blocks,
     anchors,
     blocks,
     documents,
+    documents_for_users,
     links,
     name_of,
     prose,
     quoted,
-    section,
     tables,
 )
 from tests.support.mock_cluster import MockCluster
 
 PACKAGE = ROOT / "consumer_membership"
-#: The documents for users, and contributing.md for developers; every name in them must exist.
-OF_USERS = [path for path in documents() if path not in (MAP, DOCS / "project/protocol.md")]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+GROUPS = PYPROJECT.get("dependency-groups", {})
 
 #: The argument parser of each module that `python -m` runs.
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
@@ -89,34 +100,23 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "tests.exploration": exploration._parser,
     "tests.simulation": simulation._parser,
 }
-#: Settings of brokers, groups and producers, not of this package.
-OF_OTHERS = {
-    "connections.max.reauth.ms",
-    "consumer.assignment.interval.ms",
-    "consumer.session.timeout.ms",
-    "group.consumer.assignment.interval.ms",
-    "group.consumer.max.size",
-    "group.consumer.migration.policy",
-    "group.consumer.session.timeout.ms",
-    "group.initial.rebalance.delay.ms",
-    "group.max.size",
-    "transaction.timeout.ms",
-    "transaction.version",
-    "transactional.id",
+#: The languages of blocks with commands. Output is in blocks with the language `text`.
+SHELLS = {"", "sh", "bash", "shell", "console"}
+#: Names in snippets, and the classes whose attributes they have; those of Spark only in pages about Spark.
+OBJECTS: dict[str, tuple[type, ...]] = {
+    "consumer": (Consumer, aio.AIOConsumer),
+    "view": (MembershipView,),
+    "health": (Health,),
 }
-#: Operations of Kafka's ACLs, which are written in capitals like error codes.
-OPERATIONS = {"ALTER_CONFIGS"}
-#: Environment variables of metrics systems, and the failure name for a missing response.
-OF_METRICS = {"PROMETHEUS_MULTIPROC_DIR", opentelemetry.OPT_IN, NO_ANSWER}
-#: Names from Java and Spark.
-FOREIGN_NAMES = {"GroupCoordinator", "foreachPartition", "mapInArrow"}
+OBJECTS_OF_SPARK: dict[str, tuple[type, ...]] = {
+    "result": (spark.DrainResult,),
+    "handle": (spark.RunHandle,),
+    "context": (spark.SinkContext,),
+}
+#: Endings of file names, which look like configuration keys.
+FILES = (".py", ".md", ".yml", ".yaml", ".toml", ".json", ".jsonl", ".sh", ".html", ".txt", ".pem", ".key", ".xml")
 
 read = Path.read_text
-
-
-def all_blocks(language: str) -> list[tuple[Path, str]]:
-    """Return the blocks in one language of all documents for users."""
-    return [(path, code) for path in OF_USERS for code in blocks(read(path), language)]
 
 
 def id_of(value: object) -> str | None:
@@ -124,14 +124,23 @@ def id_of(value: object) -> str | None:
     return name_of(value) if isinstance(value, Path) else None
 
 
+def of_all_blocks(language: str) -> list[tuple[Path, str]]:
+    """Return the blocks in one language of all documents for users."""
+    return [(path, code) for path in documents_for_users() for code in blocks(read(path), language)]
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 
-def test_readme_links_to_every_document_and_example() -> None:
-    """The README links to each document for users and to each example."""
-    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(read(README)) if "://" not in link}
-    assert [name_of(path) for path in OF_USERS if path != README and path not in linked] == []
-    assert set((ROOT / "examples").glob("*.py")) <= linked
+def test_documents_link_to_every_example() -> None:
+    """Some document links to each example, or to its folder."""
+    linked = {
+        (path.parent / link.partition("#")[0]).resolve()
+        for path in documents()
+        for link in links(read(path))
+        if "://" not in link
+    }
+    assert [name_of(path) for path in sorted(EXAMPLES.glob("*.py")) if path not in linked] == []
 
 
 @pytest.mark.parametrize("path", documents(), ids=name_of)
@@ -139,13 +148,21 @@ def test_document_links_resolve(path: Path) -> None:
     """Relative links name existing files and headings."""
     broken = []
     for link in links(read(path)):
-        if "://" in link:
+        if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
         target = (path.parent / name).resolve() if name else path
-        if not target.exists() or (anchor and anchor not in anchors(read(target))):
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(read(target))):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("path", documents(), ids=name_of)
+def test_document_has_one_title(path: Path) -> None:
+    """A document begins with its only heading of the first level, which is its title in search results."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", read(path), flags=re.DOTALL)
+    assert text.lstrip().startswith("# ")
+    assert len(re.findall(r"^# ", prose(text), re.MULTILINE)) == 1
 
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
@@ -153,19 +170,75 @@ def test_document_links_resolve(path: Path) -> None:
 
 def test_python_snippets_parse_and_use_existing_attributes() -> None:
     """Python snippets parse, and use only existing methods and fields of the package's objects."""
-    shown = all_blocks("python")
-    assert len(shown) == 19
-    used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
-    of = {
-        "consumer": dir(Consumer),
-        "view": MembershipView.__dataclass_fields__,
-        "result": dir(spark.DrainResult),
-        "handle": dir(spark.RunHandle),
-        "context": dir(spark.SinkContext),
-    }
-    for node in used:
-        if isinstance(node.value, ast.Name) and node.value.id in of:
-            assert node.attr in of[node.value.id]
+    shown = of_all_blocks("python")
+    assert shown
+    missing = []
+    for path, code in shown:
+        known = OBJECTS | (OBJECTS_OF_SPARK if (DOCS / "spark") in path.parents else {})
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+                kinds = known[node.value.id]
+                if not any(node.attr in {*dir(kind), *getattr(kind, "__dataclass_fields__", ())} for kind in kinds):
+                    missing.append((name_of(path), ast.unparse(node)))
+    assert missing == []
+
+
+def test_python_snippets_import_existing_names() -> None:
+    """Imports of this package in snippets name existing modules and objects."""
+    missing = []
+    for path, code in of_all_blocks("python"):
+        for node in ast.walk(ast.parse(code)):
+            match node:
+                case ast.ImportFrom(module=str(module), names=names) if module.startswith("consumer_membership"):
+                    room = importlib.import_module(module)
+                    missing += [(name_of(path), name.name) for name in names if not hasattr(room, name.name)]
+                case ast.Import(names=names):
+                    own = [name.name for name in names if name.name.startswith("consumer_membership")]
+                    missing += [(name_of(path), name) for name in own if importlib.util.find_spec(name) is None]
+    assert missing == []
+
+
+def test_configurations_in_snippets_are_accepted() -> None:
+    """A dict with `bootstrap.servers` and `group.id` in a snippet is a valid configuration of a consumer."""
+    found = 0
+    known = {*KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
+    for path, code in of_all_blocks("python"):
+        for node in ast.walk(ast.parse(code)):
+            if not isinstance(node, ast.Dict):
+                continue
+            keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            if "bootstrap.servers" not in keys:
+                continue
+            assert set(keys) <= known, path
+            try:
+                given = ast.literal_eval(node)
+            except ValueError:
+                continue
+            if "group.id" in given:
+                ConsumerConfig.from_mapping(given).connection_settings()
+                found += 1
+    assert found > 0
+
+
+class Runnable(NamedTuple):
+    """A block that is marked with `run`, and the output that is shown after it."""
+
+    path: Path
+    lines: int | None
+    code: str
+    output: str | None
+
+
+def runnable_blocks() -> list[Runnable]:
+    """Return all blocks that are marked with `run`."""
+    found = []
+    for path in documents_for_users():
+        shown = [*all_blocks(read(path)), Block(language="", marker="", code="")]
+        for block, following in pairwise(shown):
+            if marked := re.fullmatch(r"run(?:: (\d+))?", block.marker):
+                output = following.code if following.marker == "output" else None
+                found.append(Runnable(path, int(marked[1]) if marked[1] else None, block.code, output))
+    return found
 
 
 def run_block(code: str, names: dict[str, object]) -> None:
@@ -173,130 +246,166 @@ def run_block(code: str, names: dict[str, object]) -> None:
     exec(code, names)  # noqa: S102 - that is the test
 
 
-class _EnoughError(Exception):
-    """Ends an example that polls forever."""
-
-
 @pytest.mark.slow
-def test_readme_snippets_run_on_a_mock_cluster() -> None:
-    """The README's loop prints each record and closes, and its view snippet prints the state and the position."""
-    use, view = blocks(read(README), "python")
-    printed: list[tuple[object, ...]] = []
+@pytest.mark.parametrize(
+    "shown", runnable_blocks(), ids=lambda shown: f"{name_of(shown.path)}:{shown.code.splitlines()[0][:40]}"
+)
+def test_marked_snippets_run_on_a_mock_cluster(shown: Runnable) -> None:
+    """A block that is marked with `run` runs, and prints the output that the page shows."""
+    printed: list[str] = []
 
-    def show(*values: object) -> None:
-        printed.append(values)
-        if len(printed) == 3:
-            raise _EnoughError
+    def show(*values: object, **_: object) -> None:
+        printed.extend(" ".join(map(str, values)).splitlines())
+        if shown.lines is not None and len(printed) >= shown.lines:
+            raise KeyboardInterrupt
 
     with MockCluster.start(brokers=1) as cluster:
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
         for number in range(3):
             producer.produce("orders", str(number).encode(), key=b"key", partition=0)
         producer.flush(20)
-        here = use.replace("localhost:9092", cluster.bootstrap_servers)
-        with pytest.raises(_EnoughError):
-            run_block(here, {"print": show})
-        assert printed == [(b"key", b"0"), (b"key", b"1"), (b"key", b"2")]
-
-        config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "view", "auto.offset.reset": "earliest"}
+        code = shown.code.replace("localhost:9092", cluster.bootstrap_servers)
+        names: dict[str, object] = {"print": show, "__name__": "__main__"}
+        config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "shown", "auto.offset.reset": "earliest"}
         with Consumer(config) as consumer:
-            consumer.subscribe(["orders"])
-            message = consumer.poll(30)
-            assert message is not None
-            printed.clear()
-            partition = confluent_kafka.TopicPartition("orders", 0, 1)
-            of_view = {"consumer": consumer, "partition": partition, "print": lambda *values: printed.append(values)}
-            run_block(view, of_view)
-            assert printed[0] == (of_view["view"].state,)  # type: ignore[attr-defined]  # the block makes it
-            assert printed[-1] == ([partition],)
+            if {"consumer", "message", "partition"} & _undefined(code):
+                consumer.subscribe(["orders"])
+                names |= {"consumer": consumer, "message": consumer.poll(30)}
+                names["partition"] = confluent_kafka.TopicPartition("orders", 0, 1)
+            if shown.lines is None:
+                run_block(code, names)
+            else:
+                with suppress(KeyboardInterrupt):
+                    run_block(code, names)
+                assert len(printed) >= shown.lines
+    if shown.output is not None:
+        expected = shown.output.splitlines()
+        patterns = [re.escape(line.rstrip()).replace(re.escape("..."), ".*") for line in expected]
+        assert len(printed) == len(patterns), printed
+        assert [one for one, pattern in zip(printed, patterns, strict=True) if not re.fullmatch(pattern, one)] == []
 
 
-def test_readme_lists_every_member_state() -> None:
-    """The comment beside `view.state` lists all states in their order."""
-    (named,) = re.findall(r"print\(view\.state\)  # (.*)", read(README))
-    assert named.split() == [state.value for state in MemberState]
+def _undefined(code: str) -> set[str]:
+    """Return the names that the code reads and never assigns."""
+    names = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+    return {node.id for node in names} - {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
-def test_security_document_matches_the_supported_tls_and_sasl_keys() -> None:
-    """The document's configuration is valid, its TLS keys are honored, and it names every SASL mechanism."""
-    text = read(DOCS / "operating/security.md")
-    (block,) = blocks(text, "python")
-    (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
-    settings = ConsumerConfig.from_mapping(ast.literal_eval(shown)).connection_settings()
-    assert settings.tls is not None
-    assert settings.sasl is not None
-    named = set(re.findall(r"`((?:enable\.)?ssl\.[a-z.]+)`", text))
-    assert len(named) == 9
-    assert named <= HONOURED_BY_TLS
-    assert {mechanism.value for mechanism in SaslMechanism} <= set(re.findall(r"[A-Z0-9-]{5,}", text))
+def test_member_states_in_snippets_are_complete() -> None:
+    """A comment beside `view.state` lists all states in their order."""
+    for _, code in of_all_blocks("python"):
+        for listed in re.findall(r"print\(view\.state\)  # ([A-Z ]+)$", code, re.MULTILINE):
+            assert listed.split() == [state.value for state in MemberState]
 
 
-def test_spark_document_names_existing_functions_parameters_and_options() -> None:
-    """The functions, sinks, parameters and source options that docs/spark/spark.md names exist."""
-    text, _, source = read(DOCS / "spark/spark.md").partition("## Structured Streaming")
-    options = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\|(.*?)\|", source.partition("\n## ")[0], re.MULTILINE)))
-    assert {name.lower() for name in options} <= OPTIONS.keys()
-    named = {match[1]: match[2] for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)}
-    assert {"run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink"} <= named.keys()
-    assert named.keys() <= set(spark.__all__)
+def test_documented_assignors_assign_each_topic_to_members() -> None:
+    """Each class in a snippet that has a method `assign` is accepted, and its result passes validation."""
+    found = 0
+    for path, code in of_all_blocks("python"):
+        classes = [node for node in ast.parse(code).body if isinstance(node, ast.ClassDef)]
+        names = [one.name for one in classes for part in one.body if getattr(part, "name", "") == "assign"]
+        if not names:
+            continue
+        module = ModuleType("shown")
+        run_block(code, module.__dict__)
+        for name in names:
+            config = {"group.id": "g", "bootstrap.servers": "h:1"}
+            config["partition.assignment.strategy"] = getattr(module, name)
+            settings = ConsumerConfig.from_mapping(config).protocol_settings()
+            (assignor,) = settings.classic.assignors
+            subscriptions = {
+                "a": MemberSubscription(topics=frozenset({"orders"})),
+                "b": MemberSubscription(topics=frozenset({"orders", "payments", "missing"})),
+            }
+            given = assign_checked(assignor, Topics(partitions={"orders": 2, "payments": 1}), subscriptions).assignments
+            assert sum(map(len, given.values())) == 3, path
+            found += 1
+    assert found > 0
+
+
+# ---- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def test_documented_functions_of_spark_have_the_parameters_that_are_named() -> None:
+    """Functions and sinks in Spark's tables have the named parameters, and none is missing."""
+    pages = [read(path) for path in sorted((DOCS / "spark").glob("*.md"))]
+    named = {
+        match[1]: match[2]
+        for text in pages
+        for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)
+        if match[1] in spark.__all__
+    }
     for name, parameters in named.items():
         known = inspect.signature(getattr(spark, name)).parameters
-        for parameter in filter(None, (parameters or "").split(", ")):
-            assert parameter in known
-    for option in ("sink_timeout_s", "sink_attempts", "batch_format"):
-        assert option in spark.Options.__annotations__
+        for parameter in filter(None, re.split(r", ?", parameters or "")):
+            assert parameter.partition("=")[0].lstrip("*") in {*known, "...", ""}, name
+    everywhere = "\n".join(pages)
+    parts = ("run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink")
+    for name in (*parts, *spark.Options.__annotations__):
+        assert re.search(rf"\b{name}\b", everywhere), name
 
 
-def test_documented_assignor_assigns_each_topic_to_one_member() -> None:
-    """The assignor in docs/explanation/group-protocols.md is accepted, and its result passes validation."""
-    (block,) = blocks(read(DOCS / "explanation/group-protocols.md"), "python")
-    module = ModuleType("shown")
-    run_block(block, module.__dict__)
-    config = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": module.OneActive}
-    settings = ConsumerConfig.from_mapping(config).protocol_settings()
-    assert settings.protocols == (GroupProtocol.CLASSIC,)
-    (assignor,) = settings.classic.assignors
-    subscriptions = {
-        "a": MemberSubscription(topics=frozenset({"orders"})),
-        "b": MemberSubscription(topics=frozenset({"orders", "payments", "missing"})),
+def test_options_of_the_spark_source_in_snippets_exist() -> None:
+    """Snippets with the format `kafka-group` use options that the source has."""
+    pages = [read(path) for path in sorted((DOCS / "spark").glob("*.md"))]
+    used = {
+        name.lower()
+        for text in pages
+        for code in blocks(text, "python")
+        for chain in re.findall(r"format\(\"kafka-group\"\)(.*?)\.load\(", code, re.DOTALL)
+        for name in re.findall(r"\.option\(\s*\"([\w.]+)\"", chain)
     }
-    given = assign_checked(assignor, Topics(partitions={"orders": 2, "payments": 1}), subscriptions).assignments
-    assert given == {"a": {("orders", 0), ("orders", 1)}, "b": {("payments", 0)}}
-
-
-def test_migration_snippets_run_and_import_the_consumers() -> None:
-    """The snippets in docs/compare/migration.md run unchanged and import the package's consumers."""
-    block, installed, of_asyncio = blocks(read(DOCS / "compare/migration.md"), "python")
-    shown: dict[str, object] = {}
-    run_block(block, shown)
-    assert shown["Consumer"] is Consumer
-    run_block(installed, {})
-    run_block(of_asyncio, shown)
-    assert shown["AIOConsumer"] is aio.AIOConsumer
+    assert {name for name in used if not name.startswith("kafka.")} <= OPTIONS.keys()
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def test_readme_setup_commands_install_existing_extras() -> None:
-    """Each setup command is one line and installs existing extras; `.ci/run` contains the test command."""
-    commands = re.findall(
-        r"^python3 -m venv \.venv && .*'\.\[(.*)\]'(?: --group dev)? && \.venv/bin/(.*)$", read(README), re.MULTILINE
-    )
-    assert [command for _, command in commands] == ["consumer-membership demo", "python -m tests"]
-    assert {extra for named, _ in commands for extra in named.split(",")} <= EXTRAS.keys()
-    (tests,) = (line for line in read(README).splitlines() if line.endswith("python -m tests"))
-    assert tests in read(ROOT / ".ci" / "run")
+def commands() -> list[tuple[Path, str]]:
+    """Return the command lines of this project's programs in the documents."""
+    found = []
+    for path in documents_for_users():
+        for block in all_blocks(read(path)):
+            if block.language not in SHELLS:
+                continue
+            for line in block.code.replace("\\\n", " ").splitlines():
+                if block.language == "console" and not line.startswith("$ "):
+                    continue
+                found += [(path, " ".join(line.split()))] if any(map(_is_checked, split(line))) else []
+    return list(dict.fromkeys(found))
 
 
-LINES = [(path, line) for path, code in all_blocks("") for line in code.splitlines() if line]
+def split(line: str) -> list[list[str]]:
+    """Return the commands of a line, without a prompt, variables before the command, and the folder `.venv/bin`."""
+    lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|;&<>")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    found: list[list[str]] = [[]]
+    try:
+        for word in lexer:
+            if re.fullmatch(r"[|;&]+", word):
+                found.append([])
+            elif found[-1] or not re.match(r"\w+=", word):
+                found[-1].append(re.sub(r"^(\S*/)?\.?venv/bin/", "", word) if not found[-1] else word)
+    except ValueError:  # no command: an apostrophe in a sentence
+        return []
+    return [words for words in found if words]
 
 
-@pytest.mark.parametrize(("path", "line"), LINES, ids=id_of)
+def _is_checked(words: list[str]) -> bool:
+    return words[0] in {"consumer-membership", "python", "python3", "pip"}
+
+
+@pytest.mark.parametrize(("path", "line"), commands(), ids=id_of)
 def test_documented_command_lines_are_accepted(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arguments of each documented command line are accepted; an unknown kind of command fails."""
-    assert path in OF_USERS
-    words = shlex.split(line)
+    """The arguments of each documented command line of this project's programs are accepted."""
+    for words in filter(_is_checked, split(line)):
+        check_command(words, path, monkeypatch)
+
+
+def check_command(words: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a program of this project would reject these arguments."""
+    words = words[: next((at for at, word in enumerate(words) if re.fullmatch(r"[<>]+", word)), len(words))]
     match words:
         case ["consumer-membership", "run", *_]:
             started: list[list[str]] = []
@@ -305,44 +414,68 @@ def test_documented_command_lines_are_accepted(path: Path, line: str, monkeypatc
             )
             main(words[1:])
             assert words[-1:] == started[0][-1:]
+        case ["consumer-membership", *_, "--version" | "--help"]:
+            with pytest.raises(SystemExit, match="0"):
+                main(words[1:])
         case ["consumer-membership", *rest]:
-            for name in (
-                "run_demo",
-                "consume",
-                "run_foreground",
-                "describe",
-                "remove_members",
-                "list_groups",
-                "replay",
-                "show_lag",
-                "examine",
-                "draw_timeline",
-            ):
-                monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)
-            monkeypatch.setattr("consumer_membership.cli.watch.watch_group", lambda *_, **__: 0)
-            monkeypatch.setattr("consumer_membership.cli.checkpoint.checkpoint", lambda *_, **__: 0)
-            assert main(rest) == 0
-        case ["python", "-m", "pytest", *rest]:
-            paths = [word for word in rest if word.startswith("tests/")]
-            flags = {word for word in rest if word.startswith("--")}
-            assert all((ROOT / name).exists() for name in paths)
+            for name in _subcommand_functions():
+                monkeypatch.setattr(name, lambda *_, **__: 0)
+            assert main(rest) == 0, path
+        case ["python" | "python3", "-m", "pytest", *rest]:
+            assert all((ROOT / word.partition("::")[0]).exists() for word in rest if word.startswith("tests/"))
+            flags = {word for word in rest if word.startswith("--no-")}
             assert flags <= {"--no-broker", "--no-docker", "--no-hosts"}
-        case ["python", "-m", module, *rest] if module in PARSERS:
+        case ["python" | "python3", "-m", module, *rest] if module in PARSERS:
             options = PARSERS[module]().parse_args(rest)
             assert set(filter(None, getattr(options, "only", "").split(","))) <= everything.STAGES.keys()
-        case ["python", "-m", module]:
-            assert importlib.util.find_spec(module) is not None
-        case ["pip", "install" | "wheel", *rest]:
-            wheels = [word for word in rest if word.endswith(".whl")]
-            assert wheels in ([], [f"dist/consumer_membership-{consumer_membership.__version__}-py3-none-any.whl"])
-        case ["docker", "compose", *_]:
-            assert line in read(ROOT / "docker-compose.yml")
-        case ["python3", "-m", "venv", ".venv", "&&", ".venv/bin/pip", "install", "-q", *rest]:
-            (package,) = (word for word in rest if word.startswith(".["))
-            assert set(package[2:-1].split(",")) <= EXTRAS.keys()
-            assert "--group" not in rest or rest[rest.index("--group") + 1] in PYPROJECT["dependency-groups"]
-        case _:
-            pytest.fail(f"no check for {line!r}")
+        case ["python" | "python3", "-m", module, *_]:
+            assert importlib.util.find_spec(module) is not None, module
+        case ["python" | "python3", script, *_] if script.startswith(("examples/", "tests/")):
+            assert (ROOT / script).exists(), script
+        case ["pip", *rest]:
+            check_pip(rest)
+
+
+def check_pip(words: list[str]) -> None:
+    """Fail if pip's arguments name an extra, a dependency group or a wheel that this project does not have."""
+    version = consumer_membership.__version__
+    for before, word in pairwise(["", *words]):
+        if before == "--group":
+            assert word in GROUPS
+        if before != "--group" and (given := re.fullmatch(r"(\.|.*consumer[-_]membership.*)\[([\w,-]+)\](.*)", word)):
+            assert set(given[2].split(",")) <= EXTRAS.keys()
+        if wheel := re.match(r"dist/consumer_membership-[^[]*\.whl", word):
+            assert wheel[0] in (
+                f"dist/consumer_membership-{version}-py3-none-any.whl",
+                "dist/consumer_membership-*.whl",
+            )
+
+
+def _subcommand_functions() -> list[str]:
+    """Return the functions that subcommands call, by their paths."""
+    cli = "consumer_membership.cli"
+    of_command = (
+        "run_demo",
+        "consume",
+        "run_foreground",
+        "describe",
+        "remove_members",
+        "list_groups",
+        "replay",
+        "show_lag",
+        "examine",
+        "draw_timeline",
+    )
+    named = [f"{cli}.command.{name}" for name in of_command if hasattr(command, name)]
+    return [*named, f"{cli}.watch.watch_group", f"{cli}.checkpoint.checkpoint"]
+
+
+def test_command_of_ci_is_the_documented_one() -> None:
+    """`.ci/run` installs and tests with the command that the documents show."""
+    shown = {line for path, line in commands() if re.search(r"venv .*python -m tests$", line)}
+    assert shown
+    (setup,) = {line.rpartition(" && ")[0] for line in shown}
+    assert setup in read(ROOT / ".ci" / "run")
 
 
 def test_commands_and_options_in_backticks_exist() -> None:
@@ -350,14 +483,15 @@ def test_commands_and_options_in_backticks_exist() -> None:
     subcommands = _subcommands(command._parser())
     options = {
         option
-        for parser in (*subcommands.values(), *(make() for make in PARSERS.values()))
+        for parser in (command._parser(), *subcommands.values(), *(make() for make in PARSERS.values()))
         for action in parser._actions
         for option in action.option_strings
     }
-    for path in OF_USERS:
+    options |= {"--no-broker", "--no-docker", "--no-hosts", "--help", *foreign_names.OPTIONS}
+    for path in documents_for_users():
         for words in map(str.split, quoted(read(path))):
             match words:
-                case ["consumer-membership", name, *_]:
+                case ["consumer-membership", name, *_] if re.fullmatch(r"[a-z][a-z-]*", name):
                     assert name in subcommands, path
                 case ["python", "-m", module, *rest] if module in PARSERS:
                     PARSERS[module]().parse_args(rest)
@@ -372,18 +506,21 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
     return dict(found.choices)
 
 
-def test_command_line_document_shows_each_subcommand() -> None:
-    """docs/reference/command-line.md has an example of each subcommand."""
-    code = blocks(read(DOCS / "reference/command-line.md"), "")
-    shown = {shlex.split(line)[1] for line in "".join(code).splitlines()}
-    assert shown == _subcommands(command._parser()).keys()
+def test_documents_show_each_subcommand() -> None:
+    """The documents have an example of each subcommand."""
+    shown = {words[1] for _, line in commands() for words in split(line) if words[0] == "consumer-membership"}
+    assert _subcommands(command._parser()).keys() <= shown
 
 
 def test_contributing_table_lists_the_stages_of_the_test_command() -> None:
-    """The table in contributing.md lists the stages in their order."""
-    text = section(read(DOCS / "project/contributing.md"), "Everything")
-    rows = re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
-    assert rows == list(everything.STAGES)
+    """The table whose first column is `stage` lists the stages in their order."""
+    (table,) = (
+        lines
+        for path in documents()
+        for lines in tables(read(path))
+        if re.match(r"\| *stage *\|", lines[0], re.IGNORECASE)
+    )
+    assert re.findall(r"^\| `([a-z-]+)` +\|", "\n".join(table), re.MULTILINE) == list(everything.STAGES)
 
 
 # ---- the configuration -----------------------------------------------------------------------------------------------
@@ -412,59 +549,95 @@ def test_documented_keys_and_defaults_match_the_configuration() -> None:
             assert getattr(ConsumerConfig.from_mapping(given), key.replace(".", "_")) == known[key]
 
 
+def test_documents_name_every_sasl_mechanism() -> None:
+    """A page about operating names every supported SASL mechanism."""
+    named = {word for path in DOCS.glob("operating/*.md") for word in re.findall(r"[A-Z0-9-]{5,}", read(path))}
+    assert {mechanism.value for mechanism in SaslMechanism} <= named
+
+
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
 def named(pattern: str) -> Iterator[tuple[Path, str]]:
     """Yield the quoted words that match the pattern, with their documents."""
-    for path in OF_USERS:
+    for path in documents_for_users():
         for words in quoted(read(path)):
             if re.fullmatch(pattern, words):
                 yield path, words
 
 
+@cache
+def identifiers() -> frozenset[str]:
+    """Return the names in the code of the package, of the test support, of examples and of snippets."""
+    found: set[str] = set()
+    code = [
+        read(path) for path in (*PACKAGE.rglob("*.py"), *EXAMPLES.rglob("*.py"), *ROOT.glob("tests/**/conftest.py"))
+    ]
+    for text in code:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
+                found.add(token.string)
+            elif token.type == tokenize.STRING and not token.string.startswith(('"""', 'r"""')):
+                found |= set(re.findall(r"\w+", token.string))
+    for path in documents_for_users():
+        for block in all_blocks(read(path)):
+            if block.language in {"python", "yaml", "json", "toml"}:
+                found |= set(re.findall(r"\w+", block.code))
+    return frozenset(found)
+
+
 def test_configuration_keys_in_backticks_exist() -> None:
-    """Keys in backticks exist, with or without a value; settings of brokers and of Spark are not checked."""
+    """Keys in backticks exist, with or without a value; settings of Spark are not checked."""
     found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
-    assert len(found) > 80
-    known = {*KEYS, *librdkafka_keys.keys(), *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
-    of_a_source = {f"kafka.{key}" for key in (*known, *TRANSLATED)}
-    wrong = [(name_of(path), key) for path, key in found if key not in known | of_a_source and not _is_foreign(key)]
-    assert wrong == []
+    assert found
+    known = {*KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
+    known |= {f"kafka.{key}" for key in (*known, *TRANSLATED)} | OPTIONS.keys()
+    assert [(name_of(path), key) for path, key in found if key not in known and not _is_foreign(key)] == []
 
 
 def _is_foreign(words: str) -> bool:
-    return words.startswith(("spark.", "context.", "consumer.", "kafka.consumer.", "messaging.")) or words.endswith(
-        ".py"
-    )
+    """Return whether dotted words are a file, an attribute of a module or of an object, or a key of another program."""
+    first = words.partition(".")[0]
+    of_objects = {*sys.stdlib_module_names, *foreign_names.KEY_PREFIXES, *OBJECTS, *OBJECTS_OF_SPARK}
+    return words.endswith(FILES) or first in of_objects or words.startswith("kafka.consumer.")
 
 
 def test_environment_variables_in_documents_exist() -> None:
-    """Each environment variable in the documents corresponds to a key."""
-    known = {variable_of(key) for key in KEYS} | {PREFIX, VARIABLE}
-    found = {word for path in OF_USERS for word in re.findall(r"\b(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", read(path))}
-    assert len(found) > 5
-    assert found <= known
+    """Each environment variable of this package in the documents corresponds to a key."""
+    known = {variable_of(key) for key in KEYS} | {PREFIX}
+    pages = documents_for_users()
+    found = {(name_of(path), name) for path in pages for name in re.findall(rf"\b{PREFIX}\w*", read(path))}
+    assert found
+    assert {(path, name) for path, name in found if name not in known} == set()
 
 
 def test_documented_pod_variables_are_read_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of the manifests in docs/operating/static-members.md are read, with their values."""
-    shown = read(DOCS / "operating/static-members.md")
-    variables = dict(re.findall(r"name: (\w+), value: \"(.*?)\"", shown))
-    assert variables.keys() <= {variable_of(key) for key in KEYS}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h:1"})
-    assert config.group_instance_id_pool == tuple(f"orders-{number}" for number in range(8))
-    assert config.crash_guardian_enable is True
+    """The variables of this package in YAML blocks are valid, with their values."""
+    found = 0
+    for path, code in of_all_blocks("yaml"):
+        variables = dict(re.findall(r"name: (\w+)(?:,|\n) *value: \"(.*?)\"", code))
+        given = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
+        assert given.keys() <= {variable_of(key) for key in KEYS}, path
+        with monkeypatch.context() as patched:
+            for name, value in given.items():
+                patched.setenv(name, value)
+            ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h:1"})
+        found += len(given)
+    assert found > 0
 
 
 def test_classes_and_exceptions_in_backticks_exist() -> None:
-    """Class and exception names in backticks exist in the package or in confluent-kafka."""
-    rooms = (consumer_membership, aio, errors, spark, admin, prometheus, confluent_kafka, builtins)
-    found = {words.partition("(")[0].partition(".")[0] for _, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")}
-    assert {"ConfigurationError", "GroupAdmin", "KafkaSink", "Assigned"} <= found
-    assert {name for name in found if not any(hasattr(room, name) for room in rooms)} <= FOREIGN_NAMES
+    """Class and exception names in backticks exist in the package, in confluent-kafka, or in a list of other names."""
+    rooms = (consumer_membership, aio, errors, spark, admin, prometheus, confluent_kafka, aiokafka, builtins)
+    known = foreign_names.CLASSES | {
+        word for _, code in of_all_blocks("python") for word in re.findall(r"\b[A-Z]\w+", code)
+    }
+    found = {
+        (path, words.partition("(")[0].partition(".")[0]) for path, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")
+    }
+    assert found
+    missing = {(name_of(path), name) for path, name in found if not any(hasattr(room, name) for room in rooms)}
+    assert {(path, name) for path, name in missing if name not in known} == set()
 
 
 def test_modules_and_loggers_in_backticks_exist() -> None:
@@ -475,96 +648,88 @@ def test_modules_and_loggers_in_backticks_exist() -> None:
 
 
 def test_methods_fields_and_parameters_in_backticks_exist() -> None:
-    """Quoted names with an underscore or with parentheses exist as a method, field, parameter, metric or key."""
-    callbacks = {"on_assign", "on_revoke", "on_lost", "on_commit", "on_assignment", "error_cb", "stats_cb", "oauth_cb"}
-    fixtures = {"kafka_broker", "broker_pool"}
+    """Quoted names with an underscore or with parentheses exist in the code, in confluent-kafka or in snippets."""
+    kinds = (
+        confluent_kafka.KafkaError,
+        confluent_kafka.Producer,
+        confluent_kafka.Message,
+        confluent_kafka.admin.AdminClient,
+    )
     known = {
-        *dir(Consumer),
-        *dir(confluent_kafka.KafkaError),
-        *dir(confluent_kafka.Producer),
-        *dir(confluent_kafka.admin.AdminClient),
-        *dir(Assignor),
-        *dir(spark.RunHandle),
-        *dir(spark.GroupRead),
-        *dir(spark.KafkaSink),
-        *dir(spark.CheckpointFolder),
-        *dir(spark.MemberProgress),
-        *spark.Options.__annotations__,
-        *spark.__all__,
-        *dir(MembershipView),
-        *("format", "read_uncommitted", "disable_existing_loggers", "consumer_membership"),
-        *(verdict.value for verdict in HealthVerdict),
-        *(kind.value for kind in LifecycleKind),
-        *(value.value for value in (*RebalanceCause, *Standstill)),
-        *(row.prometheus for row in CATALOGUE),
-        *(*CONSUMER_LABELS, *dir(exposition), *inspect.signature(opentelemetry.instrument).parameters),
-        *KEYS,
-        *librdkafka_keys.keys(),
-        *(
-            name
-            for call in (spark.drain, spark.run, spark.FencedError, aio.AIOConsumer)
-            for name in inspect.signature(call).parameters
-        ),
+        *identifiers(),
+        *(name for kind in (*kinds, aiokafka.AIOKafkaConsumer, dict, str, bytes) for name in dir(kind)),
+        *(*dir(builtins), *sys.stdlib_module_names, *KEYS, *librdkafka_keys.keys(), *foreign_names.NAMES),
     }
+    of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", (spark.SinkContext,))]
     missing = [
         (name_of(path), words)
-        for name, kind in (("consumer", Consumer), ("context", spark.SinkContext))
+        for name, owners in of_objects
         for path, words in named(rf"{name}\.\w+(\(.*\))?")
-        if not hasattr(kind, words.partition(".")[2].partition("(")[0])
+        if not any(hasattr(owner, words.partition(".")[2].partition("(")[0]) for owner in owners)
     ]
     for path, words in named(r"[a-z]+(_[a-z]+)*(\(.*\))?(\.[a-z_]+)?|[a-z_]+="):
         first, _, field = words.replace("=", "").partition(").")
         name = first.partition("(")[0]
         if ("_" not in name and "(" not in first) or words.startswith("consumer_membership."):
             continue
-        if name not in known | callbacks | fixtures or (field and field not in MembershipView.__dataclass_fields__):
+        if name.partition(".")[0] not in known or (field and field not in known):
             missing.append((name_of(path), words))
     assert missing == []
 
 
 def test_error_codes_in_documents_are_those_of_kafka_or_librdkafka() -> None:
-    """Names in capitals with an underscore are known codes, also outside backticks."""
-    known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS | OF_METRICS
-    known.add(seeds.VARIABLE)
+    """Names in capitals with an underscore are codes of Kafka or librdkafka, or names in the code."""
+    known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | foreign_names.CAPITALS
+    known |= {seeds.VARIABLE, opentelemetry.OPT_IN} | identifiers()
     found = set()
-    for path in OF_USERS:
-        text = re.sub(r"(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", "", prose(read(path)))
-        found |= set(re.findall(r"(?<!\w)(?:_?[A-Z]+(?:_[A-Z]+)+|_[A-Z]+)\b", text))
-    assert len(found) > 15
-    assert found <= known
+    for path in documents_for_users():
+        text = re.sub(rf"(?:{PREFIX}|KAFKA_)\w*", "", prose(read(path)))
+        codes = re.findall(r"(?<!\w)(?:_?[A-Z]+(?:_[A-Z]+)+|_[A-Z]+)\b", text)
+        found |= {(name_of(path), code) for code in codes}
+    assert found
+    assert {(path, code) for path, code in found if code not in known} == set()
 
 
 def test_file_paths_in_backticks_exist() -> None:
-    """Paths in backticks exist below the project's or the package's root."""
-    found = [words for _, words in named(r"\.?[\w-]+(/[\w.-]+)+|[\w-]+\.(py|md|yml)")]
-    assert found
-    # An image, outputs of a run, and a value of OpenTelemetry's opt-in variable.
-    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS), name_of(coverage_report.REPORT), "messaging/dup"}
-    assert {name for name in found if not (ROOT / name).exists() and not (PACKAGE / name).exists()} <= elsewhere
+    """Paths in backticks whose first folder is one of this project or of the package exist."""
+    tops = {path.name for folder in (ROOT, PACKAGE) for path in folder.iterdir() if path.is_dir()} - {".venv", "dist"}
+    made = (name_of(benchmarks._RESULTS), name_of(coverage_report.REPORT))
+    missing = []
+    for path, name in named(r"\.?[\w-]+(/[\w.-]+)+/?"):
+        is_here = name.partition("/")[0] in tops and not name.startswith(made)
+        if is_here and not any((folder / name).exists() for folder in (ROOT, PACKAGE, PACKAGE.parent / "docs")):
+            missing.append((name_of(path), name))
+    assert missing == []
 
 
 # ---- figures and messages --------------------------------------------------------------------------------------------
 
 
-def test_readme_figures_are_rows_of_the_benchmark_table() -> None:
-    """The rows of the README's table occur in the generated table of docs/compare/benchmarks.md."""
-    (table,) = re.findall(
-        r"<!-- figures: begin -->\n(.*)<!-- figures: end -->", read(DOCS / "compare/benchmarks.md"), re.DOTALL
-    )
-    head, _, *rows = tables(read(README))[0]
-    assert head.endswith("| confluent-kafka | here |")
-    assert len(rows) == 3
-    assert [row for row in rows if row not in table.splitlines()] == []
+def test_readme_figures_are_those_of_the_benchmarks() -> None:
+    """Each measured value in the README's tables against confluent-kafka occurs in docs/compare/benchmarks.md."""
+    measured = read(DOCS / "compare/benchmarks.md")
+    rows = [row for table in tables(read(README)) if "confluent-kafka" in table[0] for row in table[2:]]
+    assert rows
+    unit = r"(?<![\w.])(\d[\d.,]*)(?= ?(?:s|ms|µs|M/s|MB|MiB|kB|KiB|x|%)(?![\w]))"
+    missing = [
+        (figure, row)
+        for row in rows
+        for figure in re.findall(unit, row)
+        if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", measured)
+    ]
+    assert missing == []
 
 
-def test_quoted_messages_in_troubleshooting_occur_in_the_package() -> None:
-    """The messages that docs/diagnose/troubleshooting.md quotes occur in the package; `...` matches variable parts."""
-    said = [text for path in PACKAGE.rglob("*.py") for text in _texts(ast.parse(read(path)))]
-    text = re.sub(r"`[^`]*`", "", prose(read(DOCS / "diagnose/troubleshooting.md")))
-    phrases = re.findall(r'"([^"]+)"', text)
-    assert len(phrases) > 30
-    parts = [part.strip() for phrase in phrases for part in phrase.split("...")]
-    assert [part for part in parts if not any(part in one for one in said)] == []
+def test_quoted_messages_in_pages_about_diagnosis_occur_in_the_package() -> None:
+    """Sentences in double quotes in docs/diagnose are messages of the package; `...` matches variable parts."""
+    messages = [text for path in PACKAGE.rglob("*.py") for text in _texts(ast.parse(read(path)))]
+    missing = []
+    for path in sorted(DOCS.glob("diagnose/*.md")):
+        text = re.sub(r"`[^`]*`", "", prose(read(path)))
+        for phrase in re.findall(r'"([^"]+)"', text):
+            parts = [part.strip() for part in phrase.split("...")]
+            missing += [(name_of(path), part) for part in parts if not any(part in message for message in messages)]
+    assert missing == []
 
 
 def _texts(module: ast.Module) -> Iterator[str]:
@@ -575,7 +740,11 @@ def _texts(module: ast.Module) -> Iterator[str]:
             yield node.value
 
 
-def test_troubleshooting_lists_each_error_that_has_a_remedy() -> None:
-    """Each error code that has a remedy in the code has a row in docs/diagnose/troubleshooting.md."""
-    told = re.findall(r"^\| ([A-Z_]+) \|", read(DOCS / "diagnose/troubleshooting.md"), re.MULTILINE)
-    assert {error_name(code) for remedies in REMEDIES.values() for code in remedies} <= set(told)
+def test_documents_list_each_error_that_has_a_remedy() -> None:
+    """Each error code that has a remedy in the code has a row of a table in the documents."""
+    rows = {
+        code
+        for path in documents_for_users()
+        for code in re.findall(r"^\| (?:<a id=\"[\w-]+\"></a>)?`?([A-Z_]+)`? *\|", read(path), re.MULTILINE)
+    }
+    assert {error_name(code) for remedies in REMEDIES.values() for code in remedies} <= rows

@@ -106,7 +106,8 @@ def test_texts_never_install_the_package_by_name_alone() -> None:
     Delete this test when an index has the package.
     """
     by_name = re.compile(r"consumer-membership\[|\bpip3? install\b[^&|;]*[\s'\"]consumer[-_]membership(?![-\w.])")
-    texts = [ROOT / "README.md", *(ROOT / "consumer_membership").rglob("*"), *(ROOT / "examples").rglob("*")]
+    folders = (ROOT / name for name in ("consumer_membership", "examples", "docs"))
+    texts = [ROOT / "README.md", *(path for folder in folders for path in folder.rglob("*"))]
     found = {
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in texts

@@ -1,67 +1,107 @@
-"""The Markdown of this project, read: headings, links, code blocks, tables, and what stands in backticks."""
+"""The Markdown of this project as data: pages, headings, links, code blocks, tables, and names in backticks."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-MAP = ROOT / "docs" / "explanation/architecture.md"
 DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "examples"
+#: Documents about the inside of the package and its history: they name what is private, and what no longer exists.
+INTERNAL = tuple(DOCS / name for name in ("explanation/architecture.md", "project/protocol.md", "project/changelog.md"))
 
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A code block with its indentation (blocks in lists are indented), its language, and a marker in the line before it.
+_BLOCK = re.compile(
+    r"(?:^[ ]*<!-- (?P<marker>[\w: -]+) -->\n+)?"
+    r"^(?P<indent>[ ]*)(?P<fence>`{3,})[ ]*(?P<language>[\w-]*)[^\n`]*\n"
+    r"(?P<code>.*?)^(?P=indent)(?P=fence)[ ]*$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A code block of a document.
+
+    Attributes:
+        language: The language after the fence; empty without one.
+        marker: The text of the comment directly before the block, for example `run` for `<!-- run -->`.
+        code: The code, without the block's indentation.
+    """
+
+    language: str
+    marker: str
+    code: str
 
 
 def documents() -> list[Path]:
-    """Every document."""
-    return [README, MAP, *sorted(path for path in DOCS.rglob("*.md") if path != MAP)]
+    """Return every document: the README, then those of `docs` and of `examples`."""
+    return [README, *sorted(DOCS.rglob("*.md")), *sorted(EXAMPLES.rglob("*.md"))]
+
+
+def documents_for_users() -> list[Path]:
+    """Return the documents in which every name must exist: all but those about the package's inside and history."""
+    return [path for path in documents() if path not in INTERNAL]
 
 
 def name_of(path: Path) -> str:
-    """The path below the project's root."""
+    """Return the path below the project's root."""
     return str(path.relative_to(ROOT))
 
 
+def all_blocks(text: str) -> Iterator[Block]:
+    """Yield every code block with its language and its marker."""
+    for found in _BLOCK.finditer(text):
+        code = re.sub(rf"^{found['indent']}", "", found["code"], flags=re.MULTILINE)
+        yield Block(language=found["language"], marker=found["marker"] or "", code=code)
+
+
 def blocks(text: str, language: str) -> list[str]:
-    """The code of all blocks in this language."""
-    return [code for found, code in _BLOCK.findall(text) if found == language]
+    """Return the code of all blocks in this language."""
+    return [block.code for block in all_blocks(text) if block.language == language]
 
 
 def prose(text: str) -> str:
-    """The text without its blocks."""
+    """Return the text without its code blocks."""
     return _BLOCK.sub("", text)
 
 
 def quoted(text: str) -> list[str]:
-    """What stands in backticks, outside blocks."""
+    """Return what is in backticks, outside of blocks."""
     return re.findall(r"`([^`]+)`", prose(text))
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of the headings, as forges make them."""
+    """Return the anchors of the headings, as code forges and the site make them, and those that are set explicitly."""
     seen: Counter[str] = Counter()
-    found = set()
+    found = set(re.findall(r"\bid=\"([\w-]+)\"", prose(text)))
     for heading in re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE):
-        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        if explicit := re.search(r"\{ ?#([\w-]+) ?\}$", heading):
+            found.add(explicit[1])
+            continue
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-")
         found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
         seen[slug] += 1
     return found
 
 
 def links(text: str) -> list[str]:
-    """The targets of all links, those to other sites too."""
-    return re.findall(r"\]\(([^)\s]+)\)", prose(text))
+    """Return the targets of all links and images, also those to other sites."""
+    return re.findall(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)", prose(text))
 
 
 def section(text: str, heading: str) -> str:
-    """What stands under a heading of the second level."""
+    """Return the text under a heading of the second level."""
     before, _, after = text.partition(f"\n## {heading}\n")
     assert before != text, heading
     return after.partition("\n## ")[0]
 
 
 def tables(text: str) -> list[list[str]]:
-    """Consecutive lines that begin with a bar."""
+    """Return the tables, each as its lines."""
     return [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose(text), re.MULTILINE)]
