@@ -111,6 +111,7 @@ CLASSES = frozenset(
         "StatefulSet",
         "StreamingQuery",
         "SyncGroup",
+        "TimeoutStopSec",
         "Topic",
         "TransactionalId",
         "Write",
