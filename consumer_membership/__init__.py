@@ -34,10 +34,11 @@ from consumer_membership.errors import (
     UnsupportedProtocolError,
     UseError,
 )
-from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.progress import PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import WaitsFor
 
 if TYPE_CHECKING:
     from confluent_kafka import (
@@ -127,6 +128,7 @@ __all__ = [
     "Messages",
     "Node",
     "PartitionHealth",
+    "PartitionWaitsFor",
     "Producer",
     "RebalanceProtocol",
     "SerializingProducer",
@@ -140,6 +142,7 @@ __all__ = [
     "UnsupportedProtocolError",
     "UseError",
     "Uuid",
+    "WaitsFor",
     "__version__",
     "consistent",
     "fnv1a",

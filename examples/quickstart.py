@@ -28,7 +28,7 @@ with Consumer(config) as consumer:
     for _ in range(options.records):
         message = consumer.poll(10)
         if message is None:
-            print(f"no record for 10 s; the member waits for {consumer.membership().waits_for or 'nothing'}")
+            print(f"no record for 10 s; the member waits for {consumer.membership().waits_for_text or 'nothing'}")
             break
         if message.error() is not None:
             print(f"error: {message.error()}")

@@ -91,7 +91,7 @@ class Narration:
             return
         self._remind_at = now + _REMIND_S
         error = f" (last error: {view.present_error})" if view.present_error is not None else ""
-        self.tell(f"waiting for {now - since:.0f} s for {view.waits_for}{error}")
+        self.tell(f"waiting for {now - since:.0f} s for {view.waits_for_text}{error}")
 
     def _wonder(self, view: MembershipView, now: float) -> None:
         """A member of a group that gets nothing: say so once, since silence looks like a fault."""

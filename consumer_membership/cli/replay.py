@@ -139,7 +139,7 @@ def _member(view: MembershipView, recording: Recording, now: float) -> Iterator[
     if view.pending_revocation:
         yield f"revoking  {named(view.pending_revocation)}"
     until = "" if view.waits_until is None else f", for {max(0.0, view.waits_until - now):.1f} s more"
-    yield f"waits for {view.waits_for or 'nothing'}{lasted(view.waits_since)}{until}"
+    yield f"waits for {view.waits_for_text or 'nothing'}{lasted(view.waits_since)}{until}"
     heard = "" if view.last_heartbeat_at is None else f", last heard of {now - view.last_heartbeat_at:.1f} s before"
     yield f"asks      {view.coordinator or 'no coordinator'}{heard}"
     if view.missing_topics:
@@ -195,6 +195,7 @@ def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
                 "effects": [_describe(effect) for effect in one.effects],
                 "state": one.view.state.name,
                 "waits_for": one.view.waits_for,
+                "waits_for_detail": one.view.waits_for_detail or None,
             }
             for one in replayed
         ]
@@ -215,6 +216,7 @@ def _plain(view: MembershipView, begun: float) -> dict[str, object]:
         "unresolved": view.unresolved,
         "pending_revocation": [f"{one.topic}-{one.partition}" for one in sorted(view.pending_revocation)],
         "waits_for": view.waits_for,
+        "waits_for_detail": view.waits_for_detail or None,
         "waits_since": after(view.waits_since),
         "waits_until": after(view.waits_until),
         "coordinator": None if view.coordinator is None else str(view.coordinator),

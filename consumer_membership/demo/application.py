@@ -211,7 +211,7 @@ class Application:
             state=str(view.state),
             epoch=view.member_epoch,
             owned=tuple(sorted(partition for _, partition in view.owned)),
-            waits_for=view.waits_for,
+            waits_for=view.waits_for_text,
         )
         if standing != self._standing:
             self._standing = standing

@@ -251,14 +251,14 @@ class Lifecycle:
             if partition not in self._stuck:
                 seen = progress.partitions[partition]
                 self._stuck[partition] = seen.position
-                stuck.setdefault(f"waits for {seen.waits_for}", []).append(partition)
+                stuck.setdefault(f"waits for {seen.waits_for_text}", []).append(partition)
         for partition, position in tuple(self._stuck.items()):
             found = progress.partitions.get(partition)
             if found is None:  # what became of it the membership's events say
                 del self._stuck[partition]
             elif not found.is_stuck and found.waits_for is not None:
                 del self._stuck[partition]
-                recovered.setdefault(f"waits for {found.waits_for}", []).append(partition)
+                recovered.setdefault(f"waits for {found.waits_for_text}", []).append(partition)
             elif not found.is_stuck and found.position != position:
                 del self._stuck[partition]
                 recovered.setdefault("its position moves again", []).append(partition)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from enum import StrEnum
 from types import MappingProxyType
 
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.waits import described
 from consumer_membership.types import Instant, TopicPartition
 
 #: A partition whose position moved within this time is being consumed.
@@ -17,10 +19,29 @@ RECENT_S = 5.0
 #: A poll that is not older than this shows that records would be taken.
 POLLS_S = 5.0
 
-IS_PAUSED = "resume(): the application paused it"
-IS_FROZEN = "its revocation"
-NO_RECORD = "a record: its lag grows, its position stands"
-UNTOLD = "its leader to say where it ends: it may have none, not exist, or not be shown to this client"
+
+class PartitionWaitsFor(StrEnum):
+    """What the consumption of a partition waits for: a closed set of values, which are part of the API."""
+
+    #: `resume()`; the application paused the partition.
+    RESUME = "resume"
+    #: The end of the partition's revocation.
+    REVOCATION = "revocation"
+    #: Records; they exist on the broker, and the position does not move.
+    RECORDS = "records"
+    #: The end offset, which the leader has not reported.
+    END_OFFSET = "end offset"
+    #: The end of an open transaction (`isolation.level=read_committed`).
+    OPEN_TRANSACTION = "open transaction"
+
+
+_DETAILS: Mapping[PartitionWaitsFor, str] = MappingProxyType(
+    {
+        PartitionWaitsFor.RECORDS: "the end offset increases, and the position does not",
+        PartitionWaitsFor.END_OFFSET: "the leader has not reported it; the partition may have no leader, may not "
+        "exist, or this client may lack permission to describe it",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +82,14 @@ class PartitionHealth:
     is_held_back: bool = False
     is_readable: bool = False
     is_behind: bool = False
-    waits_for: str | None = None
+    waits_for: PartitionWaitsFor | None = None
     since: Instant | None = None
+    waits_for_detail: str = ""
+
+    @property
+    def waits_for_text(self) -> str | None:
+        """`waits_for` and its detail in one line, `VALUE: DETAIL`; None if the partition waits for nothing."""
+        return described(self.waits_for, self.waits_for_detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,16 +226,16 @@ class ProgressLog:
         is_wanted = takes and not is_paused and not is_frozen
         is_untold = is_wanted and self._is_untold(track, now)
         is_stuck = is_untold or (is_wanted and self._stands(track, end, now, self._stuck_after_s))
-        waits_for: str | None = None
+        waits_for: PartitionWaitsFor | None = None
         is_held_back = is_readable = False
         if is_paused or is_frozen:
-            waits_for = IS_PAUSED if is_paused else IS_FROZEN
+            waits_for = PartitionWaitsFor.RESUME if is_paused else PartitionWaitsFor.REVOCATION
         elif is_untold:
-            waits_for = UNTOLD
+            waits_for = PartitionWaitsFor.END_OFFSET
         elif is_stuck:
             is_readable = stable_end is not None and stable_end > (track.position or 0)
             is_held_back = not is_readable and stable_end is not None and end is not None and stable_end < end
-            waits_for = _open_transaction(stable_end) if is_held_back else NO_RECORD
+            waits_for = PartitionWaitsFor.OPEN_TRANSACTION if is_held_back else PartitionWaitsFor.RECORDS
         is_behind = track.is_behind and not is_stuck and not is_paused
         return PartitionHealth(
             position=track.position,
@@ -222,6 +249,7 @@ class ProgressLog:
             is_behind=is_behind,
             waits_for=waits_for,
             since=track.stands_since if waits_for is not None else None,
+            waits_for_detail=_detail(waits_for, stable_end),
         )
 
 
@@ -229,5 +257,9 @@ def _lag(position: int | None, end: int | None) -> int | None:
     return max(0, end - position) if position is not None and end is not None else None
 
 
-def _open_transaction(stable_end: int | None) -> str:
-    return f"a transaction that is open since offset {stable_end}: readers of committed records get no further"
+def _detail(waits_for: PartitionWaitsFor | None, stable_end: int | None) -> str:
+    if waits_for is None:
+        return ""
+    if waits_for is PartitionWaitsFor.OPEN_TRANSACTION:
+        return f"a transaction is open from offset {stable_end}; read_committed consumers cannot read past it"
+    return _DETAILS.get(waits_for, "")

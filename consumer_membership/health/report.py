@@ -90,7 +90,7 @@ class ProcessReport:
         return f"[{sign}] {one.name} {health.verdict.value}{since}: {_line(health.why)}{until}{helps}"
 
     def _line_of_partition(self, partition: TopicPartition, health: PartitionHealth) -> str:
-        waits = f", waits for {health.waits_for}" if health.waits_for is not None else ""
+        waits = f", waits for {health.waits_for_text}" if health.waits_for is not None else ""
         moved = f", moved {self.at - health.progressed_at:.0f} s ago" if health.progressed_at is not None else ""
         place = f"position {_known(health.position)}, end {_known(health.end)}, lag {_known(health.lag)}"
         return _line(f"    {partition.topic}-{partition.partition}: {place}{moved}{waits}", indent="    ")
@@ -147,6 +147,7 @@ class ProcessReport:
             "is_readable": health.is_readable,
             "is_behind": health.is_behind,
             "waits_for": health.waits_for,
+            "waits_for_detail": health.waits_for_detail or None,
             "since": self._moment(health.since),
         }
 

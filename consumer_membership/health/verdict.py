@@ -27,6 +27,7 @@ from consumer_membership.health.progress import RECENT_S, AssignmentProgress, Pa
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
     GROUP_FULL_CODE,
@@ -181,7 +182,7 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
     if view.coordinator is None and view.state is not _S.UNSUBSCRIBED:
         since = _missed_since(view)
         if since is not None and now - since >= SEARCH_S:
-            return _V.UNREACHABLE, since, f"waits for {view.waits_for}{cause}", view.lease_until, False
+            return _V.UNREACHABLE, since, f"waits for {view.waits_for_text}{cause}", view.lease_until, False
     heard_at = view.last_heartbeat_at
     if heard_at is not None and is_silent(now, view):
         why = f"no heartbeat was answered for {now - heard_at:.0f} s{cause}"
@@ -206,7 +207,7 @@ def _missed_since(view: MembershipView) -> Instant | None:
 def _under_way(now: Instant, of: Circumstances) -> _Found | None:
     """A membership that changes, and an application that does not poll."""
     view = of.view
-    waits = f"waits for {view.waits_for}" if view.waits_for is not None else "on its way"
+    waits = f"waits for {view.waits_for_text}" if view.waits_for is not None else "on its way"
     match view.state:
         case _S.UNSUBSCRIBED if of.subscribed_at is not None:
             return _not_joined(now, of, of.subscribed_at)
@@ -233,7 +234,7 @@ def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Fou
     since = subscribed_at if left_at is None else max(subscribed_at, left_at)
     silent_since = since if of.polled_at is None else max(since, of.polled_at)
     if now - silent_since < POLL_SHARE * of.max_poll_interval_s:
-        waited_for = of.view.waits_for or "the application's next poll, to join"
+        waited_for = of.view.waits_for_text or WaitsFor.POLL_TO_JOIN
         return _V.STARTING, since, f"waits for {waited_for}", None, False
     why = "the application has subscribed and not polled since; the member joins with the next poll"
     return _V.NOT_POLLED, silent_since, why, None, False
@@ -247,7 +248,7 @@ def _rebalance(now: Instant, of: Circumstances, waits: str) -> _Found:
     until = view.waits_until if view.waits_until is not None else begun + of.max_poll_interval_s
     if now < until:
         return _V.REBALANCING, since, waits, until, False
-    is_ours_to_end = view.waits_for is not None and "application" in view.waits_for
+    is_ours_to_end = view.waits_for is not None and view.waits_for.is_application
     return _V.STUCK, since, f"a rebalance is beyond its time: {waits}", None, is_ours_to_end
 
 
@@ -275,7 +276,7 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
             False,
         )
     if not progress.partitions:
-        why = f"waits for {view.waits_for}" if view.waits_for is not None else "it has no partitions"
+        why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "it has no partitions"
         return _V.IDLE, view.waits_since or _since(view), why, None, False
     if progress.stuck:
         return _stuck(progress)
@@ -311,7 +312,7 @@ def _stuck(progress: AssignmentProgress) -> _Found:
     others = f"; {len(progress.stuck) - 1} more stand, too" if len(progress.stuck) > 1 else ""
     known = f"{_named(first)} stands at {seen.position}, {seen.lag} behind"
     what = f"nothing comes of {_named(first)}" if seen.end is None else known
-    why = f"{what}: it waits for {seen.waits_for}{others}"
+    why = f"{what}: it waits for {seen.waits_for_text}{others}"
     return _V.STUCK, seen.since, why, None, seen.is_readable
 
 

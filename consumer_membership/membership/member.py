@@ -36,6 +36,7 @@ from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState, Trigger
 from consumer_membership.membership.view import MembershipView, ProtocolView
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import (
     FATAL_CODE,
     NO_EPOCH,
@@ -62,10 +63,10 @@ LONGEST_PAUSE_S, PAUSE_SHARE = 1.0, 0.2
 #: The states in which commits of the membership that ended are not taken any more.
 _OVER = frozenset({_S.FATAL, _S.FENCED, _S.STALE})
 #: What a member waits for in a state where its protocol waits for nothing.
-_WAITS_FOR: Mapping[MemberState, str] = MappingProxyType(
+_WAITS_FOR: Mapping[MemberState, WaitsFor] = MappingProxyType(
     {
-        _S.STALE: "the application's next poll, to rejoin",
-        _S.UNSUBSCRIBING: "the coordinator's answer to the leave",
+        _S.STALE: WaitsFor.POLL_TO_REJOIN,
+        _S.UNSUBSCRIBING: WaitsFor.LEAVE_RESPONSE,
     }
 )
 
@@ -549,7 +550,7 @@ class GroupMember:
     def view(self) -> MembershipView:
         """The member as it is now; later it gives another view."""
         ownership, extra = self._ownership, self._protocol.view()
-        waits_for, waits_since = self._waits(extra)
+        wait = self._wait(extra)
         noted = self._history.last_error
         return MembershipView(
             state=self._state,
@@ -562,8 +563,9 @@ class GroupMember:
             target=ownership.named_target,
             unresolved=ownership.count_unresolved(),
             pending_revocation=self._pending_revocation,
-            waits_for=waits_for,
-            waits_since=waits_since,
+            waits_for=None if wait is None else wait.what,
+            waits_for_detail="" if wait is None else wait.detail,
+            waits_since=None if wait is None else wait.since,
             waits_until=extra.waits_until,
             coordinator=self._coordinator.address,
             heartbeat_interval_s=extra.heartbeat_interval_s,
@@ -588,16 +590,16 @@ class GroupMember:
         revoking = reconciler.revoking
         return ownership.named(revoking & ownership.owned.keys() - ownership.withheld) if revoking else frozenset()
 
-    def _waits(self, extra: ProtocolView) -> tuple[str | None, Instant | None]:
-        """A description of what the member waits for, and since when."""
+    def _wait(self, extra: ProtocolView) -> Wait | None:
+        """What the member waits for; None: nothing."""
         reconciler = self._reconciler
         if self._needs_coordinator and not self._coordinator.is_known:
-            return "the group's coordinator to be found", self._coordinator.searching_since
-        if not reconciler.is_idle:
-            return reconciler.phase.value, reconciler.since
-        if extra.waits_for is not None:
-            return extra.waits_for, extra.waits_since
+            return Wait(what=WaitsFor.COORDINATOR, since=self._coordinator.searching_since)
+        if reconciler.waits_for is not None:
+            return Wait(what=reconciler.waits_for, since=reconciler.since)
+        if extra.wait is not None:
+            return extra.wait
         waits_for = _WAITS_FOR.get(self._state)
         if self._state is _S.UNSUBSCRIBED and self._watch.subscription:
-            waits_for = "the application's next poll, to join"
-        return waits_for, self._history.since if waits_for is not None else None
+            waits_for = WaitsFor.POLL_TO_JOIN
+        return None if waits_for is None else Wait(what=waits_for, since=self._history.since)

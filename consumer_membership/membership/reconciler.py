@@ -31,6 +31,7 @@ from consumer_membership.membership.events import Step, StepFinished
 from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import Assignment, Instant, Offsets, TopicPartition
 
 #: The commit before a revocation is given up after this time, for the revocation holds up the others.
@@ -40,15 +41,15 @@ REBALANCE_COMMIT_S = 30.0
 class Phase(Enum):
     """The phase of the running attempt; the value is what the view shows in `waits_for`."""
 
-    IDLE = "nothing"
-    PAUSE = "the application's next poll, to pause what is revoked"
-    COMMIT = "the commit before the revocation"
-    REVOKE = "the application's on_revoke"
-    COMMIT_STORED = "the commit of what on_revoke stored"
-    FETCH = "the committed offsets of what is assigned"
-    ASSIGN = "the application's on_assign"
-    AWAIT_POLL = "the application's next poll, because a callback raised"
-    LOSE = "the application's on_lost"
+    IDLE = None
+    PAUSE = WaitsFor.POLL_TO_REVOKE
+    COMMIT = WaitsFor.COMMIT_BEFORE_REVOKE
+    REVOKE = WaitsFor.ON_REVOKE
+    COMMIT_STORED = WaitsFor.COMMIT_AFTER_REVOKE
+    FETCH = WaitsFor.COMMITTED_OFFSETS
+    ASSIGN = WaitsFor.ON_ASSIGN
+    AWAIT_POLL = WaitsFor.POLL_TO_RETRY_CALLBACK
+    LOSE = WaitsFor.ON_LOST
 
 
 class AttemptKind(Enum):
@@ -120,6 +121,12 @@ class Reconciler:
     def is_idle(self) -> bool:
         """Whether no attempt runs, and none waits for the application to poll."""
         return self.phase is Phase.IDLE
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """What the running attempt waits for; None: no attempt runs."""
+        waits_for: WaitsFor | None = self.phase.value
+        return waits_for
 
     @property
     def is_leaving(self) -> bool:

@@ -17,6 +17,7 @@ from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import LookUpTopics, Problem, TopicsAppeared
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.history import History
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import BrokerError, Instant, Subscription, TopicPattern
 
 #: Kafka's error code and name for a topic that is not there; librdkafka reports a pattern without a match by them, too.
@@ -101,6 +102,13 @@ class TopicWatch:
         found = [self._describe_one(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return "; ".join(found) if found else None
 
+    def wait_without_partitions(self, reason: str) -> Wait:
+        """What a member without partitions waits for: subscribed topics, or if all exist, partitions for `reason`."""
+        found, since = self.describe(), self._history.since
+        if found is not None:
+            return Wait(what=WaitsFor.SUBSCRIBED_TOPICS, since=since, detail=found)
+        return Wait(what=WaitsFor.PARTITIONS, since=since, detail=reason)
+
     def describe_refused(self) -> str | None:
         """The topics that may not be described, for people: the coordinator refuses a join that names one."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
@@ -108,12 +116,12 @@ class TopicWatch:
 
     def _describe_one(self, name: str, error: BrokerError) -> str:
         if name in self.subscription.blacklisted:
-            return f"topic '{name}', which is in topic.blacklist"
+            return f"topic '{name}' is excluded by topic.blacklist"
         if error.code != UNKNOWN_TOPIC_CODE:
-            return f"topic '{name}', which may not be described ({error.name})"
+            return f"topic '{name}' cannot be described ({error.name})"
         if name in self._compiled:
-            return f"pattern '{name}', which matches no topic ({error.name})"
-        return f"topic '{name}', which does not exist ({error.name})"
+            return f"pattern '{name}' matches no topic ({error.name})"
+        return f"topic '{name}' does not exist ({error.name})"
 
     # ---- what happens ----
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.waits import Wait, WaitsFor, described
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, BrokerError, GroupProtocol, Instant, TopicPartition
 
 
@@ -37,9 +38,10 @@ class MembershipView:
     """One member at one moment.
 
     `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator last
-    assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` describes what the
-    member, or the reading of its partitions, waits for, None when it waits for nothing, `waits_since` since when, and
-    `waits_until` until when at most where that is known. Times are of the monotonic clock (`time.monotonic`).
+    assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` is what the member,
+    or the consumption of its partitions, waits for (None: nothing); `waits_for_detail` has the names and errors that
+    belong to it, `waits_since` is when the wait began and `waits_until` when it ends at the latest, if that is known.
+    Times are of the monotonic clock (`time.monotonic`).
     `member_epoch` (in a classic group the generation) is 0 and nothing is owned while the member is not in its group:
     from the moment that it knows of its end, for a replacement may have the very epoch that it had.
     `transitions` are the latest ones, oldest first. `session_timeout_s` is the group's session timeout where the broker
@@ -59,7 +61,7 @@ class MembershipView:
     target: frozenset[TopicPartition]
     unresolved: int
     pending_revocation: frozenset[TopicPartition]
-    waits_for: str | None
+    waits_for: WaitsFor | None
     waits_since: Instant | None
     waits_until: Instant | None
     coordinator: BrokerAddress | None
@@ -80,6 +82,12 @@ class MembershipView:
     lease_until: Instant | None = None
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None
+    waits_for_detail: str = ""
+
+    @property
+    def waits_for_text(self) -> str | None:
+        """`waits_for` and its detail in one line, `VALUE: DETAIL`; None if the member waits for nothing."""
+        return described(self.waits_for, self.waits_for_detail)
 
     @property
     def present_error(self) -> BrokerError | None:
@@ -105,14 +113,13 @@ class MembershipView:
 class ProtocolView:
     """What a member's protocol adds to its `MembershipView`; the fields that have its names are explained there.
 
-    `waits_for` None: the protocol waits for nothing of its own.
+    `wait` None: the protocol waits for nothing of its own.
     """
 
     member_id: str
     instance_id: str | None
     member_epoch: int
-    waits_for: str | None
-    waits_since: Instant | None
+    wait: Wait | None
     waits_until: Instant | None
     heartbeat_interval_s: float | None
     session_timeout_s: float | None
@@ -131,6 +138,7 @@ def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipV
         unresolved=0,
         pending_revocation=frozenset(),
         waits_for=None,
+        waits_for_detail="",
         waits_since=None,
         waits_until=None,
         last_error=error,

@@ -25,28 +25,29 @@ from consumer_membership.membership.events import (
     Polled,
     StepFinished,
 )
-from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.recorder.recording import Recording
 from consumer_membership.recorder.ring import Entry
 from consumer_membership.types import Instant
 
 _S = MemberState
 #: Whose turn it is in each phase of a reconciliation.
-_TURNS: Mapping[str, str] = MappingProxyType(
+_TURNS: Mapping[WaitsFor, str] = MappingProxyType(
     {
-        Phase.PAUSE.value: "It is the application's turn: that happens inside poll, consume or close.",
-        Phase.REVOKE.value: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.POLL_TO_REVOKE: "It is the application's turn: that happens inside poll, consume or close.",
+        WaitsFor.ON_REVOKE: "It is the application's turn: its callback had not returned, or was not called since the "
         "application did not poll.",
-        Phase.ASSIGN.value: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.ON_ASSIGN: "It is the application's turn: its callback had not returned, or was not called since the "
         "application did not poll.",
-        Phase.LOSE.value: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.ON_LOST: "It is the application's turn: its callback had not returned, or was not called since the "
         "application did not poll.",
-        Phase.AWAIT_POLL.value: "It is the application's turn: its callback raised; the next poll calls it again.",
-        Phase.COMMIT.value: "It is the coordinator's turn.",
-        Phase.COMMIT_STORED.value: "It is the coordinator's turn.",
-        Phase.FETCH.value: "It is the coordinator's turn.",
+        WaitsFor.POLL_TO_RETRY_CALLBACK: "It is the application's turn: its callback raised; the next poll calls it "
+        "again.",
+        WaitsFor.COMMIT_BEFORE_REVOKE: "It is the coordinator's turn.",
+        WaitsFor.COMMIT_AFTER_REVOKE: "It is the coordinator's turn.",
+        WaitsFor.COMMITTED_OFFSETS: "It is the coordinator's turn.",
     }
 )
 _SENT = SendHeartbeat | SendClassicHeartbeat | SendJoin | SendSync
@@ -80,7 +81,7 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
         until = ""
         if view.waits_until is not None:
             until = f"; it would have waited for {_lasted(max(0.0, view.waits_until - now))} more"
-        yield f"It had waited{since} for {view.waits_for}{until}."
+        yield f"It had waited{since} for {view.waits_for_text}{until}."
         turn = _TURNS.get(view.waits_for)
         if turn is not None:
             yield turn

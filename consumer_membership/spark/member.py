@@ -333,7 +333,7 @@ class TaskMember:
                 batches=self._handover.batches,
                 rate=rate,
                 lag=self._lag() if view.state is not MemberState.FATAL else 0,
-                waits_for=view.waits_for,
+                waits_for=view.waits_for_text,
                 at=time.time(),
                 session_s=view.session_timeout_s or _SESSION_S,
             )

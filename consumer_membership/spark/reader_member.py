@@ -113,7 +113,7 @@ class ReaderMember:
         if not view.owned:
             raise TransportError(
                 f"the reader of group {self._group!r} has no partition of {', '.join(topics)} after "
-                f"{timeout_s:g} s: it is {view.state} and waits for {view.waits_for or 'nothing'}"
+                f"{timeout_s:g} s: it is {view.state} and waits for {view.waits_for_text or 'nothing'}"
                 f"{f'; {self._complaint.str()}' if self._complaint else ''}"
             )
         return _owned(view)

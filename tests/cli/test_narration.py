@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from consumer_membership import MemberState
 from consumer_membership.cli.narration import Narration, named
 from consumer_membership.membership.view import Transition
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import BrokerAddress, BrokerError
 from consumer_membership.types import TopicPartition as Partition
 from tests.support.views import view_of
@@ -43,23 +44,23 @@ def test_narration_reports_wait_every_few_seconds() -> None:
     narration = Narration(err)
     waiting = replace(
         VIEW,
-        waits_for="the group's coordinator to be found",
+        waits_for=WaitsFor.COORDINATOR,
         waits_since=10.0,
         last_error=BrokerError(code=-195, name="_TRANSPORT", message="refused"),
     )
     for now in range(10, 18):
         narration.look(waiting, float(now))
-    words = "the group's coordinator to be found (last error: _TRANSPORT: refused)"
+    words = "group coordinator (last error: _TRANSPORT: refused)"
     assert told(err) == [f"waiting for {seconds} s for {words}" for seconds in (2, 5)]
     narration.look(replace(waiting, last_error_over_at=18.0), 18.0)
-    assert told(err)[2:] == ["waiting for 8 s for the group's coordinator to be found"]
+    assert told(err)[2:] == ["waiting for 8 s for group coordinator"]
 
 
 def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
     """The member still owns its partitions, but receives no responses."""
     err = io.StringIO()
-    words = "the group's coordinator to be found"
-    searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=words, waits_since=0.0)
+    words = "group coordinator"
+    searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=WaitsFor.COORDINATOR, waits_since=0.0)
     Narration(err).look(searching, 4.0)
     assert told(err) == [f"waiting for 4 s for {words}"]
 
@@ -73,11 +74,11 @@ def test_narration_reports_stable_member_that_cannot_fetch() -> None:
         member_epoch=3,
         owned={Partition("t", 0): 3},
         coordinator=BrokerAddress(node_id=1, host="h", port=1),
-        waits_for="a broker that librdkafka can fetch from",
+        waits_for=WaitsFor.BROKER_CONNECTION,
         waits_since=0.0,
     )
     Narration(err).look(reading, 4.0)
-    assert told(err) == ["waiting for 4 s for a broker that librdkafka can fetch from"]
+    assert told(err) == ["waiting for 4 s for broker connection"]
 
 
 def test_narration_reports_repeated_error_once() -> None:
@@ -103,7 +104,7 @@ def test_narration_reports_member_without_partitions_once() -> None:
         state=MemberState.STABLE,
         member_epoch=3,
         coordinator=BrokerAddress(node_id=1, host="h", port=1),
-        waits_for="partitions",
+        waits_for=WaitsFor.PARTITIONS,
         waits_since=0.0,
     )
     for now in range(10):

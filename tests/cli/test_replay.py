@@ -55,7 +55,7 @@ def test_replay_shows_owner_result_and_member(path: Path, capsys: pytest.Capture
     assert lines[2] == "9 events in 8.0 s, from the member's birth on"
     assert "replayed 9 of 9 events: all as they were then" in lines
     assert any(line.startswith("state     STABLE, since ") for line in lines)
-    assert "waits for the group's coordinator to be found, since 0.0 s" in lines
+    assert "waits for group coordinator, since 0.0 s" in lines
 
 
 def test_replay_step_until_shows_events_up_to_time(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_replay_json_has_all_values(path: Path, capsys: pytest.CaptureFixture[st
     code, text = shown(capsys, str(path), "--json", "--step", "--explain")
     told = json.loads(text)
     assert (code, told["is_identical"], told["replayed"], told["difference"]) == (0, True, 9, None)
-    assert told["member"]["waits_for"] == "the group's coordinator to be found"
+    assert told["member"]["waits_for"] == "group coordinator"
     assert told["member"]["waits_since"] == 8.0
     assert [step["state"] for step in told["steps"]][:2] == ["UNSUBSCRIBED", "JOINING"]
     assert told["explanation"].startswith("The membership was in order")

@@ -45,7 +45,7 @@ def test_poll_without_a_broker_waits_and_the_view_has_the_reason(
         wait_until(lambda: lines_about_it(caplog), "the address in the log", between=poll)
         assert consumer.poll(0.5) is None  # at least one more attempt
     view = consumer.membership()
-    assert (view.state, view.waits_for) == (MemberState.JOINING, "the group's coordinator to be found")
+    assert (view.state, view.waits_for) == (MemberState.JOINING, "group coordinator")
     assert len(lines_about_it(caplog)) == 1
 
 

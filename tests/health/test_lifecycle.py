@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
-from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, UNTOLD, AssignmentProgress, PartitionHealth
+from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Circumstances, Health, judged
 from consumer_membership.membership.effects import InstanceReleased, LosePartitions, StateChanged
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, ended
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import BrokerAddress, BrokerError, Holder, TopicPartition
 from tests.support.views import view_of
 
@@ -19,7 +20,7 @@ P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 NODE = BrokerAddress(node_id=1, host="broker", port=9092)
 FENCED = BrokerError(code=110, name="FENCED_MEMBER_EPOCH", message="the epoch is old")
 RECORDS = PartitionHealth(position=5, end=7, lag=2, progressed_at=1.0)
-STANDS = replace(RECORDS, end=90, lag=85, is_stuck=True, waits_for=NO_RECORD, since=1.0)
+STANDS = replace(RECORDS, end=90, lag=85, is_stuck=True, waits_for=PartitionWaitsFor.RECORDS, since=1.0)
 
 
 class Watched:
@@ -264,7 +265,7 @@ def test_partition_without_known_end_recovers_once_its_end_is_known() -> None:
     watched = Watched()
     watched.joins(P0, P1)
     blank = PartitionHealth(position=5, end=None, lag=None, progressed_at=None)
-    untold = replace(blank, is_stuck=True, waits_for=UNTOLD)
+    untold = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET)
     assert watched.looks(p0=RECORDS, p1=untold) == ["stuck 1"]
     assert watched.looks(p0=RECORDS, p1=blank) == []
     assert watched.looks(p0=RECORDS, p1=replace(blank, end=5, lag=0)) == ["recovered 1"]
@@ -274,13 +275,13 @@ def test_stuck_events_are_separate_for_each_cause() -> None:
     """Partitions that are stuck for different causes are reported in separate events, each with its cause."""
     watched = Watched()
     watched.joins(P0, P1)
-    held = replace(STANDS, is_held_back=True, waits_for="a transaction that is open since offset 5")
+    held = replace(STANDS, is_held_back=True, waits_for=PartitionWaitsFor.OPEN_TRANSACTION)
     partitions = {P0: STANDS, P1: held}
     progress = AssignmentProgress(at=1.0, partitions=partitions, stuck=(P0, P1))
     events = watched.lifecycle.looked(watched.health(progress), progress, watched.moment)
     assert [(one.partitions, one.cause) for one in events] == [
-        ((P0,), f"waits for {NO_RECORD}"),
-        ((P1,), "waits for a transaction that is open since offset 5"),
+        ((P0,), f"waits for {PartitionWaitsFor.RECORDS}"),
+        ((P1,), "waits for open transaction"),
     ]
 
 
@@ -293,7 +294,7 @@ def test_stuck_partition_recovers_when_paused_but_not_when_unpolled() -> None:
     watched.joins(P0, P1, P2)
     assert watched.looks(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0 1 2"]
     stands_unpolled = replace(STANDS, is_stuck=False, waits_for=None)
-    paused = replace(STANDS, is_stuck=False, is_paused=True, waits_for=IS_PAUSED)
+    paused = replace(STANDS, is_stuck=False, is_paused=True, waits_for=PartitionWaitsFor.RESUME)
     assert watched.looks(p0=stands_unpolled, p1=paused) == ["recovered 1"]
     assert watched.looks(p0=STANDS, p1=paused) == []
     assert watched.looks(p0=replace(RECORDS, position=9)) == ["recovered 0"]
@@ -303,7 +304,7 @@ def test_rebalance_beyond_its_timeout_is_reported_stuck_and_recovered() -> None:
     """A rebalance that exceeds its timeout is reported stuck, without partitions, and recovered when it ends."""
     watched = Watched()
     watched.joins(P0)
-    watched.goes(S.RECONCILE, waits_for="on_revoke of the application", last_heartbeat_at=399.0)
+    watched.goes(S.RECONCILE, waits_for=WaitsFor.ON_REVOKE, last_heartbeat_at=399.0)
     watched.now = 399.0
     assert watched.looks() == []
     watched.now = 401.0

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from consumer_membership.health.progress import (
-    IS_FROZEN,
-    IS_PAUSED,
-    NO_RECORD,
-    UNTOLD,
     AssignmentProgress,
     Look,
     PartitionHealth,
+    PartitionWaitsFor,
     ProgressLog,
 )
 from consumer_membership.types import TopicPartition
@@ -67,7 +64,7 @@ def test_partition_is_stuck_after_the_limit_while_its_end_advances() -> None:
     """A partition is stuck once its position has stood still for the configured time while its end advances."""
     assert not Scene().stand(seconds=58).is_stuck
     found = Scene().stand(seconds=62)
-    assert (found.is_stuck, found.waits_for, found.since) == (True, NO_RECORD, 1002.0)
+    assert (found.is_stuck, found.waits_for, found.since) == (True, PartitionWaitsFor.RECORDS, 1002.0)
     assert (found.position, found.end, found.lag) == (10, 41, 31)
 
 
@@ -109,7 +106,7 @@ def test_partition_with_unknown_end_is_stuck_after_the_limit() -> None:
     assert (early.stuck, early.untold) == ((), (P0,))
     late = scene.look({P0: 10, P1: 5}, {P1: 5})
     assert late.stuck == (P0,)
-    assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (UNTOLD, False)
+    assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (PartitionWaitsFor.END_OFFSET, False)
     assert not scene.look({P0: 10, P1: 5}, {P0: 10, P1: 5}).stuck
     # A known end that one sample misses starts the time limit again.
     assert not scene.look({P0: 10, P1: 5}, {P1: 5}).stuck
@@ -146,18 +143,20 @@ def test_paused_partition_is_not_stuck_and_its_limit_restarts_after_resume() -> 
     """A partition that is paused or being revoked is not stuck, and its time limit starts again after resume()."""
     scene = Scene()
     paused = scene.stand(seconds=200, paused=(P0,))  # type: ignore[arg-type]  # what look takes
-    assert (paused.is_stuck, paused.is_paused, paused.waits_for) == (False, True, IS_PAUSED)
+    assert (paused.is_stuck, paused.is_paused, paused.waits_for) == (False, True, PartitionWaitsFor.RESUME)
     assert not scene.look({P0: 10}, {P0: 300}).stuck
     assert not scene.look({P0: 10}, {P0: 301}, after_s=57.0).stuck
     assert scene.look({P0: 10}, {P0: 302}).stuck == (P0,)
-    assert Scene().stand(seconds=200, frozen=(P0,)).waits_for == IS_FROZEN  # type: ignore[arg-type]
+    assert Scene().stand(seconds=200, frozen=(P0,)).waits_for == PartitionWaitsFor.REVOCATION  # type: ignore[arg-type]
 
 
 def test_stuck_partition_names_the_open_transaction() -> None:
     """A partition that is stuck at the last stable offset names the open transaction (KIP-98)."""
     held = Scene().stand(stable_ends={P0: 10})
     assert (held.is_stuck, held.is_held_back) == (True, True)
-    assert held.waits_for == "a transaction that is open since offset 10: readers of committed records get no further"
+    assert held.waits_for_text == (
+        "open transaction: a transaction is open from offset 10; read_committed consumers cannot read past it"
+    )
     assert not held.is_readable
     # Committed records exist but are not delivered, so no transaction is the cause.
     free = Scene().stand(stable_ends={P0: 12})

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.progress import PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.report import ConsumerReport, ProbeQuestion, ProcessReport
 from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.membership.states import MemberState
@@ -64,7 +64,7 @@ def test_text_shows_the_result_then_each_consumer() -> None:
     """
     partitions = {
         TopicPartition("orders", 1): PartitionHealth(
-            position=5, end=9, lag=4, progressed_at=NOW - 70, waits_for="a record"
+            position=5, end=9, lag=4, progressed_at=NOW - 70, waits_for=PartitionWaitsFor.RECORDS
         ),
         TopicPartition("orders", 0): PartitionHealth(position=None, end=None, lag=None, progressed_at=None),
     }
@@ -78,7 +78,7 @@ def test_text_shows_the_result_then_each_consumer() -> None:
         "ready: no",
         "[+] orders/client consuming for 12 s: records come",
         "    orders-0: position ?, end ?, lag ?",
-        "    orders-1: position 5, end 9, lag 4, moved 70 s ago, waits for a record",
+        "    orders-1: position 5, end 9, lag 4, moved 70 s ago, waits for records",
     ]
 
 
@@ -136,6 +136,7 @@ def test_json_has_verdicts_and_wall_clock_times() -> None:
             "is_readable": False,
             "is_behind": False,
             "waits_for": None,
+            "waits_for_detail": None,
             "since": None,
         }
     ]

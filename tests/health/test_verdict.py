@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, UNTOLD, AssignmentProgress, PartitionHealth
+from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from tests.support.views import view_of
 
@@ -26,10 +27,10 @@ STANDS = PartitionHealth(
     progressed_at=NOW - 100,
     is_stuck=True,
     is_readable=True,
-    waits_for=NO_RECORD,
+    waits_for=PartitionWaitsFor.RECORDS,
     since=NOW - 100,
 )
-HELD_BACK = replace(STANDS, is_held_back=True, is_readable=False, waits_for="a transaction that is open since offset 5")
+HELD_BACK = replace(STANDS, is_held_back=True, is_readable=False, waits_for=PartitionWaitsFor.OPEN_TRANSACTION)
 
 
 def progress(**partitions: PartitionHealth) -> AssignmentProgress:
@@ -92,7 +93,12 @@ def test_consumer_at_the_end_of_its_partitions_is_idle() -> None:
 
 def test_member_without_partitions_is_idle_with_the_reason_from_its_view() -> None:
     """A member without partitions is idle, and the verdict repeats what its view waits for."""
-    shown = view(S.STABLE, waits_for="partitions: the coordinator has assigned none", waits_since=NOW - 50)
+    shown = view(
+        S.STABLE,
+        waits_for=WaitsFor.PARTITIONS,
+        waits_for_detail="the coordinator has assigned none",
+        waits_since=NOW - 50,
+    )
     found = health(shown, progress())
     assert (found.verdict, found.since) == (V.IDLE, NOW - 50)
     assert found.why == "waits for partitions: the coordinator has assigned none"
@@ -102,14 +108,14 @@ def test_consumer_with_one_stuck_partition_is_stuck_although_another_advances() 
     """The verdict names the stuck partition and its lag, and a restart would help."""
     found = health(view(S.STABLE), progress(p0=STANDS, p1=MOVES))
     assert (found.verdict, found.since, found.would_restart_help, found.is_ready) == (V.STUCK, NOW - 100, True, False)
-    assert found.why == f"orders-0 stands at 5, 85 behind: it waits for {NO_RECORD}"
+    assert found.why == f"orders-0 stands at 5, 85 behind: it waits for {PartitionWaitsFor.RECORDS}"
 
 
 def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:
     """A restart does not help against an open transaction, because the next process waits for the same offset."""
     found = health(view(S.STABLE), progress(p0=HELD_BACK, p1=MOVES))
     assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
-    assert "it waits for a transaction that is open since offset 5" in found.why
+    assert "it waits for open transaction" in found.why
     unknown = replace(STANDS, is_readable=False)
     found_early = health(view(S.STABLE), progress(p0=unknown, p1=MOVES))
     assert (found_early.verdict, found_early.would_restart_help) == (V.STUCK, False)
@@ -125,15 +131,15 @@ def test_partition_with_unknown_end_is_reported_then_stuck_without_a_restart() -
     assert (found.verdict, found.why) == (V.IDLE, "it is not known yet where orders-0 ends")
     both = health(view(S.STABLE), progress(p0=blank, p1=blank))
     assert both.why == "it is not known yet where orders-0 and 1 more end"
-    stands = replace(blank, is_stuck=True, waits_for=UNTOLD, since=NOW - 60)
+    stands = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET, since=NOW - 60)
     found = health(view(S.STABLE), progress(p0=stands, p1=RESTS))
     assert (found.verdict, found.would_restart_help, found.is_ready) == (V.STUCK, False, False)
-    assert found.why == f"nothing comes of orders-0: it waits for {UNTOLD}"
+    assert found.why == f"nothing comes of orders-0: it waits for {PartitionWaitsFor.END_OFFSET}"
 
 
 def test_consumer_is_paused_only_if_all_partitions_are_paused() -> None:
     """The verdict is paused only if the application paused all partitions."""
-    paused = replace(RESTS, is_paused=True, waits_for=IS_PAUSED)
+    paused = replace(RESTS, is_paused=True, waits_for=PartitionWaitsFor.RESUME)
     assert health(view(S.STABLE), progress(p0=paused)).verdict is V.PAUSED
     assert health(view(S.STABLE), progress(p0=paused, p1=MOVES)).verdict is V.CONSUMING
 
@@ -163,16 +169,16 @@ def test_rebalancing_member_is_ready_until_the_rebalance_timeout() -> None:
 
     A restart would help if the application is the cause, but not if the coordinator is.
     """
-    shown = view(S.RECONCILE, since=NOW - 10, waits_for="the application's on_revoke", waits_since=NOW - 10)
+    shown = view(S.RECONCILE, since=NOW - 10, waits_for=WaitsFor.ON_REVOKE, waits_since=NOW - 10)
     found = health(shown, polled_at=NOW - 10)
     assert (found.verdict, found.until, found.is_ready) == (V.REBALANCING, NOW + 290, True)
-    assert found.why == "waits for the application's on_revoke"
+    assert found.why == "waits for on_revoke"
     late = replace(shown, last_heartbeat_at=NOW + 289)
     assert health(late, now=NOW + 289, polled_at=NOW - 10).verdict is V.REBALANCING
     late = replace(shown, last_heartbeat_at=NOW + 290)
     over = health(late, now=NOW + 290, polled_at=NOW - 10)
     assert (over.verdict, over.would_restart_help) == (V.STUCK, True)
-    of_coordinator = replace(late, waits_for="the committed offsets of what is assigned")
+    of_coordinator = replace(late, waits_for=WaitsFor.COMMITTED_OFFSETS)
     over = health(of_coordinator, now=NOW + 290, polled_at=NOW - 10)
     assert (over.verdict, over.would_restart_help) == (V.STUCK, False)
 
@@ -180,17 +186,17 @@ def test_rebalancing_member_is_ready_until_the_rebalance_timeout() -> None:
 @pytest.mark.parametrize("state", [S.JOINING, S.ACK])
 def test_joining_and_acknowledging_members_report_what_they_wait_for(state: MemberState) -> None:
     """A member that joins or acknowledges reports what it waits for and until when."""
-    found = health(view(state, waits_for="the others", waits_until=NOW + 30))
+    found = health(view(state, waits_for=WaitsFor.OTHER_MEMBERS, waits_until=NOW + 30))
     assert found.verdict is (V.JOINING if state is S.JOINING else V.REBALANCING)
-    assert (found.why, found.until) == ("waits for the others", NOW + 30)
+    assert (found.why, found.until) == ("waits for other members to join", NOW + 30)
 
 
 def test_classic_member_that_joins_the_next_generation_is_rebalancing() -> None:
     """A classic member that waits for the other members' joins keeps its place and stays ready."""
-    found = health(view(S.JOINING, member_epoch=4, waits_for="the others' joins"), polled_at=NOW - 1)
+    found = health(view(S.JOINING, member_epoch=4, waits_for=WaitsFor.OTHER_MEMBERS), polled_at=NOW - 1)
     assert (found.verdict, found.until, found.is_ready) == (V.REBALANCING, NOW + 299, True)
     over = health(
-        view(S.JOINING, member_epoch=4, since=NOW - 400, waits_for="the others' joins", last_heartbeat_at=None)
+        view(S.JOINING, member_epoch=4, since=NOW - 400, waits_for=WaitsFor.OTHER_MEMBERS, last_heartbeat_at=None)
     )
     assert (over.verdict, over.would_restart_help) == (V.REBALANCING, False)
 
@@ -200,7 +206,7 @@ def test_consumer_before_its_first_poll_is_starting() -> None:
     new = view_of(S.UNSUBSCRIBED)
     found = health(new, progress(), subscribed_at=NOW - 5, polled_at=None)
     assert (found.verdict, found.since) == (V.STARTING, NOW - 5)
-    assert found.why == "waits for the application's next poll, to join"
+    assert found.why == "waits for poll to join"
     assert health(view(S.UNSUBSCRIBED), progress(), subscribed_at=None).why == "nothing is subscribed or assigned"
 
 
@@ -238,7 +244,7 @@ def test_broker_outage_is_unreachable_and_needs_no_restart() -> None:
     shown = view(
         S.STABLE,
         coordinator=None,
-        waits_for="the group's coordinator to be found",
+        waits_for=WaitsFor.COORDINATOR,
         waits_since=NOW - 4,
         last_error=error,
         lease_until=NOW + 20,
@@ -246,7 +252,7 @@ def test_broker_outage_is_unreachable_and_needs_no_restart() -> None:
     assert health(shown, progress(p0=STANDS)).verdict is V.STUCK
     found = health(replace(shown, waits_since=NOW - 6), progress(p0=STANDS))
     assert (found.verdict, found.until, found.would_restart_help) == (V.UNREACHABLE, NOW + 20, False)
-    assert found.why == "waits for the group's coordinator to be found: _TRANSPORT: Connection refused"
+    assert found.why == "waits for group coordinator: _TRANSPORT: Connection refused"
     assert health(view(S.STABLE), broker_lost_since=NOW - 6).verdict is V.UNREACHABLE
 
 
@@ -255,7 +261,7 @@ def test_coordinator_lookup_after_an_overdue_heartbeat_is_unreachable_immediatel
     searching = view(
         S.STABLE,
         coordinator=None,
-        waits_for="the group's coordinator to be found",
+        waits_for=WaitsFor.COORDINATOR,
         waits_since=NOW,
         last_heartbeat_at=NOW - 10,
         lease_until=NOW + 35,
@@ -263,7 +269,7 @@ def test_coordinator_lookup_after_an_overdue_heartbeat_is_unreachable_immediatel
     found = health(searching, progress(p0=RESTS))
     assert (found.verdict, found.since, found.until) == (V.UNREACHABLE, NOW - 5, NOW + 35)
     assert (found.is_ready, found.would_restart_help) == (False, False)
-    assert found.why == "waits for the group's coordinator to be found"
+    assert found.why == "waits for group coordinator"
     moved = replace(searching, last_heartbeat_at=NOW - 9.9)
     assert health(moved, progress(p0=RESTS)).verdict is V.IDLE
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from consumer_membership import Consumer, Health, HealthVerdict, PartitionHealth, TopicPartition, types
 from consumer_membership.devbroker import Broker
-from consumer_membership.health.progress import UNTOLD
+from consumer_membership.health.progress import PartitionWaitsFor
 from consumer_membership.runtime.application import health_monitor
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import Proxy
@@ -104,7 +104,7 @@ def test_health_of_a_missing_assigned_partition_is_not_idle(topic: str, make: Ca
     consumer = make()
     consumer.assign([TopicPartition(topic, 7)])
     found = until(consumer, V.STUCK)
-    assert found.why == f"nothing comes of {topic}-7: it waits for {UNTOLD}"
+    assert found.why.startswith(f"nothing comes of {topic}-7: it waits for {PartitionWaitsFor.END_OFFSET}: ")
     assert not found.would_restart_help
 
 
@@ -115,7 +115,7 @@ def test_health_follows_a_consumer_from_its_start_to_its_close(
     consumer = make()
     assert consumer.health().verdict is V.STARTING
     consumer.subscribe([topic])
-    assert consumer.health().why == "waits for the application's next poll, to join"
+    assert consumer.health().why == "waits for poll to join"
     produce(kafka.bootstrap_servers, topic, 10)
     found = until(consumer, V.CONSUMING)
     while not found.partitions or of(found, topic).position != 10:
@@ -140,7 +140,7 @@ def test_health_of_a_paused_consumer_is_paused(kafka: Broker, topic: str, make: 
     produce(kafka.bootstrap_servers, topic, 10)
     assert (of(found, topic).is_paused, of(found, topic).waits_for) == (
         True,
-        "resume(): the application paused it",
+        PartitionWaitsFor.RESUME,
     )
 
 

@@ -135,9 +135,9 @@ def test_subscription_of_only_blacklisted_topics_reports_the_reason(kafka: Broke
         error = message.error()
         assert error is not None
         assert (message.topic(), error.code()) == (f"{prefix}-1", 3)
-        words = f"topic '{prefix}-1', which is in topic.blacklist"
+        words = f"subscribed topics: topic '{prefix}-1' is excluded by topic.blacklist"
 
         def poll() -> None:
             assert consumer.poll(0.1) is None
 
-        wait_until(lambda: consumer.membership().waits_for == words, words, between=poll, seen=consumer.membership)
+        wait_until(lambda: consumer.membership().waits_for_text == words, words, between=poll, seen=consumer.membership)

@@ -210,7 +210,7 @@ def test_policy_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broke
     crashed(quick_broker, group, topic)
     with static(quick_broker, group, topic, group_instance_id_conflict_policy="wait") as again:
         again.wait(lambda w: w.consumer.membership().waits_until is not None, "a bound")
-        assert "held by member" in str(again.consumer.membership().waits_for)
+        assert "held by member" in again.consumer.membership().waits_for_detail
         again.settled(4)
         assert (again.notes.errors, again.consumer.membership().waits_until) == ([], None)
 

@@ -41,8 +41,8 @@ def test_unknown_topic_is_assigned_once_it_exists(ground: Ground) -> None:
     with ground.member(unique("group"), [topic]) as worker:
         worker.settled(0)
         worker.wait(lambda w: bool(w.consumer.membership().missing_topics), "a look at the topics")
-        words = f"topic '{topic}', which does not exist (UNKNOWN_TOPIC_OR_PART)"
-        assert worker.consumer.membership().waits_for == words
+        words = f"subscribed topics: topic '{topic}' does not exist (UNKNOWN_TOPIC_OR_PART)"
+        assert worker.consumer.membership().waits_for_text == words
         create_topic(ground.bootstrap_servers, topic, 3)
         produce(ground.bootstrap_servers, topic, 30)
         worker.settled(3)

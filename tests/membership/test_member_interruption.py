@@ -108,7 +108,7 @@ def test_leave_during_the_commit_before_a_revocation_pauses_first() -> None:
     scene.committed()
     assert (scene.kinds, scene.view.waits_for) == (
         ["CommitCompleted"],
-        "the application's next poll, to pause what is revoked",
+        "poll to revoke",
     )
 
 

@@ -94,7 +94,7 @@ def test_raising_on_assign_leaves_the_member_reconciling_and_unacknowledged() ->
     """M42: An on_assign that raises leaves the member RECONCILE and acknowledges nothing."""
     scene = adding().finish(failed=True)
     assert (scene.state, scene.last) == (S.RECONCILE, ())
-    assert scene.view.waits_for == "the application's next poll, because a callback raised"
+    assert scene.view.waits_for == "poll to retry callback"
 
 
 def test_raising_on_assign_is_called_again_at_the_next_poll_with_the_same_partitions() -> None:
@@ -225,7 +225,7 @@ def test_step_that_ends_in_any_exception_ends_the_attempt(step: str) -> None:
     scene = revoking() if step == "pause" else revoking().finish()
     scene.finish(failed=True)
     assert (scene.view.waits_for, scene.view.pending_revocation) == (
-        "the application's next poll, because a callback raised",
+        "poll to retry callback",
         NOTHING,
     )
     assert scene.poll().new(PausePartitions)[0].partitions == named(A1)

@@ -105,7 +105,10 @@ def test_missing_topic_is_requested_with_backoff() -> None:
 def test_member_without_partitions_waits_for_the_missing_topic() -> None:
     """The view names the missing topic instead of "assigned none"; a member with partitions waits for nothing."""
     scene = saw(joining("orders", "payments"), "payments")
-    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which does not exist (UNKNOWN_TOPIC_OR_PART)"
+    assert (
+        scene.answer(1, []).settle().view.waits_for_text
+        == "subscribed topics: topic 'orders' does not exist (UNKNOWN_TOPIC_OR_PART)"
+    )
     scene = saw(joining("orders", "payments"), "payments")
     assert scene.answer(1, [B0]).settle().view.waits_for is None
 
@@ -126,10 +129,10 @@ def test_changed_reason_of_a_missing_topic_is_raised() -> None:
     """A topic that may not be described is raised once with that error, and does not count as missing."""
     scene = saw(joining("orders", "payments"), "payments", refused=["orders"])
     assert (told(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
-    words = "topic 'orders', which may not be described (TOPIC_AUTHORIZATION_FAILED)"
+    words = "subscribed topics: topic 'orders' cannot be described (TOPIC_AUTHORIZATION_FAILED)"
     # The coordinator answers no join with such a topic: that is what is waited for, and not its answer.
-    assert scene.view.waits_for == words
-    assert scene.answer(1, []).settle().view.waits_for == words
+    assert scene.view.waits_for_text == words
+    assert scene.answer(1, []).settle().view.waits_for_text == words
     saw(scene.after(2.0), "payments", refused=["orders"])
     saw(scene.after(3.0), "payments")
     assert told(scene) == [("orders", 29), ("orders", 3)]
@@ -142,8 +145,8 @@ def test_pattern_without_a_match_is_raised_like_a_missing_topic() -> None:
     """
     scene = saw(joining("payments", pattern="^ord.*"), "payments", "x-orders")
     assert (asked(scene), told(scene)) == ([None], [("^ord.*", 3)])
-    words = "pattern '^ord.*', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
-    assert scene.answer(1, []).settle().view.waits_for == words
+    words = "subscribed topics: pattern '^ord.*' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.answer(1, []).settle().view.waits_for_text == words
     assert saw(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
 
 
@@ -227,7 +230,7 @@ def test_classic_follower_requests_and_raises_missing_topics() -> None:
     scene = saw(classic_joining("a", "b"), "b")
     assert (asked(scene), told(scene)) == ([{"a", "b"}], [("a", 3)])
     scene.gather(1).share().settle()
-    assert scene.member.view().waits_for == "topic 'a', which does not exist (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.member.view().waits_for_text == "subscribed topics: topic 'a' does not exist (UNKNOWN_TOPIC_OR_PART)"
 
 
 def test_classic_leader_requests_a_missing_topic_sooner_and_rejoins() -> None:
@@ -250,7 +253,9 @@ def test_classic_member_with_a_pattern_raises_missing_matches_from_its_list() ->
     scene = classic_joining("b", pattern="^a").listed("b")
     assert (asked(scene), told(scene)) == ([], [("^a", 3)])
     scene.gather(1).share().settle()
-    assert scene.member.view().waits_for == "pattern '^a', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    assert (
+        scene.member.view().waits_for_text == "subscribed topics: pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    )
     scene.after(2.0).listed("a", "b")
     assert scene.join.protocols[0][1].topics == {"a", "b"}
 
@@ -261,7 +266,10 @@ def test_blacklisted_topic_is_raised_and_never_requested() -> None:
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
     assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
     assert told(saw(scene, "payments", "orders")) == [("orders", 3)]
-    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which is in topic.blacklist"
+    assert (
+        scene.answer(1, []).settle().view.waits_for_text
+        == "subscribed topics: topic 'orders' is excluded by topic.blacklist"
+    )
 
 
 def test_topic_that_the_coordinator_refuses_is_raised_once_by_name() -> None:

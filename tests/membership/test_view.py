@@ -43,29 +43,28 @@ from tests.membership.builders import (
 AWAY = BrokerError(code=-195, name="_TRANSPORT", message="No broker can be reached")
 UNANSWERED = BrokerError(code=-195, name="_TRANSPORT", message="disconnected")
 NO_TOPIC = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PART")
-POLL = "the application's next poll"
 
 WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
     "nothing subscribed": (Scene, None),
-    "to join": (lambda: Scene().subscribe("orders"), f"{POLL}, to join"),
-    "coordinator": (lambda: Scene().subscribe("orders").poll(), "the group's coordinator to be found"),
-    "join": (joining, "the coordinator's answer to the join"),
-    "names": (lambda: stable(A0).target(2, A0, B0), "the names of assigned topic ids"),
-    "pause": (revoking, f"{POLL}, to pause what is revoked"),
-    "commit": (lambda: revoking().finish(at(1, A1)), "the commit before the revocation"),
-    "on_revoke": (lambda: revoking().finish(), "the application's on_revoke"),
-    "stored": (lambda: revoking().finish().finish(at(2, A1)), "the commit of what on_revoke stored"),
-    "offsets": (lambda: stable(A0).target(2, A0, A1), "the committed offsets of what is assigned"),
-    "on_assign": (adding, "the application's on_assign"),
-    "raised": (lambda: adding().finish(failed=True), f"{POLL}, because a callback raised"),
+    "to join": (lambda: Scene().subscribe("orders"), "poll to join"),
+    "coordinator": (lambda: Scene().subscribe("orders").poll(), "group coordinator"),
+    "join": (joining, "join response"),
+    "names": (lambda: stable(A0).target(2, A0, B0), "topic metadata"),
+    "pause": (revoking, "poll to revoke"),
+    "commit": (lambda: revoking().finish(at(1, A1)), "commit before on_revoke"),
+    "on_revoke": (lambda: revoking().finish(), "on_revoke"),
+    "stored": (lambda: revoking().finish().finish(at(2, A1)), "commit after on_revoke"),
+    "offsets": (lambda: stable(A0).target(2, A0, A1), "committed offsets"),
+    "on_assign": (adding, "on_assign"),
+    "raised": (lambda: adding().finish(failed=True), "poll to retry callback"),
     "nothing": (lambda: stable(A0), None),
     "ack": (acknowledging, None),
     "partitions": (stable, "partitions: the coordinator has assigned none"),
-    "on_lost": (fenced, "the application's on_lost"),
-    "to rejoin": (lambda: stable().after(300.0), f"{POLL}, to rejoin"),
-    "stale": (stale, "the application's on_lost"),
-    "to leave": (unsubscribing, f"{POLL}, to pause what is revoked"),
-    "leave": (leaving, "the coordinator's answer to the leave"),
+    "on_lost": (fenced, "on_lost"),
+    "to rejoin": (lambda: stable().after(300.0), "poll to rejoin"),
+    "stale": (stale, "on_lost"),
+    "to leave": (unsubscribing, "poll to revoke"),
+    "leave": (leaving, "leave response"),
     "fatal": (lambda: fatal().finish(), None),
 }
 
@@ -75,7 +74,7 @@ def test_view_shows_what_the_member_waits_for(case: str) -> None:
     """The view names what the member waits for and since when, so that a user learns why nothing is consumed."""
     build, words = WAITS[case]
     view = build().view
-    assert view.waits_for == words
+    assert view.waits_for_text == words
     assert (view.waits_since is None) == (words is None or case == "to join")
 
 
@@ -138,7 +137,7 @@ def test_heartbeat_without_an_answer_is_the_present_error_until_a_heartbeat_is_a
     found, over_at = scene.view, scene.now
     over = scene.answer().view
     assert (lasting.present_error, lasting.last_error_at) == (UNANSWERED, dropped_at)
-    assert (lasting.waits_for, lasting.waits_since) == ("the group's coordinator to be found", dropped_at)
+    assert (lasting.waits_for, lasting.waits_since) == ("group coordinator", dropped_at)
     assert (found.present_error, over.present_error) == (UNANSWERED, None)
     assert (over.last_error, over.last_error_over_at) == (UNANSWERED, over_at)
 

@@ -61,7 +61,7 @@ def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_p
     is_assigned(member)
     said = words(member, tmp_path, later_s=50.0)
     assert said.startswith("The member was in the middle of a rebalance: it owned 0 partitions, and was to own 1.")
-    assert "It had waited for 50.0 s for the application's on_assign. It is the application's turn" in said
+    assert "It had waited for 50.0 s for on_assign. It is the application's turn" in said
     assert "Since then it was ordered to take part in a rebalance, and did not." in said
 
 
@@ -94,7 +94,7 @@ def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     member.tell(CoordinatorLost(reason="broken"), CoordinatorLookupFailed(error=error, is_final=False))
     said = words(member, tmp_path)
-    assert "for the group's coordinator to be found" in said
+    assert "for group coordinator" in said
     assert "The last error was: _TRANSPORT: Connection refused." in said
 
 

@@ -107,11 +107,12 @@ class Place:
         return None if self.waits_since is None else self.waits_since + self._max_wait_s
 
     def describe(self) -> str | None:
-        """What is waited for; None: nothing."""
+        """The detail of what is waited for; None: nothing."""
+        held = f"the group is full, and the former member of '{self._instance_id}' holds a place in it"
         if self.request is not None:
-            return f"the place that group.instance.id '{self._instance_id}' has in the full group to be given up"
+            return f"{held}; waiting for its removal"
         if self.waits_since is not None:
-            return f"the former session of group.instance.id '{self._instance_id}' to end, which fills the full group"
+            return f"{held}; waiting until its session ends"
         return None
 
     def ask(self, request_id: int) -> None:

@@ -46,6 +46,7 @@ from consumer_membership.membership.protocol import (
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.states import MemberState, StateMachine, Trigger
 from consumer_membership.membership.view import ProtocolView
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.text import speakable
 from consumer_membership.types import (
     FATAL_CODE,
@@ -896,39 +897,38 @@ class ClassicProtocol:
 
     def view(self) -> ProtocolView:
         """What the classic protocol adds to the member's view; its epoch is the generation."""
-        waits_for, waits_since = self._waits()
         return ProtocolView(
             member_id=self.member_id,
             instance_id=self._settings.instance_id,
             member_epoch=max(self.generation, 0),
-            waits_for=waits_for,
-            waits_since=waits_since,
+            wait=self._wait(),
             waits_until=self.place.waits_until(),
             heartbeat_interval_s=self.classic.heartbeat_interval_s,
             session_timeout_s=self.classic.session_timeout_s if self._settings.is_static else None,
             lease_until=self._lease_until,
         )
 
-    def _waits(self) -> tuple[str | None, Instant | None]:
+    def _wait(self) -> Wait | None:
         place = self.place
         if not self.patterns.is_resolved and self.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
-            return "the list of topics, to see which ones match the pattern", self.patterns.waits_since
+            return Wait(what=WaitsFor.TOPIC_LIST, since=self.patterns.waits_since)
         match self.state:
-            case _S.JOINING if (full := place.describe()) is not None:
-                return full, place.waits_since or self._history.since
+            case _S.JOINING if (detail := place.describe()) is not None:
+                since = place.waits_since or self._history.since
+                return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
             case _S.JOINING:
-                words = "the group's other members to join, or the rebalance timeout"
+                waits_for = WaitsFor.OTHER_MEMBERS
             case _S.SYNCING if self._untold is not None:
-                words = "this member's assignor, which hears of the assignment"
+                waits_for = WaitsFor.ASSIGNOR_ON_ASSIGNMENT
             case _S.SYNCING if self.leader.is_leading:
-                words = "this member's assignor, which computes for the whole group"
+                waits_for = WaitsFor.ASSIGNOR_ASSIGN
             case _S.SYNCING:
-                words = "the leader's assignment"
+                waits_for = WaitsFor.LEADER_ASSIGNMENT
             case _S.STABLE if not self._ownership.owned:
-                words = self._watch.describe() or "partitions: the leader has assigned none"
+                return self._watch.wait_without_partitions("the leader has assigned none")
             case _:
-                return None, None
-        return words, self._history.since
+                return None
+        return Wait(what=waits_for, since=self._history.since)
 
 
 def _failure(assignor: Assignor, words: str) -> BrokerError:

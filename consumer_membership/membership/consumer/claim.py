@@ -49,6 +49,7 @@ from consumer_membership.membership.events import GroupDescribed, GroupDescribeF
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
     LEAVE_EPOCH,
@@ -227,12 +228,14 @@ class InstanceClaim:
         epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH
         return Heartbeat(member_id=self.stale_holder.member_id, member_epoch=epoch, instance_id=self.id)
 
-    def describe(self) -> str:
-        """What is waited for."""
+    @property
+    def wait(self) -> Wait:
+        """What the claim waits for."""
+        since = self._attempt.waits_since
         if self._pool:
-            return "an id of group.instance.id.pool to become free"
-        holder = _called(self._attempt.waits_for)
-        return f"group.instance.id '{self.id}', held by {holder}: until it leaves or its session ends"
+            return Wait(what=WaitsFor.INSTANCE_ID_POOL, since=since, detail="no id is free")
+        detail = f"'{self.id}' is held by {_called(self._attempt.waits_for)} until it leaves or its session ends"
+        return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
 
     def next_deadline(self) -> Instant | None:
         """When the group is to be asked."""

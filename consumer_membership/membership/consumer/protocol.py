@@ -38,6 +38,7 @@ from consumer_membership.membership.states import (
     Trigger,
 )
 from consumer_membership.membership.view import ProtocolView
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import (
     FATAL_CODE,
     FENCED_INSTANCE_CODE,
@@ -612,29 +613,29 @@ class ConsumerProtocol:
 
     def view(self) -> ProtocolView:
         """What the consumer protocol adds to the member's view."""
-        waits_for, waits_since = self._waits()
         return ProtocolView(
             member_id=self.member_id,
             instance_id=self.claim.id,
             member_epoch=self.member_epoch,
-            waits_for=waits_for,
-            waits_since=waits_since,
+            wait=self._wait(),
             waits_until=self.claim.waits_until(),
             heartbeat_interval_s=self.heartbeats.broker_interval_s,
             session_timeout_s=self.claim.session.timeout_s,
             lease_until=self._lease_until,
         )
 
-    def _waits(self) -> tuple[str | None, Instant | None]:
-        claim = self.claim
+    def _wait(self) -> Wait | None:
+        claim, since = self.claim, self._history.since
         if self._ownership.unresolved:
-            return "the names of assigned topic ids", self._history.since
+            return Wait(what=WaitsFor.TOPIC_METADATA, since=since)
         match self.state:
             case _S.JOINING if claim.is_waiting:
-                return claim.describe(), claim.waits_since
+                return claim.wait
+            case _S.JOINING if (refused := self._watch.describe_refused()) is not None:
+                return Wait(what=WaitsFor.SUBSCRIBED_TOPICS, since=since, detail=refused)
             case _S.JOINING:
-                return self._watch.describe_refused() or "the coordinator's answer to the join", self._history.since
+                return Wait(what=WaitsFor.JOIN_RESPONSE, since=since)
             case _S.STABLE if not self._ownership.owned:
-                return self._watch.describe() or "partitions: the coordinator has assigned none", self._history.since
+                return self._watch.wait_without_partitions("the coordinator has assigned none")
             case _:
-                return None, None
+                return None

@@ -31,6 +31,7 @@ from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.events import LeaveRequested
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle, CommitCallback, RebalanceListener
@@ -66,9 +67,10 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 STOP_S = 2.0
 #: The states of a member that has left, or has nothing to leave.
 _OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
-WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
-WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
-WAITS_FOR_LEASE = "the coordinator's word that the session goes on, to hand out what is buffered"
+#: The details of waits that concern the consumption of records.
+_NO_SERVERS = "bootstrap.servers is not set; the consumer cannot connect"
+_NO_LEASE = "buffered records are withheld until the session is confirmed"
+_NO_BROKER = "librdkafka is not connected to any broker to fetch from"
 
 
 class SessionObserver(Protocol):
@@ -184,14 +186,18 @@ class Session:
         """The member's latest view; if the member waits for nothing itself, with what its records wait for."""
         view, since = self.line.view, self.fetcher.lost_since
         if not self._has_servers and view.waits_for is not None:
-            return replace(view, waits_for=WAITS_FOR_SERVERS)
+            return replace(view, waits_for=WaitsFor.BOOTSTRAP_SERVERS, waits_for_detail=_NO_SERVERS)
         if view.waits_for is not None:
             return view
         if view.lease_expired(monotonic()):
-            return replace(view, waits_for=WAITS_FOR_LEASE, waits_since=view.lease_until, waits_until=None)
-        if since is not None:
-            return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
-        return view
+            wait = Wait(what=WaitsFor.HEARTBEAT_RESPONSE, since=view.lease_until, detail=_NO_LEASE)
+        elif since is not None:
+            wait = Wait(what=WaitsFor.BROKER_CONNECTION, since=since, detail=_NO_BROKER)
+        else:
+            return view
+        return replace(
+            view, waits_for=wait.what, waits_for_detail=wait.detail, waits_since=wait.since, waits_until=None
+        )
 
     @property
     def member_id(self) -> str | None:

@@ -9,6 +9,7 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.place import MAKES_ROOM
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.protocol import GRACE_S
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import BrokerError
 from tests.membership.classic.scene import A0, UNKNOWN, ClassicScene, joining, stable
 
@@ -52,7 +53,7 @@ def test_static_member_removes_its_stale_member_and_joins() -> None:
     (leave,) = scene.new(ex.SendClassicLeave)
     assert (leave.member_id, leave.instance_id, leave.reason) == ("", "i", MAKES_ROOM)
     assert (scene.state, scene.new(ex.SendJoin), scene.after(3.0).kinds) == (S.JOINING, [], [])
-    assert "to be given up" in (scene.member.view().waits_for or "")
+    assert "waiting for its removal" in scene.member.view().waits_for_detail
     answered(scene)
     assert [(join.member_id, join.instance_id) for join in scene.new(ex.SendJoin)] == [("", "i")]
     assert len(scene.new(ef.Warned)) == 1
@@ -96,7 +97,10 @@ def test_refused_removal_waits_for_the_session_of_the_stale_member() -> None:
     since = scene.now
     view = scene.member.view()
     assert (view.waits_since, view.waits_until) == (since, since + 10.0 + GRACE_S)
-    assert "former session of group.instance.id 'i'" in (view.waits_for or "")
+    assert (view.waits_for, view.waits_for_detail) == (
+        WaitsFor.INSTANCE_ID,
+        "the group is full, and the former member of 'i' holds a place in it; waiting until its session ends",
+    )
     assert "GROUP_AUTHORIZATION_FAILED" in scene.new(ef.Warned)[0].words
     joins = 0
     while scene.state is S.JOINING:

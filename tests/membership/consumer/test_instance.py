@@ -338,8 +338,8 @@ def test_wait_repeats_the_join_until_the_holder_has_left() -> None:
     )
     scene.feed(SessionTimeoutLearned(session_timeout_s=45.0))
     view = scene.view
-    assert (view.waits_for, view.waits_since, view.waits_until) == (
-        "group.instance.id 'i', held by member ghost: until it leaves or its session ends",
+    assert (view.waits_for_text, view.waits_since, view.waits_until) == (
+        "group.instance.id: 'i' is held by member ghost until it leaves or its session ends",
         scene.now,
         scene.now + 45.0 + GRACE_S,
     )
@@ -477,7 +477,7 @@ def test_pool_without_a_free_id_waits_and_warns_once() -> None:
     assert [effect.words for effect in scene.new(Warned)] == [
         "No id of group.instance.id.pool is free: i0 is held by m; i1 is held by n; i2 is held by o"
     ]
-    assert scene.view.waits_for == "an id of group.instance.id.pool to become free"
+    assert scene.view.waits_for == "group.instance.id.pool"
     for _ in range(3):
         scene.until(lambda s: bool(s.new(DescribeGroup)))
         describe(scene, i0=living("m"), i1=living("n"), i2=living("o"))

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message
 
 from consumer_membership import Consumer
-from consumer_membership.runtime.application.session import WAITS_FOR_LEASE
+from consumer_membership.membership.waits import WaitsFor
 from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer, Thread
@@ -63,7 +63,7 @@ def test_poll_and_consume_withhold_buffered_records_until_a_heartbeat_response(
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     assert [take(consumer) for _ in range(5)] == [[]] * 5
-    assert consumer.membership().waits_for == WAITS_FOR_LEASE
+    assert consumer.membership().waits_for is WaitsFor.HEARTBEAT_RESPONSE
     lease(consumer, PATIENCE_S)
     seen: list[Message] = []
     while len(seen) < RECORDS - 1:
