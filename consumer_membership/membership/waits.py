@@ -65,9 +65,9 @@ class WaitsFor(StrEnum):
     #: The assignment, which the leader of the group computes (classic protocol).
     LEADER_ASSIGNMENT = "assignment by the leader"
     #: The end of `assign()` of this process's assignor: this member is the leader (classic protocol).
-    ASSIGNOR_ASSIGN = "assignor.assign"
+    ASSIGNOR_ASSIGN = "assignor assign"
     #: The end of `on_assignment()` of this process's assignor (classic protocol).
-    ASSIGNOR_ON_ASSIGNMENT = "assignor.on_assignment"
+    ASSIGNOR_ON_ASSIGNMENT = "assignor on_assignment"
 
     @property
     def is_application(self) -> bool:

@@ -116,7 +116,7 @@ def test_on_assignment_is_called_before_partitions_are_assigned() -> None:
     assert (notice.assignor, notice.generation) == ("plan", 4)
     assert notice.assignment == Assigned(partitions=frozenset({A0}), user_data=b"yours")
     assert (scene.state, scene.kinds) == (S.SYNCING, ["NotifyAssignor"])
-    assert scene.member.view().waits_for == "assignor.on_assignment"
+    assert scene.member.view().waits_for == "assignor on_assignment"
     assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A0})
 
 

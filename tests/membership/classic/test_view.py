@@ -49,7 +49,7 @@ def test_view_shows_what_the_member_waits_for() -> None:
     assert waits(joining()) == "other members to join"
     assert waits(joining().gather(1)) == "assignment by the leader"
     leads = joining().gather(1, leads=True, members={"m": MemberSubscription(topics=frozenset({"a"}))})
-    assert waits(leads) == "assignor.assign"
+    assert waits(leads) == "assignor assign"
     assert waits(stable(A0)) is None
     assert waits(stable()) == "partitions: the leader has assigned none"
     assert waits(stable(A0, assignors=(EAGER,)).rebalance()) == "poll to revoke"
