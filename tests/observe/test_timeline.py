@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +22,7 @@ from consumer_membership.observe.timeline import Timeline, cause_of
 from consumer_membership.types import TopicPartition
 from tests.admin.builders import group, member, partitions
 from tests.observe.builders import refusal, survey
+from tests.support.browser import browser_with
 
 ONE = group(member("m", assigned=partitions(0, 1), epoch=6))
 TWO = replace(
@@ -241,30 +239,6 @@ def test_timeline_shows_short_stall_only_at_ownership_change() -> None:
         committed = max(one for one in moments if one <= at)
         timeline.add(survey(owned, {1: (round(committed * 10), 100)}, at=at))
     assert standstills(timeline) == {"t[1]": [(4200, 5900)]}
-
-
-@contextmanager
-def browser_with(page: Path, scheme: str = "light", width: int = 1200, script: str = "") -> Iterator[Any]:
-    """Show the page in Chromium at this width; `script` runs before the page's scripts."""
-    webdriver = import_module("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.fail("there is no chromium with chromedriver (Debian: chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", f"--window-size={width},900", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
-        browser.get(page.as_uri())
-        assert browser.execute_script("return document.documentElement.dataset.drawn") == "yes"
-        yield browser
-        assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
-    finally:
-        browser.quit()
 
 
 @pytest.mark.slow
