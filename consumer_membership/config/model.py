@@ -104,7 +104,7 @@ class ConsumerConfig:
     topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
     """also how often a member looks whether its topics exist and which topics match its patterns, and a classic leader
     whether they changed; every 1 to 30 s while one is missing; [what it means for
-    patterns](../operating/classic-to-kip-848.md#patterns)
+    patterns](../explanation/consumer-groups-and-kip-848.md#patterns)
     """
     topic_blacklist: tuple[str, ...] = _key(values.blacklist, ())
     """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""

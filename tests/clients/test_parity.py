@@ -163,7 +163,7 @@ TAKEN: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_constructor_accepts_documented_keys_that_confluent_kafka_refuses(name: str) -> None:
-    """`docs/compare/migration.md` has the reasons, under "Different on purpose"."""
+    """`docs/compare/differences.md` has the reasons, under "Different on purpose"."""
     config, words = TAKEN[name]
     theirs = Outcome.of(lambda: confluent_kafka.Consumer({**BASE, **config}))
     assert theirs.kafka_error is not None
