@@ -11,7 +11,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-#: Whatever no rule forbids is allowed, so that a test forbids exactly one thing.
+#: A resource without rules is open to everyone; a resource with a rule denies every operation that no rule allows.
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -26,6 +26,27 @@ def forbid(bootstrap: str, kind: ResourceType, name: str, operation: AclOperatio
 def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
     """Allow all users this operation on this resource, with the operations that it implies, and no other."""
     return _rule(bootstrap, kind, name, operation, AclPermissionType.ALLOW)
+
+
+def close_cluster(bootstrap: str) -> None:
+    """Deny every operation on the cluster but ALTER, which includes DESCRIBE, and what the brokers themselves need.
+
+    Both rules are created at once: with one of them alone the broker refuses the other one.
+    """
+    rules = [
+        AclBinding(
+            ResourceType.BROKER,
+            "kafka-cluster",
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in (AclOperation.ALTER, AclOperation.CLUSTER_ACTION)
+    ]
+    for made in AdminClient({"bootstrap.servers": bootstrap}).create_acls(rules, request_timeout=20).values():
+        made.result()
 
 
 def _rule(

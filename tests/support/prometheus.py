@@ -78,12 +78,30 @@ def prometheus(target: str) -> Iterator[Prometheus]:
                 process.wait()
 
 
-def _program() -> Path:
-    found = shutil.which("prometheus")
+def check_rules(rules: Path) -> str:
+    """The report of `promtool check rules` on this file.
+
+    Raises:
+        RuntimeError: the rules are not valid, or promtool cannot be installed.
+    """
+    done = subprocess.run(
+        [str(_program("promtool")), "check", "rules", str(rules)],
+        capture_output=True,
+        text=True,
+        timeout=_ANSWER_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{rules}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _program(name: str = "prometheus") -> Path:
+    found = shutil.which(name)
     if found is not None:
         return Path(found)
     kept = cache_folder() / "prometheus"
-    program = kept / "usr" / "bin" / "prometheus"
+    program = kept / "usr" / "bin" / name
     if not program.exists():
         apt, unpack = shutil.which("apt-get"), shutil.which("dpkg-deb")
         if apt is None or unpack is None:

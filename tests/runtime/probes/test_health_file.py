@@ -22,7 +22,7 @@ from tests.runtime.probes.watched import health_of
 from tests.support.views import view_of
 
 V = HealthVerdict
-DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "operating/health.md"
+DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "operating/probes.md"
 
 _OTHER = """
 import sys
