@@ -1,8 +1,8 @@
-"""Configuration: what the caller wrote, checked, and cut into what each room needs.
+"""Configuration: check the caller's keys and derive the settings of each package from them.
 
-`ConsumerConfig` reads librdkafka's dotted keys (and environment variables); its exits give the member, the connection
-and the fetcher their settings. Keys that are none of this package's go to librdkafka, which refuses the unknown ones.
-This room opens nothing and imports no Kafka client.
+`ConsumerConfig` reads librdkafka's dotted keys and environment variables; its methods return the settings of the
+member, the connections and the fetcher. Keys that this package does not define are passed to librdkafka, which rejects
+unknown ones. This package opens nothing and imports no Kafka client.
 """
 
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`ConsumerSettings`, which alone needs pydantic, when it is asked for (PEP 562)."""
+    """Import `ConsumerSettings` on first access (PEP 562), because it alone needs pydantic."""
     if name != "ConsumerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from consumer_membership.config.consumer_settings import ConsumerSettings

@@ -1,8 +1,8 @@
-"""Typed settings of a consumer for applications that have theirs from pydantic-settings.
+"""Typed settings of a consumer, for applications that use pydantic-settings.
 
-The fields are made from the table of keys (`model.READERS`), so that both know the same keys, values and texts of
-errors; type checkers read them from `typed_settings.pyi`, which is generated. This module alone knows pydantic: a
-consumer that is made from a dict does without it.
+The fields are generated from the table of keys (`model.READERS`), so that both have the same keys, values and error
+messages. Type checkers read them from `typed_settings.pyi`, which is generated. Only this module imports pydantic; a
+consumer that is created from a dict does not need it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _BOOLEANS = (values.boolean, values.guardian)
 
 
 class SettingsBase(BaseSettings):
-    """What `ConsumerSettings` does; its fields are made below."""
+    """The behavior of `ConsumerSettings`; its fields are added below."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=False, extra="allow", frozen=True, hide_input_in_errors=True
     )
 
     def as_config(self) -> dict[str, object]:
-        """What was set, under librdkafka's keys; what the environment says the consumer reads there itself.
+        """Return the values that were set, under librdkafka's keys; the consumer itself reads the environment.
 
-        Passwords are in it in the clear.
+        Passwords are in plain text.
         """
         given = {**self.__dict__, **(self.model_extra or {})}
         return {
@@ -50,7 +50,7 @@ class SettingsBase(BaseSettings):
         return self
 
     def __repr__(self) -> str:
-        """Every key that was set, secrets as `***`."""
+        """Show every key that was set, secrets as `***`."""
         said = ", ".join(f"{key}={shown(key, value)!r}" for key, value in self.as_config().items())
         return f"{type(self).__name__}({said})"
 
@@ -66,7 +66,7 @@ def _plain(value: object) -> object:
 
 
 def _checked(key: str, value: object) -> object:
-    """The value, which the table's reader takes, with the table's words where it does not."""
+    """Return the value if the table's reader accepts it, or raise the reader's error."""
     if value is None or key not in READERS:
         return value
     try:
@@ -77,7 +77,7 @@ def _checked(key: str, value: object) -> object:
 
 
 def _type_of(key: str, annotations: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
-    """What a field takes: numbers and yes or no where librdkafka has those, else text or an object of the program's."""
+    """Return the type of a field: numbers and booleans as in librdkafka, else text or an object of the program."""
     if is_secret(key):
         return SecretStr | None
     if key not in READERS:
@@ -102,7 +102,7 @@ def _made() -> type[SettingsBase]:
     return create_model("ConsumerSettings", __base__=SettingsBase, __module__=__name__, **made)
 
 
-#: Names of fields, with their keys: those of the table, and all that librdkafka and confluent-kafka have beside them.
+#: Field names with their keys: those of the table, and all others of librdkafka and confluent-kafka.
 _KEYS = {key.replace(".", "_"): key for key in (*READERS, *KEYS)}
 
 if TYPE_CHECKING:
@@ -112,13 +112,13 @@ else:
 ConsumerSettings.__doc__ = cleandoc(
     """A consumer's configuration as typed settings: `Consumer(ConsumerSettings())`.
 
-    A field is named like its key, with underscores. Values come from the program's keyword arguments, then from
+    A field has the name of its key, with underscores for dots. Values come from keyword arguments, then from
     environment variables (`CONSUMER_MEMBERSHIP_GROUP_ID`), then from an `.env` file (`_env_file=".env"`), then from a
-    folder of mounted secrets (`_secrets_dir="/run/secrets"`, a file for each variable's name). Subclass it for a prefix
-    of your own (`model_config = SettingsConfigDict(env_prefix=...)`), or have it as a field of your application's
-    settings. Keys that are no field may be given, too. Passwords are `SecretStr`.
+    folder of mounted secrets (`_secrets_dir="/run/secrets"`, one file per variable). Subclass it to set your own
+    prefix (`model_config = SettingsConfigDict(env_prefix=...)`), or use it as a field of your application's settings.
+    Keys without a field are also accepted. Passwords are `SecretStr`.
 
     Raises:
-        ConfigurationError: as for a dict, with key, value and remedy.
+        ConfigurationError: as for a dict, with the key, the value and the fix.
     """
 )

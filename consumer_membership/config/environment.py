@@ -1,7 +1,7 @@
 """Environment variables as a source of configuration.
 
-`CONSUMER_MEMBERSHIP_GROUP_ID` is `group.id`: the prefix, then the dotted key in capitals with underscores. Any key can
-be given this way, those that only librdkafka knows too; what the program itself gives wins.
+`CONSUMER_MEMBERSHIP_GROUP_ID` sets `group.id`: the prefix, then the key in capitals with underscores for dots. Any key
+can be set this way, also those that only librdkafka knows. Keys that the program sets take precedence.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.text import excerpt, speakable
 
 PREFIX = "CONSUMER_MEMBERSHIP_"
-#: The one textual key of librdkafka that has an underscore of its own.
+#: librdkafka's only textual key with an underscore in its name.
 _UNDERSCORED = {"log.level": "log_level"}
 
-#: What only a program can give, under the names that variables would have (for oauth_cb see `checks`).
+#: Keys that only a program can set, by the names that their variables would have (for oauth_cb see `checks`).
 _NO_TEXT = {
     "logger": "a logger",
     "default.topic.config": "a dict of further keys",
@@ -29,12 +29,12 @@ _NO_TEXT = {
 
 
 def variable_of(key: str) -> str:
-    """The environment variable that stands for a key."""
+    """Return the environment variable of a key."""
     return PREFIX + key.replace(".", "_").upper()
 
 
 def is_from_environment(key: str, value: str) -> bool:
-    """Whether the environment gives a key this value."""
+    """Return whether the environment sets a key to this value."""
     return os.environ.get(variable_of(key)) == value
 
 
@@ -45,7 +45,7 @@ def _key_of(variable: str) -> str:
 
 @contextmanager
 def naming_variables(in_program: Container[str]) -> Iterator[None]:
-    """A refusal in here names the environment variable, where its key came from one and not from the program."""
+    """Add the environment variable to a `ConfigurationError` raised inside, if the key came from one."""
     try:
         yield
     except ConfigurationError as refused:
@@ -53,8 +53,8 @@ def naming_variables(in_program: Container[str]) -> Iterator[None]:
         if refused.key in in_program or variable is None:
             raise
         origin = (
-            f"it comes from the environment variable {speakable(variable)}; change it, or unset it: each one that "
-            f"begins with {PREFIX} is taken for a key"
+            f"set by the environment variable {speakable(variable)}; change or unset it: every variable that "
+            f"begins with {PREFIX} sets a key"
         )
         raise type(refused)(refused.key, refused.value, f"{refused.remedy} ({origin})") from refused
 
@@ -64,14 +64,14 @@ def _variables() -> Iterator[str]:
 
 
 def from_environment() -> dict[str, object]:
-    """What the variables with the prefix say, under dotted names: keys that no table knows are librdkafka's to judge.
+    """Return the keys and values of the variables with the prefix; librdkafka checks keys that are unknown here.
 
     Raises:
-        ConfigurationError: one stands for what is no text.
+        ConfigurationError: a variable stands for a key whose value cannot be text.
     """
     found: dict[str, object] = {_key_of(name): os.environ[name] for name in _variables()}
     for key, meant in _NO_TEXT.items():
         if key in found:
-            remedy = f"{meant} cannot come from an environment variable; give it in the program"
+            remedy = f"{meant} cannot come from an environment variable; set it in the program"
             raise ConfigurationError(key, excerpt(str(found[key])), remedy)
     return found

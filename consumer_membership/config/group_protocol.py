@@ -1,4 +1,4 @@
-"""Which group protocol a configuration fits (`group.protocol`), and what of it is in vain under one of them."""
+"""Which group protocols a configuration allows (`group.protocol`), and which keys have no effect under one of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 
 #: The session timeout of a KIP-848 broker (group.consumer.session.timeout.ms): a slower heartbeat loses the membership.
 BROKER_SESSION_TIMEOUT_MS = 45_000
-#: heartbeat.interval.ms of a classic member, half of what Java and librdkafka have: how long an idle member does not
-#: hear of a rebalance, and with it how long a group stands still for one that joins or leaves.
+#: heartbeat.interval.ms of a classic member, half of Java's and librdkafka's value. It bounds the time until an idle
+#: member learns of a rebalance, and with it how long a group stalls when a member joins or leaves.
 CLASSIC_HEARTBEAT_MS = 1_500
-#: A heartbeat that is lost must not cost the session.
+#: One lost heartbeat must not end the session.
 _HEARTBEATS_A_SESSION = 3
-#: A list of more values than this is not told in full.
+#: Longer lists are shortened in messages.
 _TOLD = 5
-#: "Never", where a day stands for it.
+#: One day means "never".
 _NEVER_MS = 86_400_000
 
 _STRATEGY, _SESSION, _HEARTBEAT = "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"
@@ -40,10 +40,10 @@ def protocol_settings(
     refresh_interval_ms: int,
     blacklist: tuple[str, ...] = (),
 ) -> ProtocolSettings:
-    """What the member gets to know; `given` are the keys as they were given, the rest is read from them.
+    """Return the protocols that the member may use, and the settings of the classic protocol.
 
     Raises:
-        ConfigurationError: keys that no protocol can honour together.
+        ConfigurationError: no protocol can honor all keys.
     """
     protocols, reason = _fitting(given, wanted, strategies)
     alternative = "" if len(protocols) > 1 else _alternative(given, wanted, strategies)
@@ -68,7 +68,7 @@ def protocol_settings(
 def _fitting(
     given: Mapping[str, object], wanted: tuple[GroupProtocol, ...], strategies: Sequence[Assignor]
 ) -> tuple[tuple[GroupProtocol, ...], str]:
-    """The protocols that this configuration fits, and why."""
+    """Return the protocols that this configuration allows, and the reason."""
     own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
     needy = _needs_consumer(given)
     if wanted == (_CLASSIC,):
@@ -79,34 +79,40 @@ def _fitting(
         return wanted, "group.protocol=consumer"
     if own is not None:
         if needy is not None:
-            remedy = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only"
+            remedy = (
+                f"remove the assignor {own!r} from {_STRATEGY}, because custom assignors run in classic groups only"
+            )
             raise _conflict(given, needy, remedy)
         return (_CLASSIC,), f"group.protocol=auto; the assignor {own!r} of {_STRATEGY} runs in classic groups only"
     if needy is not None:
         return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
     if given.get(_BLACKLIST):
-        words = f"brokers, which assign what matches a pattern, cannot be told of {_BLACKLIST}"
+        words = f"brokers resolve patterns and do not know {_BLACKLIST}"
         return (_CLASSIC,), f"group.protocol=auto; {words}"
     return wanted, "group.protocol=auto"
 
 
 def _alternative(given: Mapping[str, object], wanted: tuple[GroupProtocol, ...], strategies: Sequence[Assignor]) -> str:
-    """What to change so that the other protocol would be tried where the one that fits is refused."""
+    """Return what to change so that the member also tries the other protocol."""
     auto = "" if len(wanted) > 1 else "set group.protocol to auto"
     if wanted == (_CLASSIC,) or (len(wanted) > 1 and _needs_consumer(given) is None):
         own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
-        left_out = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only" if own else ""
+        left_out = (
+            f"remove the assignor {own!r} from {_STRATEGY}, because custom assignors run in classic groups only"
+            if own
+            else ""
+        )
         if own is None and given.get(_BLACKLIST):
-            left_out = f"leave {_BLACKLIST}={_shown(given[_BLACKLIST])} out, of which brokers cannot be told"
-        return _joined(left_out, auto, "to have the consumer protocol where the group is of that")
+            left_out = f"remove {_BLACKLIST}={_shown(given[_BLACKLIST])}, which brokers do not know"
+        return _joined(left_out, auto, "to use the consumer protocol if the group uses it")
     needy = _needs_consumer(given)
     left_out = (
-        f"leave {needy}={_shown(given[needy])} out, which works in groups of the consumer protocol only, and give each "
-        "process its own group.instance.id"
+        f"remove {needy}={_shown(given[needy])}, which needs the consumer protocol, and set a "
+        "different group.instance.id in each process"
         if needy
         else ""
     )
-    return _joined(left_out, auto, "to have the classic protocol where the consumer protocol is not to be had")
+    return _joined(left_out, auto, "to use the classic protocol if the consumer protocol is not available")
 
 
 def _joined(first: str, second: str, aim: str) -> str:
@@ -114,7 +120,7 @@ def _joined(first: str, second: str, aim: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """A configuration's value as it is written: a list with commas, of a long one the ends."""
+    """Return a value of the configuration for display: a list with commas, a long list shortened."""
     if not isinstance(value, list | tuple):
         return str(value)
     is_long = len(value) > _TOLD
@@ -122,14 +128,16 @@ def _shown(value: object) -> str:
 
 
 def _needs_consumer(given: Mapping[str, object]) -> str | None:
-    """The key that only the consumer protocol can honour: in a classic group the newest holder of an id wins."""
+    """Return the key that only the consumer protocol can honor: in a classic group the newest holder of an id wins."""
     if _POOL in given:
         return _POOL
     return _POLICY if str(given.get(_POLICY, "takeover")).strip().lower() != "takeover" else None
 
 
 def _conflict(given: Mapping[str, object], key: str, remedy: str) -> ConfigurationError:
-    why = "in a classic group the newest member with an instance id fences the older one, and nobody can ask who has it"
+    why = (
+        "in a classic group the newest member with an instance id fences the older one, and no request shows the holder"
+    )
     return ConfigurationError(key, given[key], f"{why}; {remedy}, or give each process its own group.instance.id")
 
 
@@ -142,12 +150,12 @@ def _check_times(
     if heartbeat_interval_ms is not None:
         if _CONSUMER in protocols and heartbeat_interval_ms >= BROKER_SESSION_TIMEOUT_MS:
             remedy = (
-                f"the broker gives a member up after {BROKER_SESSION_TIMEOUT_MS} ms without a heartbeat "
-                "(group.consumer.session.timeout.ms); leave the key out for the broker's interval, or set a shorter one"
+                f"the broker removes a member after {BROKER_SESSION_TIMEOUT_MS} ms without a heartbeat "
+                "(group.consumer.session.timeout.ms); remove the key to use the broker's interval, or set a shorter one"
             )
             raise ConfigurationError(_HEARTBEAT, given[_HEARTBEAT], remedy)
         if _CLASSIC in protocols and heartbeat_interval_ms >= session_timeout_ms:
-            remedy = f"the session would end before the next heartbeat; set it to a third of {_SESSION} or less"
+            remedy = f"the session would end before the next heartbeat; set at most a third of {_SESSION}"
             raise ConfigurationError(_HEARTBEAT, given[_HEARTBEAT], remedy)
     poll = given.get(_POLL)
     if _SESSION in given and poll is not None and float(str(poll)) < session_timeout_ms:
@@ -159,7 +167,7 @@ def _in_vain_under_consumer(given: Mapping[str, object], strategies: Sequence[As
     notes = []
     if _SESSION in given:
         notes.append(
-            f"{_SESSION}={given[_SESSION]} is not used under the consumer protocol: the broker decides, by "
+            f"{_SESSION}={given[_SESSION]} is not used under the consumer protocol: the broker decides by "
             "group.consumer.session.timeout.ms, or by consumer.session.timeout.ms for one group; change it there"
         )
     if _STRATEGY in given:

@@ -1,7 +1,7 @@
-"""`group.instance.id.pool`: the ids from which static members claim a free one.
+"""`group.instance.id.pool`: the ids of which each static member claims a free one.
 
-A list of names, or text with names separated by commas; `{0..7}` in a name stands for the numbers of that range, with
-leading zeros where the bounds have them (`{00..15}`), as in a shell.
+The value is a list of names, or text with comma-separated names. `{0..7}` in a name stands for the numbers of that
+range, with leading zeros if the bounds have them (`{00..15}`), as in a shell.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from consumer_membership.text import LONGEST_ID_PREFIX, excerpt, problem_of
 
-#: A description of the group names each holder, and each claim reads one: more is a mistake in the bounds.
+#: A description of the group lists each holder, and each claim reads one; a larger pool is a mistake in the bounds.
 LARGEST_POOL = 10_000
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -19,36 +19,36 @@ _COMMA = re.compile(r",(?![^{}]*\})")
 
 
 def parse_pool(value: object) -> tuple[str, ...]:
-    """The ids in their order.
+    """Return the ids in their order.
 
     Raises:
-        ValueError: it names no id, one twice, one that cannot be, or more than `LARGEST_POOL`; or a range runs
-            backwards.
+        ValueError: an id is empty, a duplicate or invalid; there are none, or more than `LARGEST_POOL`; or a range is
+            reversed.
     """
     names = _COMMA.split(value) if isinstance(value, str) else _names(value)
     ids: list[str] = []
     for name in names:
         if not name.strip():
-            raise ValueError("it names an empty id; give names, or a range such as orders-{0..7}")
+            raise ValueError("an id is empty; use names, or a range such as orders-{0..7}")
         for instance_id in _expanded(name.strip()):
             problem = problem_of(instance_id, LONGEST_ID_PREFIX)
             if problem is not None:
-                raise ValueError(f"the id {excerpt(instance_id)!a} cannot be: {problem}")
+                raise ValueError(f"the id {excerpt(instance_id)!a} is invalid: {problem}")
             ids.append(instance_id)
             if len(ids) > LARGEST_POOL:
-                raise ValueError(f"it names more than {LARGEST_POOL} ids; give narrower bounds")
+                raise ValueError(f"the pool has more than {LARGEST_POOL} ids; use narrower bounds")
     if not ids:
-        raise ValueError("it names no id; give names, or a range such as orders-{0..7}")
+        raise ValueError("the pool is empty; use names, or a range such as orders-{0..7}")
     twice = next((instance_id for instance_id in ids if ids.count(instance_id) > 1), None) if _repeats(ids) else None
     if twice is not None:
-        raise ValueError(f"it names {twice!r} twice; give each id once")
+        raise ValueError(f"duplicate id {twice!r}; list each id once")
     return tuple(ids)
 
 
 def _names(value: object) -> Sequence[str]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return value
-    raise ValueError("it must be a list of names, or text such as orders-{0..7}")
+    raise ValueError("expected a list of names, or text such as orders-{0..7}")
 
 
 def _repeats(ids: Sequence[str]) -> bool:
@@ -59,12 +59,12 @@ def _expanded(name: str) -> Iterator[str]:
     found = _RANGE.search(name)
     if found is None:
         if "{" in name or "}" in name:
-            raise ValueError(f"{name!r} has braces that are no range; write {{FIRST..LAST}}, as in orders-{{0..7}}")
+            raise ValueError(f"{name!r} has braces that are not a range; write {{FIRST..LAST}}, as in orders-{{0..7}}")
         yield name
         return
     first, last = found[1], found[2]
     if int(first) > int(last):
-        raise ValueError(f"the range in {name!r} runs backwards; write the smaller number first")
+        raise ValueError(f"the range in {name!r} is reversed; write the smaller number first")
     width = len(first) if first.startswith("0") and len(first) > 1 else 0
     for number in range(int(first), int(last) + 1):
         yield from _expanded(f"{name[: found.start()]}{number:0{width}d}{name[found.end() :]}")

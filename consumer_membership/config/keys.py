@@ -1,6 +1,6 @@
-"""What is known of keys by their names: which there are, which are secret, who gets them, and how long a value may be.
+"""Facts about keys by name: the known keys, which are secret, which are passed to librdkafka, and size limits.
 
-librdkafka decides which keys there are; the list here serves to guess which one was meant.
+librdkafka decides which keys exist; the list here is used only to suggest the intended key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
 
-#: librdkafka's of a consumer (2.16), and the callbacks and the logger that confluent-kafka adds.
+#: librdkafka's consumer keys (2.16), and the callbacks and the logger that confluent-kafka adds.
 _LIBRDKAFKA = """
 allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
 auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family broker.address.ttl
@@ -38,7 +38,7 @@ ssl.sigalgs.list statistics.interval.ms stats_cb throttle_cb topic.blacklist
 topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
 topic.metadata.refresh.sparse
 """
-#: This package's own.
+#: The keys of this package.
 _OWN = """
 crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file health.http.address
 health.stuck.after.ms heartbeat.active.interval.ms rebalance.callbacks recorder.directory recorder.enable
@@ -48,10 +48,10 @@ OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
 
 _SECRET_WORDS = ("password", "secret", "passphrase", "key.pem", "private.key", "sasl.oauthbearer.config", "jaas")
-#: A callback may hold secrets (`functools.partial`), and who gives the token itself gives a secret.
+#: A callback may contain secrets (`functools.partial`), and a value given instead of a callback may be the token.
 _SECRET_KEYS = frozenset({"oauth_cb", "oauth.cb"})
 
-#: What goes into Kafka's requests, and how many bytes of UTF-8 it may have there.
+#: The values that are sent in Kafka's requests, with their greatest size in bytes of UTF-8.
 LONGEST: Mapping[str, int] = {
     "group.id": LONGEST_STRING,
     "group.instance.id": LONGEST_ID_PREFIX,
@@ -62,7 +62,7 @@ LONGEST: Mapping[str, int] = {
 
 # ---- who gets a key ----
 
-#: The membership's own, and what would make librdkafka a member beside ours; never handed to the fetcher.
+#: Keys of the membership, and keys that would make librdkafka a second member; never passed to the fetcher.
 KEPT_FROM_THE_FETCHER = frozenset(
     {
         "group.instance.id",
@@ -89,23 +89,23 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "recorder.signal.enable",
     }
 )
-#: Fetching as this package tunes it; a key that the user gives wins.
+#: Defaults of this package for fetching; a key that the user sets takes precedence.
 FETCHER_DEFAULTS: Mapping[str, str] = {
-    # librdkafka stops fetching for this long whenever its queue is full. Its default of 1000 ms holds a consumer to a
-    # fifth of what it can do: 0.18 M msg/s where 5 ms gives 1.2 M (12 partitions, 100 B records, a 4.3.1 broker).
+    # librdkafka stops fetching for this time whenever its queue is full. Its default of 1000 ms limits a consumer to
+    # 0.18 M msg/s where 5 ms gives 1.2 M msg/s (12 partitions, 100 B records, a 4.3.1 broker).
     "fetch.queue.backoff.ms": "5",
-    # With the short backoff a fetch at the end of the log may come back a little sooner at no cost in throughput.
+    # With the short backoff, a fetch at the end of the log may return a little earlier without a loss of throughput.
     "fetch.wait.max.ms": "100",
 }
-#: What the inner handle must be, whatever the user says: all commits are this package's own, and so are the stored
-#: offsets. librdkafka would store one for each record, a tenth of the CPU time of a batch, and nobody reads it. And it
-#: would push metrics of a member that never joins, commits nothing and has no partitions, as a client of its own.
+#: Values of the fetcher's handle that users cannot change. This package makes all commits and keeps the stored offsets:
+#: librdkafka would store one offset per record, a tenth of the CPU time of a batch, which is never read. It would also
+#: push metrics of a member that never joins, commits nothing and has no partitions, as a separate client.
 FETCHER_FORCED: Mapping[str, str] = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "enable.metrics.push": "false",
 }
-#: What says how the cluster is reached, beside the keys of TLS and SASL.
+#: Prefixes of the keys that define the connection to the cluster, in addition to those of TLS and SASL.
 OF_THE_CLUSTER = (
     "bootstrap.servers",
     "metadata.broker.list",
@@ -120,21 +120,21 @@ OF_THE_CLUSTER = (
     "sasl.",
 )
 
-#: Below this likeness a guess is no help: `home` resembles `scope`.
+#: Below this similarity a suggestion does not help: `home` resembles `scope`.
 _ALIKE = 0.75
 
 
 def guess(key: str, keys: Iterable[str] = KEYS) -> str:
-    """What to do about a key that nobody knows: the one that was meant, where one is near enough."""
+    """Return the fix for an unknown key: a suggestion if a known key is similar enough."""
     near = get_close_matches(key.lower().replace("_", ".").replace("-", "."), keys, n=1, cutoff=_ALIKE)
-    return f"did you mean {near[0]}?" if near else "no key resembles it; remove it"
+    return f"did you mean {near[0]}?" if near else "no known key is similar; remove it"
 
 
 def is_secret(key: str) -> bool:
-    """Whether the key's value must never be printed."""
+    """Return whether the key's value must never be printed."""
     return key in _SECRET_KEYS or any(word in key for word in _SECRET_WORDS)
 
 
 def shown(key: str, value: object) -> object:
-    """The value as it may be printed: `***` for a secret."""
+    """Return the value for display: `***` for a secret."""
     return "***" if value is not None and is_secret(key) else value

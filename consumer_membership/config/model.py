@@ -1,4 +1,4 @@
-"""The configuration of one consumer: librdkafka's keys, checked, and its exits to the rooms that use them."""
+"""The configuration of one consumer: librdkafka's keys, checked, and methods that return each package's settings."""
 
 # ruff: noqa: RUF009  # _key is dataclasses.field: it makes no default of its own
 
@@ -56,10 +56,10 @@ from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
 
-#: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
+#: In librdkafka, auto.commit.interval.ms=0 means "not by time"; one day represents it in the member's schedule.
 _NEVER_MS = 86_400_000
 
-#: syslog's numbers: librdkafka's default of `log_level`, and what it becomes with `debug`.
+#: syslog's numbers: librdkafka's default of `log_level`, and its value with `debug`.
 _UP_TO_INFO, _EVERYTHING = 6, 7
 
 
@@ -68,111 +68,131 @@ def _seconds(milliseconds: int) -> float:
 
 
 def _key(read: values.Reader[T], default: T) -> T:
-    """A key of the table: how its value is read, and what it is without one."""
+    """Return a field of the table: how its value is read, and its default."""
     return field(default=default, metadata={"read": read})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConsumerConfig:
-    """What the caller wrote and the environment says, checked.
+    """The checked configuration of the caller and the environment.
 
-    Field names are librdkafka's keys with underscores. `from_mapping` is the way in, and all that checks: it raises
-    `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text. The words under a key are
-    what `docs/reference/configuration.md` says of it; a key without any means what it means in librdkafka.
+    Field names are librdkafka's keys with underscores. Create it with `from_mapping`, which makes all checks and raises
+    `ConfigurationError` with the key, the value and the fix. Values of secret keys appear in no text. The text under a
+    field is the key's description in `docs/reference/configuration.md`; a key without a description means the same as
+    in librdkafka.
     """
 
     # ---- the member ----
     group_id: str = _key(values.text, "")
+
     group_instance_id: str | None = _key(values.text, None)
-    """a static member: `close` keeps its place and its partitions until the session ends"""
+    """Makes the consumer a static member: after `close`, its place and its partitions are kept until the session
+    timeout.
+    """
     group_instance_id_pool: tuple[str, ...] = _key(values.pool, ())
-    """`orders-{0..7}`, names with commas, or a list: the member claims a free one of these ids"""
+    """The member claims a free one of these ids as its `group.instance.id`: a range such as `orders-{0..7}`,
+    comma-separated names, or a list.
+    """
     group_instance_id_conflict_policy: ConflictPolicy | None = _key(values.policy, None)
-    """what to do where another member holds the id: `takeover`, `wait`, `fail`"""
+    """What to do if another member holds the id: take it over, wait until it is free, or raise an error."""
     group_protocol: tuple[GroupProtocol, ...] = _key(values.protocols, (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC))
-    """`consumer`, `classic`, or `auto`: the first of them that broker and configuration allow"""
+    """The group protocol; `auto` uses the first one of `consumer` and `classic` that the broker and the configuration
+    support.
+    """
     group_remote_assignor: str | None = _key(values.text, None)
-    """consumer protocol: `uniform`, `range`, or one that the broker was given"""
+    """Consumer protocol: the assignor of the broker, `uniform`, `range`, or a custom one that is installed in the
+    broker.
+    """
     partition_assignment_strategy: tuple[Assignor, ...] | None = _key(values.strategies, None)
-    """classic: Kafka's four assignors by name, and your own as an object, a class or an import path"""
+    """Classic protocol: the assignors in order of preference, Kafka's by name (`range`, `roundrobin`, `sticky`,
+    `cooperative-sticky`) and your own as an object, a class or an import path.
+    """
     rebalance_callbacks: RebalanceCallbacks | None = _key(values.callbacks, None)
-    """what `on_revoke` and `on_assign` are told of a change, whatever protocol is spoken: the difference
-    (`incremental`), or that everything is revoked and the whole is assigned, from what is committed by then (`eager`)
+    """Which partitions the callbacks receive, with any protocol. `incremental`: only those that change. `eager`: at
+    each change `on_revoke` receives all partitions, and `on_assign` receives the complete new assignment, which
+    starts at the committed offsets.
     """
     session_timeout_ms: int = _key(values.session_ms, 45_000)
-    """classic; under the consumer protocol it is the broker's or the group's setting"""
+    """Classic protocol: the session timeout. With the consumer protocol, the broker or the group's configuration sets
+    it.
+    """
     topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
-    """also how often a member looks whether its topics exist and which topics match its patterns, and a classic leader
-    whether they changed; every 1 to 30 s while one is missing; [what it means for
-    patterns](../explanation/consumer-groups-and-kip-848.md#patterns)
+    """Also how often a member checks that its topics exist and which topics match its
+    [patterns](../explanation/consumer-groups-and-kip-848.md#patterns), and how often a classic leader checks for
+    changed topics; every 1 to 30 s while a topic is missing.
     """
     topic_blacklist: tuple[str, ...] = _key(values.blacklist, ())
-    """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""
+    """Patterns of topics that the consumer ignores. With a blacklist, `auto` uses the classic protocol, because brokers
+    that resolve patterns do not know the list.
+    """
     client_rack: str | None = _key(values.text, None)
     max_poll_interval_ms: int = _key(values.positive_ms, 300_000)
-    """enforced here: the member leaves, loses its partitions, and rejoins with the next poll; also the rebalance
-    timeout that it states to the coordinator
+    """If the application does not poll for this time, the member leaves, loses its partitions, and rejoins with the
+    next poll. Also the rebalance timeout that the coordinator receives.
     """
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)
     enable_auto_offset_store: bool = _key(values.boolean, True)
     heartbeat_interval_ms: int | None = _key(values.positive_ms, None)
-    """lowers the member's cadence (Java and confluent-kafka in classic groups: 3 s), and with it the time of a
-    scale-out, which takes about three heartbeats; confluent-kafka refuses it under the consumer protocol. A heartbeat
-    costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of a core
+    """Shortens the heartbeat interval, and with it the time of a scale-out, which takes about three heartbeats (Java
+    and confluent-kafka in classic groups: 3 s). confluent-kafka rejects the key with the consumer protocol. A
+    heartbeat costs the broker about 0.15 ms of CPU time: 1,000 members at 1 s use a seventh of a core.
     """
     heartbeat_active_interval_ms: int = _key(values.duration_ms, 250)
-    """while records flow: heartbeat at least this often (consumer protocol: unless `heartbeat.interval.ms` is set), so
-    that a partition which another member gives up is picked up at once; 0 switches it off
+    """While records flow, the greatest heartbeat interval (consumer protocol: unless `heartbeat.interval.ms` is set),
+    so that the member quickly receives partitions that another member releases. 0 disables it.
     """
     retry_backoff_ms: int = _key(values.retry_ms, 100)
     retry_backoff_max_ms: int = _key(values.retry_ms, 1_000)
     crash_guardian_enable: bool = _key(values.guardian, False)
-    """a small process (13 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
-    their host or container lives; Linux and macOS
+    """Starts a small process (13 MB, 21 MB with TLS and SASL) that leaves the group for members whose process was
+    killed, while their host or container lives. Linux and macOS.
     """
 
     # ---- health and the recorder ----
     health_stuck_after_ms: int = _key(values.positive_ms, 60_000)
-    """a partition whose position stands for so long while its end moves away is `stuck` in `health()`
+    """`health()` reports a partition as `stuck` if its position does not move for this time while its end offset
+    increases.
     """
     health_http_address: ListenAddress | None = _key(values.listen_address, None)
-    """`0.0.0.0:8080`, `[::]:8080`: serve `/livez`, `/readyz`, `/health` and `/metrics` there, for all consumers of the
-    process that name it; port 0: a free one, which the log tells
+    """Serves `/livez`, `/readyz`, `/health` and `/metrics` at this address, such as `0.0.0.0:8080` or `[::]:8080`, for
+    all consumers of the process with this address. Port 0 uses a free port, which is logged.
     """
     health_file: str | None = _key(values.file_path, None)
-    """touched every few seconds while a restart would not help, for probes that run a command; its text is the verdict
-    as JSON; removed by `close`
+    """A file for probes that run a command: touched every few seconds while a restart would not help, with the health
+    as JSON; removed by `close`.
     """
     recorder_enable: bool = _key(values.boolean, True)
-    """keep the membership's latest events in memory (2 MB at most), for `dump()` and `consumer-membership replay`
-    """
+    """Keeps the membership's latest events in memory (2 MB at most) for `dump()` and `consumer-membership replay`."""
     recorder_directory: str | None = _key(values.text, None)
-    """where recordings are written, by itself when the consumer is stuck, or its membership ends fatally or fails;
-    without it `dump()` alone writes one
+    """The folder into which recordings are written automatically if the consumer is stuck, or its membership ends with
+    a fatal error or fails. Without it, only `dump()` writes a recording.
     """
     recorder_signal_enable: bool = _key(values.boolean, False)
-    """SIGUSR2 writes a recording of each such consumer of the process; a handler that the program has is called, too
+    """SIGUSR2 writes a recording of each consumer of the process that has this key; the program's own handler is also
+    called.
     """
 
     enable_metrics_push: bool = _key(values.boolean, True)
-    """push the consumer's [metrics](metrics.md#metrics-that-brokers-ask-for) to brokers that want them (KIP-714), from
-    the membership's connections; librdkafka, whose handle is a member of no group, pushes none
+    """Pushes the consumer's [metrics](metrics.md#metrics-that-brokers-ask-for) to brokers that request them (KIP-714),
+    on the membership's connections. librdkafka's own push is off, because its handle is not a group member.
     """
 
     # ---- where partitions start ----
     auto_offset_reset: OffsetReset | ByDuration = _key(values.reset, DEFAULT_RESET)
-    """where a partition starts that has no committed offset, or one that is not in the log any more: librdkafka's
-    words, and Java's `by_duration:P1D` (KIP-1106): at the first record that is not older, at the end if there is none
+    """Where a partition starts that has no committed offset, or one that is no longer in the log. `by_duration:P1D`
+    (Java, KIP-1106) starts at the first record that is not older than the duration, or at the end if there is none.
     """
     isolation_level: bool = _key(values.read_committed, True)
 
     # ---- the connection ----
     bootstrap_servers: str | None = _key(values.text, None)
-    """without it a consumer waits, as confluent-kafka's does, and says for what"""
+    """Comma-separated list of `host:port`. Without it the consumer waits, as confluent-kafka's does, and `health()`
+    shows the reason.
+    """
     metadata_broker_list: str | None = _key(values.text, None)
     client_id: str = _key(values.text, "rdkafka")
-    #: The other keys of TLS and SASL are read in `tls_and_sasl`; these are judged even where they are not used.
+    #: The other keys of TLS and SASL are read in `tls_and_sasl`; these are checked even if they have no effect.
     security_protocol: SecurityProtocol = _key(values.security, SecurityProtocol.PLAINTEXT)
     enable_ssl_certificate_verification: bool = _key(values.boolean, True)
     ssl_endpoint_identification_algorithm: bool = _key(values.identification, True)
@@ -190,23 +210,23 @@ class ConsumerConfig:
     client_dns_lookup: bool = _key(values.canonical, False)
     receive_message_max_bytes: int = _key(values.receive_bytes, 100_000_000)
     allow_auto_create_topics: bool = _key(values.boolean, False)
-    """goes with the look whether topics exist, so a subscribed name is created where the broker allows it"""
+    """Sent with the check that topics exist, so that a subscribed topic is created if the broker allows it."""
 
-    #: Everything that was given, as it was given, but for oauth_cb: what the fetcher's handle is made from.
+    #: All keys and values as they were given, except oauth_cb; the fetcher's handle is created from them.
     given: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object]) -> Self:
-        """The checked configuration of this dict and the environment; the dict wins, None in it unsets a key.
+        """Return the checked configuration of this dict and the environment; the dict wins, and None unsets a key.
 
         An empty group.instance.id or group.remote.assignor unsets the key, as in librdkafka.
 
         Raises:
-            ConfigurationError: with the key, its value (`***` for a secret) and the remedy.
+            ConfigurationError: with the key, its value (`***` for a secret) and the fix.
         """
         in_program = checked_keys(config)
         with naming_variables(in_program):
-            # Of several wrong keys the first is refused: librdkafka's own, then those of the table in its order.
+            # Of several invalid keys the first one is reported: librdkafka's keys, then those of the table in order.
             ours = {key: in_program[key] for key in READERS if key in in_program}
             others = {key: value for key, value in in_program.items() if key not in ours}
             together = checked_keys({**from_environment(), **others, **ours})
@@ -220,15 +240,15 @@ class ConsumerConfig:
             return made
 
     def __repr__(self) -> str:
-        """Every key that was given, secrets as `***`."""
+        """Show every key that was set, secrets as `***`."""
         keys = ", ".join(f"{key}={shown(key, value)!r}" for key, value in self.given.items())
         return f"{type(self).__name__}({keys})"
 
     def with_servers(self) -> Self:
-        """The same, for whoever asks a cluster now.
+        """Return this configuration if it has brokers, for calls that need a broker now.
 
         Raises:
-            ConfigurationError: no broker is named.
+            ConfigurationError: no broker is configured.
         """
         require_servers(self.given)
         return self
@@ -236,7 +256,7 @@ class ConsumerConfig:
     # ---- exits ----
 
     def member_settings(self) -> MemberSettings:
-        """What the membership is to do."""
+        """Return the settings of the membership."""
         heartbeat_ms = self.heartbeat_interval_ms
         return MemberSettings(
             group_id=self.group_id,
@@ -256,7 +276,7 @@ class ConsumerConfig:
         )
 
     def protocol_settings(self) -> ProtocolSettings:
-        """Which group protocols the member may speak, and the classic one's own settings."""
+        """Return the group protocols that the member may use, and the settings of the classic protocol."""
         return protocol_settings(
             self.given,
             wanted=self.group_protocol,
@@ -268,14 +288,14 @@ class ConsumerConfig:
         )
 
     def callback_settings(self) -> CallbackSettings:
-        """What rebalance callbacks are told."""
+        """Return which partitions rebalance callbacks receive."""
         protocols = self.protocol_settings()
         is_incremental = GroupProtocol.CLASSIC not in protocols.protocols or not protocols.classic.is_eager
         usual = RebalanceCallbacks.INCREMENTAL if is_incremental else RebalanceCallbacks.EAGER
         return CallbackSettings(chosen=self.rebalance_callbacks, usual=usual)
 
     def subscription_settings(self) -> SubscriptionSettings:
-        """How the patterns of a subscription are read."""
+        """Return how the patterns of a subscription are read."""
         return SubscriptionSettings(
             is_for_brokers=self.group_protocol == (GroupProtocol.CONSUMER,),
             may_meet_brokers=GroupProtocol.CONSUMER in self.protocol_settings().protocols,
@@ -284,17 +304,17 @@ class ConsumerConfig:
 
     @property
     def _topic_refresh_s(self) -> float:
-        """At least at the beginning it is seen whether the topics are there, whatever the interval."""
+        """The interval in seconds. The member checks its topics at least at the beginning, with any interval."""
         interval_ms = self.topic_metadata_refresh_interval_ms
         return _seconds(interval_ms if interval_ms > 0 else _NEVER_MS)
 
     @property
     def _default_policy(self) -> ConflictPolicy:
-        """A pool's member takes nothing from anybody: which of the holders would be the dead one?"""
+        """A pool's member takes over no id, because the live holder cannot be identified."""
         return ConflictPolicy.WAIT if self.group_instance_id_pool else ConflictPolicy.TAKEOVER
 
     def connection_settings(self) -> ConnectionSettings:
-        """How the membership's own connections reach the brokers: as the fetcher does."""
+        """Return how the membership's own connections reach the brokers: as the fetcher does."""
         return ConnectionSettings(
             bootstrap_servers=values.parse_endpoints(servers_in(self.given), self.security_protocol),
             client_id=self.client_id,
@@ -323,11 +343,11 @@ class ConsumerConfig:
         )
 
     def cluster_config(self) -> dict[str, object]:
-        """What another client of librdkafka is made from that is to reach the same brokers in the same way."""
+        """Return the configuration of another librdkafka client that connects to the same brokers in the same way."""
         return {key: value for key, value in self.given.items() if key.startswith(OF_THE_CLUSTER)}
 
     def log_settings(self) -> LogSettings:
-        """What librdkafka's keys say of log lines; librdkafka itself refuses what has no meaning."""
+        """Return the logging settings; librdkafka itself rejects invalid values."""
         contexts = frozenset(filter(None, map(str.strip, str(self.given.get("debug", "")).split(","))))
         level = _EVERYTHING if contexts else _UP_TO_INFO
         if not contexts:
@@ -336,29 +356,29 @@ class ConsumerConfig:
         return LogSettings(client_id=self.client_id, contexts=contexts, level=level)
 
     def recorder_settings(self) -> RecorderSettings:
-        """What is recorded of the member, and where it is written."""
+        """Return whether the member is recorded, and where recordings are written."""
         return RecorderSettings(
             is_on=self.recorder_enable, directory=self.recorder_directory or None, on_signal=self.recorder_signal_enable
         )
 
     def probe_settings(self) -> ProbeSettings:
-        """Where probes are answered."""
+        """Return where probes are served."""
         return ProbeSettings(address=self.health_http_address, file=self.health_file)
 
     def start_settings(self) -> StartSettings:
-        """Where partitions start."""
+        """Return where partitions start."""
         return StartSettings(reset=self.auto_offset_reset, read_committed=self.isolation_level)
 
     def fetcher_config(self) -> dict[str, object]:
-        """The configuration of librdkafka's handle: it fetches, and is no member of anything."""
+        """Return the configuration of librdkafka's handle, which fetches and is not a group member."""
         passed_on = {key: value for key, value in self.given.items() if key not in KEPT_FROM_THE_FETCHER}
         if isinstance(self.auto_offset_reset, ByDuration):
-            # librdkafka does not have it: it says where it would reset, and the fetcher looks up where to.
+            # librdkafka does not support it: it reports where it would reset, and the fetcher looks up the offset.
             passed_on["auto.offset.reset"] = OffsetReset.ERROR.value
         return {**FETCHER_DEFAULTS, **passed_on, **FETCHER_FORCED}
 
 
-#: The table of keys: each one that is read here, with its field and how its value is read.
+#: The table of keys: each key that is read here, with its field and its reader.
 READERS: Mapping[str, tuple[str, values.Reader[object]]] = {
     entry.name.replace("_", "."): (entry.name, entry.metadata["read"])
     for entry in fields(ConsumerConfig)
@@ -367,7 +387,11 @@ READERS: Mapping[str, tuple[str, values.Reader[object]]] = {
 
 
 def _read(given: Mapping[str, object], in_program: Mapping[str, object]) -> dict[str, object]:
-    """The values of the table's keys, by the names of their fields; the first one that is wrong is refused."""
+    """Return the values of the table's keys by field name.
+
+    Raises:
+        ConfigurationError: for the first invalid value.
+    """
     found: dict[str, object] = {}
     for key, (name, read) in READERS.items():
         if key in given:

@@ -1,13 +1,14 @@
-r"""librdkafka's patterns (POSIX extended regular expressions), said so that RE2/J and Python's `re` read the same.
+r"""Translate librdkafka's patterns (POSIX extended regular expressions) into a subset of RE2/J and Python's `re`.
 
-librdkafka matches in the client with the C library's `regcomp(REG_EXTENDED)`, anywhere in a name; an element of a
-subscription begins with `^`, which anchors its first alternative only. A KIP-848 broker matches whole names with RE2/J,
-a classic member here with Python's `re`. What `translate` writes is for whole names, and in words that both read alike:
-classes as the characters of topic names that they hold, groups that capture nothing, repetitions that cannot be taken
-for lazy or possessive ones.
+librdkafka matches in the client with the C library's `regcomp(REG_EXTENDED)`, anywhere in a name; a pattern of a
+subscription begins with `^`, which anchors only its first alternative. A KIP-848 broker matches whole names with RE2/J,
+a classic member here with Python's `re`. The result of `translate` is for whole names and has the same meaning in both:
+classes as the characters of topic names that they contain, groups without capture, and repetitions that cannot be read
+as lazy or possessive.
 
-The rules are glibc's: `\d` is the letter d, `\w` and `\b` are GNU's, `a**` repeats twice, and `(?` is an error, for
-there is nothing to repeat. Topic names consist of letters, digits, `.`, `_` and `-`, and nothing else is told apart.
+The rules are glibc's: `\d` is the letter d, `\w` and `\b` are GNU's, `a**` repeats twice, and `(?` is an error because
+there is nothing to repeat. Topic names consist of letters, digits, `.`, `_` and `-`; no other characters are
+distinguished.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from types import MappingProxyType
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPattern
 
-#: What topic names consist of (Kafka's `Topic.validate`), and how long they are at most.
+#: The characters of topic names (Kafka's `Topic.validate`), and their greatest length.
 NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 LONGEST_NAME = 249
 #: glibc's RE_DUP_MAX.
 _MOST_REPETITIONS = 32_767
-#: RE2/J repeats 1,000 times at most; in a name that is no longer, more than its length changes nothing.
+#: RE2/J repeats 1,000 times at most; more repetitions than the greatest length of a name change nothing.
 _ENOUGH_REPETITIONS = LONGEST_NAME + 1
-#: A character that no topic name has: what a class without any of theirs comes to.
+#: A character that no topic name has; it represents a class without any character of topic names.
 _NEVER = "/"
 
 _CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -51,21 +52,21 @@ _WORD = _CLASSES["alnum"] | {"_"}
 _GNU_CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
     {"w": _WORD, "W": NAME_CHARACTERS - _WORD, "s": frozenset(), "S": NAME_CHARACTERS}
 )
-#: GNU's anchors; of a word's start and end RE2/J knows nothing.
+#: GNU's anchors; RE2/J has none for the start and the end of a word.
 _GNU_ANCHORS: Mapping[str, str] = MappingProxyType(
     {"`": "^", "'": "$", "b": r"\b", "B": r"\B", "<": r"\b(?=\w)", ">": r"\b(?<=\w)"}
 )
 _OF_MEMBERS_ONLY = frozenset("<>")
-#: Letters that are a class or a place after a backslash in RE2/J, and themselves in librdkafka.
+#: Letters that are a class or an anchor after a backslash in RE2/J, and themselves in librdkafka.
 _READ_OTHERWISE = frozenset("dDpPzAQEC")
 
 
-#: What RE2/J reads and Python's `re` does not, or otherwise.
+#: Syntax that RE2/J reads and Python's `re` does not, or reads differently.
 _RE2_ONLY = r"\\[pPQEzZC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])"
 
 
 class NotPosixError(ValueError):
-    """This is no POSIX extended regular expression; `is_re2`: for something that RE2/J may read all the same."""
+    """The text is not a POSIX extended regular expression; `is_re2`: RE2/J may still be able to read it."""
 
     def __init__(self, reason: str, *, is_re2: bool = False) -> None:
         super().__init__(reason)
@@ -73,10 +74,10 @@ class NotPosixError(ValueError):
 
 
 def translate(text: str) -> TopicPattern:
-    """What librdkafka reads in this pattern, for brokers and for members.
+    """Return librdkafka's meaning of this pattern, for brokers and for members.
 
     Raises:
-        NotPosixError: librdkafka refuses it.
+        NotPosixError: librdkafka rejects the pattern.
     """
     reader = _RegexReader(text, captures=False)
     whole = reader.whole()
@@ -89,20 +90,20 @@ def translate(text: str) -> TopicPattern:
 
 
 def as_written(text: str) -> TopicPattern:
-    """A pattern that is RE2/J's already; members read it too where Python's `re` means the same by it."""
+    """Return a pattern that is already RE2/J; members also use it if Python's `re` gives it the same meaning."""
     member = None
     if re.search(_RE2_ONLY, text) is None:
         try:
             re.compile(text)
         except (re.error, OverflowError, RecursionError):
-            # `re` raises the latter two for repetitions without measure and for parentheses without end.
+            # `re` raises the latter two for too many repetitions and for unclosed parentheses.
             return TopicPattern(text=text, broker=text, member=None)
         member = text
     return TopicPattern(text=text, broker=text, member=member)
 
 
 def _note(text: str, letters: Iterable[str]) -> str:
-    """What whoever knows RE2/J or Python would read otherwise."""
+    """Return a warning about letters that users of RE2/J or Python would read differently."""
     found = sorted(set(letters))
     if not found:
         return ""
@@ -115,11 +116,11 @@ class _RegexPiece:
     """A part of the translation."""
 
     text: str
-    #: Whether a repetition after it repeats all of it.
+    #: Whether a following repetition repeats all of it.
     is_atom: bool = False
-    #: Whether it matches nothing but places.
+    #: Whether it matches only positions, no characters.
     is_place: bool = False
-    #: Whether it can only match at the name's start, or up to its end.
+    #: Whether it can only match at the start of a name, or up to its end.
     opens: bool = False
     closes: bool = False
 
@@ -129,26 +130,26 @@ _ANYTHING = _RegexPiece(text=".*", opens=True, closes=True)
 
 
 class _RegexReader:
-    """Reads one pattern from left to right, and writes its translation."""
+    """Read one pattern from left to right and write its translation."""
 
     def __init__(self, text: str, *, captures: bool) -> None:
         if "\0" in text:
-            raise NotPosixError("it holds a NUL character")
+            raise NotPosixError("it has a NUL character")
         self._text = text
         self._at = 0
         self._captures = captures
         self._groups = 0
         self._closed: set[int] = set()
         self.has_references = False
-        #: Why only a member can match by it.
+        #: Why only a member can match the pattern.
         self.of_members_only = ""
-        #: What was taken for a letter and would be more elsewhere.
+        #: Letters that would have a special meaning in RE2/J or Python.
         self.letters: list[str] = []
 
     # ---- the whole ----
 
     def whole(self) -> str:
-        """The translation: it matches whole names."""
+        """Return the translation, which matches whole names."""
         branches = self._branches(nest=0)
         return "|".join(_to_both_ends(branch) for branch in branches)
 
@@ -164,7 +165,7 @@ class _RegexReader:
         return taken
 
     def _ends(self, nest: int) -> bool:
-        """Whether a branch is over; without a group to close `)` is a character like others."""
+        """Return whether a branch ends here; without an open group, `)` is an ordinary character."""
         return self._next in ("", "|") or (nest > 0 and self._next == ")")
 
     # ---- structure ----
@@ -187,7 +188,7 @@ class _RegexReader:
     def _expression(self, nest: int) -> _RegexPiece:
         anchor = self._anchor()
         if anchor is not None:
-            return anchor  # what follows does not repeat it: `^*` is an error, the star has nothing to repeat
+            return anchor  # a repetition after it is an error: the star of `^*` has nothing to repeat
         piece = self._atom(nest)
         while self._next and self._next in "*+?{":
             piece = self._repeated(piece)
@@ -201,7 +202,7 @@ class _RegexReader:
             if name:
                 self._at += 2
                 if name in _OF_MEMBERS_ONLY:
-                    self.of_members_only = f"RE2/J has no word for the start or the end of a word (`\\{name}`)"
+                    self.of_members_only = f"RE2/J has no anchor for the start or the end of a word (`\\{name}`)"
                 return _place(_GNU_ANCHORS[name])
         return None
 
@@ -246,7 +247,7 @@ class _RegexReader:
             return _any_of(_GNU_CLASSES[taken])
         if taken in "123456789":
             if int(taken) not in self._closed:
-                raise NotPosixError(f"`\\{taken}` refers to a group that is not there")
+                raise NotPosixError(f"`\\{taken}` refers to a group that does not exist")
             self.has_references = True
             self.of_members_only = f"RE2/J has no back references (`\\{taken}`)"
             return _RegexPiece(text=f"(?:\\{taken})", is_atom=True)
@@ -276,18 +277,18 @@ class _RegexReader:
         return _RegexPiece(text=atom + sign) if piece.text != "." or sign != "*" else _ANYTHING
 
     def _bounds(self) -> tuple[int, int | None]:
-        """What stands in braces: `{2}`, `{2,}`, `{2,5}`, `{,5}`."""
+        """Return the bounds in braces: `{2}`, `{2,}`, `{2,5}`, `{,5}`."""
         inside, brace, _ = self._text[self._at :].partition("}")
         if not brace:
             raise NotPosixError("a { is not closed")
         self._at += len(inside) + 1
         first, comma, last = inside.partition(",")
         if not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, last)) or not inside:
-            raise NotPosixError(f"{{{inside}}} is no number of repetitions")
+            raise NotPosixError(f"{{{inside}}} is not a number of repetitions")
         least = int(first or 0)
         most = (int(last) if last else None) if comma else least
         if most is not None and most < least:
-            raise NotPosixError(f"{{{inside}}} ends before it begins")
+            raise NotPosixError(f"{{{inside}}} has its bounds in the wrong order")
         if max(least, most or 0) > _MOST_REPETITIONS:
             raise NotPosixError(f"{{{inside}}} repeats more than {_MOST_REPETITIONS} times")
         return least, most
@@ -295,7 +296,7 @@ class _RegexReader:
     # ---- brackets ----
 
     def _bracket(self) -> frozenset[str]:
-        """The characters of topic names that the class holds; the bracket is open already."""
+        """Return the characters of topic names in the class, after its opening bracket."""
         is_negated = self._next == "^"
         self._at += is_negated
         found: set[str] = set()
@@ -314,16 +315,16 @@ class _RegexReader:
         self._at += 1
         end = self._bracket_symbol(may_be_hyphen=True)
         if not isinstance(end, str) or ord(end) < ord(start):
-            raise NotPosixError(f"a range in brackets that begins with {start!r} has no good end")
+            raise NotPosixError(f"a range in brackets that begins with {start!r} has an invalid end")
         return frozenset(one for one in NAME_CHARACTERS if start <= one <= end)
 
     def _bracket_symbol(self, *, may_be_hyphen: bool) -> str | frozenset[str]:
-        """One character, or the characters of a class with a name."""
+        """Return one character, or the characters of a named class."""
         taken = self._take()
         if not taken:
             raise NotPosixError("a [ is not closed")
         if taken == "-" and not may_be_hyphen and self._next != "]":
-            raise NotPosixError("a - in brackets stands neither in a range nor at an end")
+            raise NotPosixError("a - in brackets is neither in a range nor at an end")
         if taken != "[" or self._next not in (".", "=", ":"):
             return taken
         kind = self._take()
@@ -333,15 +334,15 @@ class _RegexReader:
         self._at += len(name) + 2
         if kind == ":":
             if name not in _CLASSES:
-                raise NotPosixError(f"[:{name}:] is no class of characters", is_re2=True)
+                raise NotPosixError(f"[:{name}:] is not a character class", is_re2=True)
             return _CLASSES[name]
         if len(name) != 1:
-            raise NotPosixError(f"[{kind}{name}{kind}] is no character")
+            raise NotPosixError(f"[{kind}{name}{kind}] is not a character")
         return name if kind == "." else frozenset(name)
 
 
 def _to_both_ends(branch: _RegexPiece) -> str:
-    """The branch as a match of whole names: what it leaves open is anything."""
+    """Return the branch as a match of whole names: unanchored ends match anything."""
     before = "" if branch.opens else ".*"
     return before + branch.text + ("" if branch.closes else ".*")
 
@@ -377,7 +378,7 @@ def _any_of(characters: frozenset[str]) -> _RegexPiece:
 
 
 def _runs(characters: frozenset[str]) -> Iterable[str]:
-    """Neighbours joined; the hyphen, which is a sign in brackets, at the end."""
+    """Return the characters as ranges; the hyphen, which has a meaning in brackets, is last."""
     codes = sorted(ord(one) for one in characters - {"-"})
     begin = 0
     for index, code in enumerate(codes):
@@ -392,7 +393,7 @@ def _runs(characters: frozenset[str]) -> Iterable[str]:
 
 
 def _count(least: int, most: int | None) -> str:
-    """Braces, with no more than what makes a difference in a name."""
+    """Return braces with at most the repetitions that matter in a name."""
     low = min(least, _ENOUGH_REPETITIONS)
     if most is None:
         return f"{{{low},}}"

@@ -1,4 +1,4 @@
-"""What each room gets of the configuration, in its own units: the exits of `ConsumerConfig`."""
+"""The settings of each package, in its own units: the results of `ConsumerConfig`'s methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consumer_membership.light_dataclasses import dataclass
 
 
 class AddressFamily(Enum):
-    """Which addresses of a host to use, by the words of `broker.address.family`."""
+    """The address families of a host to use: the values of `broker.address.family`."""
 
     ANY = "any"
     V4 = "v4"
@@ -20,7 +20,7 @@ class AddressFamily(Enum):
 
 
 class OffsetReset(Enum):
-    """Where to start a partition that has no committed offset."""
+    """Where to start a partition without a committed offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -29,12 +29,12 @@ class OffsetReset(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByDuration:
-    """Start at the first record that is not older than this at that moment (KIP-1106); at the end if there is none."""
+    """Start at the first record that is not older than this duration (KIP-1106), or at the end if there is none."""
 
     milliseconds: int
 
     def moment_ms(self, now_s: float) -> int:
-        """The timestamp to look for, in ms since 1970; a longer time than since then means the first record."""
+        """Return the timestamp to look up, in ms since 1970; if it would be before 1970, that of the first record."""
         return max(0, int(now_s * 1000) - self.milliseconds)
 
 
@@ -43,7 +43,7 @@ DEFAULT_RESET: OffsetReset | ByDuration = OffsetReset.LATEST
 
 
 class SecurityProtocol(Enum):
-    """Whether connections are encrypted and authenticated, by the words of `security.protocol`."""
+    """Whether connections are encrypted and authenticated: the values of `security.protocol`."""
 
     PLAINTEXT = "plaintext"
     SSL = "ssl"
@@ -52,17 +52,17 @@ class SecurityProtocol(Enum):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether the keys of TLS have a meaning."""
+        """Whether the TLS keys apply."""
         return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether the keys of SASL have a meaning."""
+        """Whether the SASL keys apply."""
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
 class SaslMechanism(Enum):
-    """How to prove who one is, by the words of `sasl.mechanism`."""
+    """How the client authenticates: the values of `sasl.mechanism`."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -72,7 +72,7 @@ class SaslMechanism(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A bearer token (RFC 6750) with what the broker is told beside it; `expires_at` in seconds since 1970."""
+    """A bearer token (RFC 6750) with the extensions that are sent with it; `expires_at` in seconds since 1970."""
 
     value: str = field(repr=False)
     expires_at: float
@@ -81,20 +81,21 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """How connections are encrypted, and who is believed to be the broker: paths, or PEM text, as librdkafka has them.
+    """How connections are encrypted and how the broker is verified: paths, or PEM text, as in librdkafka.
 
     Attributes:
-        ca_location: A file or a folder of certificates to trust.
-        ca_pem: The same as text; beside a location both are trusted, and with neither of them what the system trusts.
-        crl_location: A file of certificates that were revoked.
-        certificate_location: This client's certificate and those between it and the authority's, where it has one.
-        certificate_pem: The same as text.
-        key_location: The key of that certificate.
-        key_pem: The same as text.
-        key_password: What opens that key.
-        cipher_suites: What may be used with TLS 1.2, in OpenSSL's words; None: OpenSSL's own choice.
-        verifies: Whether the broker's certificate must come from somebody who is trusted.
-        checks_hostname: Whether it must be for the broker's host, too; never without `verifies`.
+        ca_location: A file or a folder of trusted certificates.
+        ca_pem: Trusted certificates as text, in addition to `ca_location`. Without both, the system's trusted
+            certificates apply.
+        crl_location: A file of revoked certificates.
+        certificate_location: A file with this client's certificate and the intermediate certificates, if it has one.
+        certificate_pem: The same certificates as text.
+        key_location: A file with the private key of that certificate.
+        key_pem: The private key as text.
+        key_password: The password of the private key.
+        cipher_suites: Ciphers for TLS 1.2 in OpenSSL's notation; None: OpenSSL's default.
+        verifies: Whether the broker's certificate must be signed by a trusted authority.
+        checks_hostname: Whether the certificate must match the broker's host name; always False without `verifies`.
     """
 
     ca_location: str | None = None
@@ -112,13 +113,13 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """Who this client is to the brokers.
+    """The client's credentials.
 
     Attributes:
-        mechanism: How it proves that.
-        username: For PLAIN and SCRAM.
-        password: Likewise.
-        token: For OAUTHBEARER: gives the token that is good now, and may take its time.
+        mechanism: The SASL mechanism.
+        username: The user name for PLAIN and SCRAM.
+        password: The password for PLAIN and SCRAM.
+        token: For OAUTHBEARER: returns the token that is valid now; it may block.
     """
 
     mechanism: SaslMechanism
@@ -129,7 +130,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How to reach brokers; durations in seconds, sizes in bytes (0: the system's default)."""
+    """How to connect to brokers; durations in seconds, sizes in bytes (0: the system's default)."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "rdkafka"
@@ -142,30 +143,30 @@ class ConnectionSettings:
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
     address_family: AddressFamily = AddressFamily.ANY
-    #: After so long without a request or an answer a connection is closed; 0: never.
+    #: Close a connection after this idle time in seconds; 0: never.
     max_idle_s: float = 0.0
-    #: Whether bootstrap servers are asked again when no known broker can be reached.
+    #: Whether to use the bootstrap servers again when no known broker can be reached.
     rebootstraps: bool = True
-    #: Whether each address of a bootstrap server is reached by the name that it has itself.
+    #: Whether to connect to each address of a bootstrap server by its canonical name.
     has_canonical_bootstrap: bool = False
     receive_message_max_bytes: int = 100_000_000
     allow_auto_create_topics: bool = False
-    #: Whether another process is to leave the group for the members of this one once it died.
+    #: Whether a guardian process leaves the group for members of this process after its death.
     crash_guardian: bool = False
-    #: None: nothing is encrypted.
+    #: None: connections are not encrypted.
     tls: TlsSettings | None = None
-    #: None: this client does not say who it is.
+    #: None: connections are not authenticated.
     sasl: SaslSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What of librdkafka's keys is about its log lines.
+    """The logging settings among librdkafka's keys.
 
     Attributes:
-        client_id: Whose lines they are.
-        contexts: The words of `debug`.
-        level: What `log_level` lets through, by syslog's numbers; everything with `debug`, as in librdkafka.
+        client_id: The client id in log lines.
+        contexts: The contexts of `debug`.
+        level: The level of `log_level` in syslog's numbers; everything with `debug`, as in librdkafka.
     """
 
     client_id: str = "rdkafka"
@@ -175,23 +176,23 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """Where to listen; port 0: any that is free."""
+    """The address of the HTTP probes; port 0: any free port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """As it is configured, and as URLs have it."""
+        """Return the address as it is configured and as URLs write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
-    """Where probes are told how a consumer is.
+    """Where the health of a consumer is reported to probes.
 
     Attributes:
-        address: Where HTTP is served; None: nowhere.
-        file: What is touched while the process lives; None: nothing.
+        address: The HTTP address; None: no HTTP server.
+        file: The file to touch while the process is live; None: no file.
     """
 
     address: ListenAddress | None = None
@@ -199,35 +200,35 @@ class ProbeSettings:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any probe is configured."""
         return self.address is not None or self.file is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
-    """Where partitions start: what to do without a committed offset, and which offsets count as the end."""
+    """Where partitions start: the reset policy, and whether the end is that of committed records only."""
 
     reset: OffsetReset | ByDuration = OffsetReset.LATEST
     read_committed: bool = True
 
 
 class RebalanceCallbacks(Enum):
-    """What rebalance callbacks are told, whatever protocol the member speaks: `rebalance.callbacks`."""
+    """Which partitions rebalance callbacks receive, with any group protocol: the values of `rebalance.callbacks`."""
 
-    #: At each change: on_revoke with everything, then on_assign with the whole, which starts at what is committed.
+    #: At each change: on_revoke with all partitions, then on_assign with all, which start at their committed offsets.
     EAGER = "eager"
-    #: The difference; what stays is untouched.
+    #: Only the partitions that change; retained partitions are not affected.
     INCREMENTAL = "incremental"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSettings:
-    """What rebalance callbacks are told.
+    """Which partitions rebalance callbacks receive.
 
     Attributes:
-        chosen: What `rebalance.callbacks` says, if it is set.
-        usual: What confluent-kafka would tell them with the same configuration: it joins a classic group, unless
-            group.protocol says otherwise, and is eager there, unless its assignors are cooperative.
+        chosen: The value of `rebalance.callbacks`, if it is set.
+        usual: What confluent-kafka does with the same configuration: it joins a classic group unless group.protocol is
+            set, and calls eager callbacks there unless its assignors are cooperative.
     """
 
     chosen: RebalanceCallbacks | None = None
@@ -239,10 +240,10 @@ class SubscriptionSettings:
     """How the patterns of a subscription are read.
 
     Attributes:
-        is_for_brokers: They are RE2/J and go to the broker as they are written (`group.protocol=consumer`, where
-            librdkafka does so, too); otherwise they are what librdkafka's classic members read.
-        may_meet_brokers: A broker may have to match by them, so that they must be sayable in RE2/J.
-        blacklist: What `topic.blacklist` keeps out, as Python's `re` for whole names.
+        is_for_brokers: Patterns are RE2/J and are sent to the broker unchanged, as librdkafka does with
+            `group.protocol=consumer`; otherwise they are those of librdkafka's classic members.
+        may_meet_brokers: A broker may have to match the patterns, so they must be expressible in RE2/J.
+        blacklist: The patterns of `topic.blacklist` as Python's `re` for whole names.
     """
 
     is_for_brokers: bool = False
@@ -250,5 +251,5 @@ class SubscriptionSettings:
     blacklist: tuple[str, ...] = ()
 
     def keeps_out(self, topic: str) -> bool:
-        """Whether this topic is not there for this consumer."""
+        """Return whether the blacklist excludes this topic."""
         return any(re.fullmatch(pattern, topic) for pattern in self.blacklist)

@@ -1,8 +1,8 @@
-"""Bearer tokens for both kinds of connections: what the application's `oauth_cb` returns, fetched once.
+"""Bearer tokens for both kinds of connections: call the application's `oauth_cb` once for both.
 
-librdkafka calls `oauth_cb` on a thread of its own, and the membership's connections need tokens too. An application's
-callback expects one caller, and each call costs a request to the token's server. So both ask here, and neither knows of
-the other. Nothing here is ever shown: a token is as good as a password.
+librdkafka calls `oauth_cb` on its own thread, and the membership's connections also need tokens. An application's
+callback expects one caller, and each call costs a request to the token server. So both request tokens here. Nothing
+here is ever printed: a token is equivalent to a password.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from consumer_membership.errors import AuthenticationError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.text import problem_of
 
-#: How much of its life a token is used for. librdkafka asks for the next one at 80 % of what was left when it got this
-#: one, and must not get the same again.
+#: The part of its lifetime for which a token is used. librdkafka requests the next token at 80 % of the lifetime that
+#: remained when it received this one, and must not receive the same token again.
 USED_LIFE = 0.75
 
 _REMEDY = "return (token, expiry in seconds since 1970[, principal[, dict of extensions]])"
 _SHORTEST, _LONGEST = 2, 4
-#: RFC 7628, section 3.1, as librdkafka checks it: visible characters, blanks and ends of lines.
+#: RFC 7628, section 3.1, as librdkafka checks it: visible characters, blanks and line ends.
 _VALUE = re.compile(r"[\t\n\r\x20-\x7e]*")
 _NAME = re.compile(r"[A-Za-z]+")
-#: What confluent-kafka refuses as it refuses every token that it cannot read.
+#: A value that confluent-kafka rejects like every token that it cannot read.
 _NO_TOKEN: tuple[()] = ()
 #: The name under which the token itself is sent.
 _RESERVED = "auth"
 
-#: An application's `oauth_cb`: it gets sasl.oauthbearer.config, None where that is not set.
+#: An application's `oauth_cb`: it receives sasl.oauthbearer.config, or None if that is not set.
 TokenCallback = Callable[[str | None], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A token in both its forms, and until when it is given out."""
+    """A token in both of its forms, and the time until which it is returned."""
 
     returned: object = field(repr=False)
     token: Token
@@ -49,12 +49,12 @@ class _Kept:
 
 
 class SharedTokens:
-    """The tokens of one `oauth_cb`, for librdkafka (called as that) and for the membership (`token`); any thread.
+    """The tokens of one `oauth_cb`, for librdkafka (which calls this object) and the membership (`token`); thread-safe.
 
     Args:
-        callback: The application's.
-        config_text: sasl.oauthbearer.config, which the callback gets.
-        clock: The seconds since 1970.
+        callback: The application's callback.
+        config_text: sasl.oauthbearer.config, the callback's argument.
+        clock: Returns seconds since 1970.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class SharedTokens:
         self._clock = clock
         self._lock = Lock()
         self._kept: _Kept | None = None
-        #: Why the latest call of the callback gave no token; empty if it did.
+        #: Why the latest call of the callback returned no token; empty if it did.
         self.last_failure = ""
 
     def __call__(self, config: str | None) -> object:
-        """What the callback returned or raises, unchecked: librdkafka has its own words for what is wrong.
+        """Return the callback's result or raise its exception, unchecked: librdkafka reports errors in its own way.
 
-        But for text that is not UTF-8: confluent-kafka would not survive it in the name of an extension.
+        Text that is not UTF-8 is the exception: confluent-kafka would crash on it in the name of an extension.
         """
         with self._lock:
             kept = self._good()
@@ -91,12 +91,12 @@ class SharedTokens:
             return returned
 
     def token(self) -> Token:
-        """The token that is good now; waits for the callback where there is none.
+        """Return the token that is valid now; wait for the callback if there is none.
 
-        Where the callback fails, the last token is given as long as it lives: librdkafka goes on with it, too.
+        If the callback fails, the last token is returned until it expires; librdkafka also continues with it.
 
         Raises:
-            AuthenticationError: the callback raises, or what it returns is no token that is good now.
+            AuthenticationError: the callback raised, or its result is not a valid token.
         """
         with self._lock:
             kept = self._good()
@@ -137,12 +137,12 @@ def _raised(error: Exception) -> str:
 
 def _token_of(returned: object, now: float) -> Token:
     if not isinstance(returned, tuple):
-        raise _wrong(f"it returned a value of the type {type(returned).__name__}")
+        raise _wrong(f"it returned a value of type {type(returned).__name__}")
     if not _SHORTEST <= len(returned) <= _LONGEST:
         raise _wrong(f"it returned {len(returned)} element{'' if len(returned) == 1 else 's'}")
     value, expiry, *more = returned
     if more and not isinstance(more[0], str):
-        raise _wrong(f"the principal is of the type {type(more[0]).__name__}")
+        raise _wrong(f"the principal is of type {type(more[0]).__name__}, not text")
     problem = problem_of(more[0], None, is_secret=True) if more else None
     if problem is not None:
         raise _wrong(f"the principal cannot be sent: {problem}")
@@ -152,7 +152,7 @@ def _token_of(returned: object, now: float) -> Token:
 
 
 def _texts_in(returned: object) -> Iterator[str]:
-    """All text in what a callback returned."""
+    """Yield all text in a callback's result."""
     parts = list(returned) if isinstance(returned, tuple) else []
     for part in parts:
         parts += [*part, *part.values()] if isinstance(part, dict) else []
@@ -161,7 +161,7 @@ def _texts_in(returned: object) -> Iterator[str]:
 
 def _value(given: object) -> str:
     if not isinstance(given, str):
-        raise _wrong(f"the token is of the type {type(given).__name__}")
+        raise _wrong(f"the token is of type {type(given).__name__}, not text")
     if not given:
         raise _wrong("the token is empty")
     if _VALUE.fullmatch(given) is None:
@@ -171,22 +171,26 @@ def _value(given: object) -> str:
 
 def _expiry(given: object, now: float) -> float:
     if not isinstance(given, SupportsFloat):
-        raise _wrong(f"the expiry is of the type {type(given).__name__}")
+        raise _wrong(f"the expiry is of type {type(given).__name__}, not a number")
     expires_at = float(given)
     if not now < expires_at < math.inf:
-        raise _wrong(f"the token expires at {expires_at}, and now it is {now:.0f} in seconds since 1970")
+        raise _wrong(
+            f"the token expires at {expires_at}, which is not after the current time {now:.0f} (seconds since 1970)"
+        )
     return expires_at
 
 
 def _extensions(given: object) -> Mapping[str, str]:
     if not isinstance(given, dict):
-        raise _wrong(f"the extensions are of the type {type(given).__name__}")
+        raise _wrong(f"the extensions are of type {type(given).__name__}, not a dict")
     found: dict[str, str] = {}
     for name, value in given.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None or name == _RESERVED:
-            raise _wrong(f"the extension {name!r} needs a name of the letters a-z and A-Z, which is not {_RESERVED}")
+            raise _wrong(
+                f"the extension name {name!r} must consist of the letters a-z and A-Z and must not be {_RESERVED}"
+            )
         if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
-            raise _wrong(f"the extension {name!r} needs a value of printable ASCII text")
+            raise _wrong(f"the value of the extension {name!r} must be printable ASCII text")
         found[name] = value
     return MappingProxyType(found)
 

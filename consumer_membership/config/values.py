@@ -1,8 +1,8 @@
-"""How the text of a configuration value is read: by librdkafka's rules, in librdkafka's words where it refuses.
+"""Read the text of configuration values by librdkafka's rules, with librdkafka's error messages.
 
-confluent-kafka puts every value through `str()` first, so `True`, `1` and `"TRUE"` are the same boolean and `6000.0`
-is an integer. These readers get the dotted key and its value and raise `ValueError`; the key's name stands in the text
-as librdkafka puts it.
+confluent-kafka converts every value with `str()` first, so `True`, `1` and `"TRUE"` are the same boolean, and `6000.0`
+is an integer. These readers receive the key and its value and raise `ValueError`; the key's name is in the message
+where librdkafka has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
-#: Gives the value of a key, or raises ValueError.
+#: Return the value of a key, or raise ValueError.
 Reader = Callable[[str, object], T]
 
 _TRUE = frozenset({"true", "t", "1"})
@@ -35,11 +35,11 @@ _FALSE = frozenset({"false", "f", "0"})
 _MAX_INT = 2**31 - 1
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
-#: librdkafka reads integers by `strtol` with base 0 (so 0x10 is 16, and 010 is 8) and lets a fraction pass; other
-#: trailing text is a mistake in a number.
+#: librdkafka reads integers by `strtol` with base 0 (so 0x10 is 16, and 010 is 8) and ignores a fraction; other
+#: trailing text is an error.
 _INTEGER = re.compile(r"(?P<hex>[+-]?0[xX][0-9a-fA-F]+)|(?P<octal>[+-]?0[0-7]+)|(?P<decimal>[+-]?(0|[1-9]\d*))(\.\d*)?")
 _BASES = {"hex": 16, "octal": 8, "decimal": 10}
-#: What Java's `Duration.parse` takes: weeks, months and years have no length of their own there.
+#: The syntax of Java's `Duration.parse`, in which weeks, months and years have no fixed length.
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?[0-9]{1,18})D)?"
     r"(?:T(?P<time>(?:(?P<hours>[+-]?[0-9]{1,18})H)?(?:(?P<minutes>[+-]?[0-9]{1,18})M)?"
@@ -47,12 +47,12 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 _SECONDS_OF = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-#: The port that librdkafka takes where none is given.
+#: librdkafka's default port.
 DEFAULT_PORT = 9092
 _HIGHEST_PORT = 65535
 _ENDPOINT = re.compile(
     r"(?:(?P<protocol>[A-Za-z_]+)://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:,/\[\]]+))(?::(?P<port>\d+))?"
-    # What a URL has behind it says nothing. A colon in there would be a port in the wrong place.
+    # The path of a URL is ignored. A colon in it would be a port in the wrong place.
     r"(?:/[^:]*)?"
 )
 
@@ -62,12 +62,13 @@ _LISTEN_ADDRESS = re.compile(
 
 
 def parse_endpoints(text: str, protocol: SecurityProtocol) -> tuple[tuple[str, int], ...]:
-    """The hosts and ports of `bootstrap.servers`, in its order and without repetition.
+    """Return the hosts and ports of `bootstrap.servers` in their order without duplicates.
 
-    librdkafka reads it as a comma-separated list of `[PROTOCOL://]HOST[:PORT][/PATH]`.
+    librdkafka reads a comma-separated list of `[PROTOCOL://]HOST[:PORT][/PATH]`.
 
-    Raises ValueError for an element that is no endpoint, and for one that asks for another protocol than this one: of
-    such a list librdkafka takes what stands before that element, and says so in its log only.
+    Raises:
+        ValueError: an element is not an endpoint, or has another protocol than `protocol`. librdkafka uses only the
+            elements before such an element, and only logs it.
     """
     found: dict[tuple[str, int], None] = {}
     for element in filter(None, map(str.strip, text.split(","))):
@@ -76,53 +77,56 @@ def parse_endpoints(text: str, protocol: SecurityProtocol) -> tuple[tuple[str, i
             raise ValueError(f"{element!r} is not HOST:PORT")
         if (match["protocol"] or protocol.value).lower() != protocol.value:
             raise ValueError(
-                f"{element!r} asks for {match['protocol']}, and security.protocol is {protocol.value}; set that to "
-                "what this listener speaks, or leave the prefix out"
+                f"{element!r} requires {match['protocol']}, but security.protocol is {protocol.value}; set "
+                "security.protocol to the protocol of this listener, or remove the prefix"
             )
         port = int(match["port"] or DEFAULT_PORT)
         if not 0 < port <= _HIGHEST_PORT:
-            raise ValueError(f"{element!r} has no valid port; give one of 1..{_HIGHEST_PORT}")
+            raise ValueError(f"{element!r} has no valid port; expected 1..{_HIGHEST_PORT}")
         found[match["v6"] or match["host"], port] = None
     return tuple(found)
 
 
 def parse_blacklist(value: object) -> tuple[str, ...]:
-    """The patterns of `topic.blacklist` as Python's `re` for whole names: what is as if it did not exist.
+    """Return the patterns of `topic.blacklist` as Python's `re` for whole names.
 
-    They are librdkafka's patterns with commas between them, but need not begin with `^`: `orders-1` keeps out every
-    topic with that anywhere in its name. Nobody else hears of the list, neither brokers nor other members, so that it
-    is the member who must not ask for those topics.
+    The consumer treats topics that match as if they did not exist.
+
+    They are librdkafka's patterns, separated by commas, and need not begin with `^`: `orders-1` excludes every topic
+    with this text anywhere in its name. Neither brokers nor other members know the list, so the member must not request
+    these topics.
 
     Raises:
-        ValueError: one of them is no pattern, or empty: librdkafka would keep out every topic.
+        ValueError: a pattern is invalid, or empty: librdkafka would exclude every topic.
     """
-    # A comma at the end is nobody's pattern, there as well.
+    # A comma at the end adds no pattern, as in librdkafka.
     texts = str(value).removesuffix(",").split(",")
     return tuple(_for_members(text) for text in texts) if str(value) else ()
 
 
 def _for_members(text: str) -> str:
     if not text:
-        raise ValueError("an empty pattern in the list is in every topic's name; remove the comma that is too many")
-    from consumer_membership.config.patterns import NotPosixError, translate  # only a list needs it
+        raise ValueError("an empty pattern matches every topic; remove the extra comma")
+    # imported here because only a blacklist needs it
+    from consumer_membership.config.patterns import NotPosixError, translate
 
     try:
         pattern = translate(text)
     except NotPosixError as refused:
-        words = f'Failed to parse pattern "{text}": {refused}; write POSIX extended regular expressions'
+        words = f'Failed to parse pattern "{text}": {refused}; use POSIX extended regular expressions'
         raise ValueError(words) from refused
     return pattern.member or ""
 
 
 def parse_duration(text: str) -> int:
-    """The whole milliseconds of an ISO-8601 duration, as Java's `Duration.parse` reads it: a day has 24 hours.
+    """Return the whole milliseconds of an ISO-8601 duration, as Java's `Duration.parse` reads it: a day has 24 hours.
 
     Raises:
-        ValueError: it is none, or negative.
+        ValueError: the text is not a duration, or is negative.
     """
     match = _DURATION.fullmatch(text)
     if match is None or match["time"] == "" or not (match["days"] or match["time"]):
-        raise ValueError(f"{text!r} is no duration" if text else "the duration is missing")
+        raise ValueError(f"{text!r} is not a duration" if text else "the duration is missing")
     nanoseconds = 10**9 * sum(int(match[name] or 0) * seconds for name, seconds in _SECONDS_OF.items())
     fraction = int((match["fraction"] or "").ljust(9, "0"))
     nanoseconds += -fraction if (match["seconds"] or "").startswith("-") else fraction
@@ -134,7 +138,7 @@ def parse_duration(text: str) -> int:
 
 
 def boolean(key: str, value: object) -> bool:
-    """True or false."""
+    """Return true or false."""
     text = str(value).strip().lower()
     if text in _TRUE:
         return True
@@ -146,10 +150,12 @@ def boolean(key: str, value: object) -> bool:
 
 
 def guardian(key: str, value: object) -> bool:
-    """A boolean that cannot be true on every system."""
+    """Return a boolean that cannot be true on every platform."""
     is_wanted = boolean(key, value)
     if is_wanted and sys.platform == "win32":
-        raise ValueError("the guardian needs Unix sockets between processes, which this system lacks; remove the key")
+        raise ValueError(
+            "the guardian needs Unix sockets between processes, which this platform does not have; remove the key"
+        )
     return is_wanted
 
 
@@ -187,11 +193,11 @@ def _without_key(parse: Callable[[object], T]) -> Reader[T]:
 
 
 text = _without_key(str)
-#: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is no interval.
+#: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is not an interval.
 positive_ms = _integer(1, _DAY_MS)
 duration_ms = _integer(0, _DAY_MS)
 session_ms = _integer(1, _HOUR_MS)
-#: topic.metadata.refresh.interval.ms: -1 and 0 are "never".
+#: topic.metadata.refresh.interval.ms: -1 and 0 mean "never".
 refresh_ms = _integer(-1, _HOUR_MS)
 socket_timeout_ms = _integer(10, 300_000)
 setup_timeout_ms = _integer(1000, _MAX_INT)
@@ -204,7 +210,7 @@ rebootstraps = _choice({"rebootstrap": True, "none": False})
 canonical = _choice({"use_all_dns_ips": False, "resolve_canonical_bootstrap_servers_only": True})
 family = _choice({family.value: family for family in AddressFamily})
 security = _choice({protocol.value: protocol for protocol in SecurityProtocol})
-#: Whether the broker's certificate must be for its host.
+#: Whether the broker's certificate must match its host name.
 identification = _choice({"https": True, "none": False})
 _reset_by_word = _choice(
     {
@@ -220,7 +226,7 @@ _reset_by_word = _choice(
 
 
 def reset(key: str, value: object) -> OffsetReset | ByDuration:
-    """What librdkafka has words for, and Java's `by_duration:<ISO-8601 duration>` (KIP-1106)."""
+    """Return librdkafka's reset policies, or Java's `by_duration:<ISO-8601 duration>` (KIP-1106)."""
     text = str(value).strip()
     word, _, duration = text.partition(":")
     if word.lower() != "by_duration":
@@ -229,16 +235,16 @@ def reset(key: str, value: object) -> OffsetReset | ByDuration:
         return ByDuration(milliseconds=parse_duration(duration))
     except ValueError as refused:
         raise ValueError(
-            f'Invalid value "{text}" for configuration property "{key}": {refused}; give an ISO-8601 duration of days, '
+            f'Invalid value "{text}" for configuration property "{key}": {refused}; use an ISO-8601 duration of days, '
             "hours, minutes and seconds, such as by_duration:P1D, by_duration:PT36H or by_duration:P2DT12H30M"
         ) from refused
 
 
 def listen_address(key: str, value: object) -> ListenAddress:
-    """Where probes are answered: HOST:PORT, or [V6]:PORT."""
+    """Return the address of the probes: HOST:PORT, or [V6]:PORT."""
     text = str(value).strip()
     match = _LISTEN_ADDRESS.fullmatch(text)
-    example = "give HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port"
+    example = "expected HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port"
     if match is None:
         missing = "it is empty" if not text else f"{text!r} is not HOST:PORT"
         raise ValueError(f'Invalid value for configuration property "{key}": {missing}; {example}, or remove the key')
@@ -249,16 +255,16 @@ def listen_address(key: str, value: object) -> ListenAddress:
 
 
 def file_path(key: str, value: object) -> str:
-    """The path of a file, which may be there already, or not."""
+    """Return the path of a file, which need not exist."""
     text = str(value)
     if not text.strip():
-        raise ValueError(f'Configuration property "{key}" cannot be empty: give the path of a file, or remove the key')
+        raise ValueError(f'Configuration property "{key}" cannot be empty: set the path of a file, or remove the key')
     if text.endswith(("/", os.sep)) or text.rpartition("/")[2] in {".", ".."}:
-        raise ValueError(f'Configuration property "{key}" names a folder; give the path of a file in it')
+        raise ValueError(f'Configuration property "{key}" is a folder; set the path of a file in it')
     return text
 
 
-#: The group protocols that a member may speak, the preferred one first.
+#: The group protocols that a member may use, the preferred one first.
 protocols: Reader[tuple[GroupProtocol, ...]] = _choice(
     {
         "auto": (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC),
@@ -267,9 +273,9 @@ protocols: Reader[tuple[GroupProtocol, ...]] = _choice(
     }
 )
 strategies: Reader[tuple[Assignor, ...]] = _without_key(parse_strategies)
-#: Ids from which static members claim a free one.
+#: Ids of which static members claim a free one.
 pool = _without_key(parse_pool)
-#: Patterns of topics that are not there for this consumer.
+#: Patterns of topics that do not exist for this consumer.
 blacklist = _without_key(parse_blacklist)
 policy = _choice({policy.value: policy for policy in ConflictPolicy})
 callbacks = _choice({one.value: one for one in RebalanceCallbacks})

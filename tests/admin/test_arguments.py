@@ -42,9 +42,9 @@ def history(since: object = 0.0, **kwargs: object) -> object:
 
 
 MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
-    (lambda: make(None), "config=None: the configuration is a dict", ArgumentTypeError),
-    (lambda: make(5), "config=5: the configuration is a dict", ArgumentTypeError),
-    (lambda: make("localhost:9092"), "config='localhost:9092': the configuration is a dict", ArgumentTypeError),
+    (lambda: make(None), "config=None: pass a dict", ArgumentTypeError),
+    (lambda: make(5), "config=5: pass a dict", ArgumentTypeError),
+    (lambda: make("localhost:9092"), "config='localhost:9092': pass a dict", ArgumentTypeError),
     (lambda: make({**NOBODY, 5: 1}), '5=1: No such configuration property: "5"', ConfigurationError),  # type: ignore[misc]  # the mistake in question
     (lambda: make({**NOBODY, "client.id": "a\ud800"}), "client.id='a\\ud800': it is not UTF-8", ConfigurationError),
     (lambda: make(timeout_s="5"), "timeout_s='5': give seconds as a number", ArgumentTypeError),

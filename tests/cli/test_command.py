@@ -287,7 +287,7 @@ def test_environment_variable_with_invalid_utf8_exits_2_and_names_it(command: st
     assert ran.stdout == ""
     (line,) = ran.stderr.splitlines()
     assert line.startswith(f"consumer-membership {command}: ")
-    assert f"environment variable {variable.decode()}; change it, or unset it" in line
+    assert f"environment variable {variable.decode()}; change or unset it" in line
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_environment_value_that_is_not_utf_8_raises_an_error_that_names_the_vari
     assert [(name, is_shown) for name, is_shown, _ in told] == [(name, str("PASSWORD" not in name)) for name in names]
     for name, _, words in told:
         assert "it is not UTF-8" in words
-        assert f"environment variable {name}; change it, or unset it" in words
+        assert f"environment variable {name}; change or unset it" in words
 
 
 @pytest.mark.slow
@@ -338,7 +338,7 @@ def test_environment_variable_without_a_matching_key_is_named_in_the_error(monke
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HOME", "/opt/app")
     words = str(refused({}))
     assert "home='/opt/app': No such configuration property" in words
-    assert "environment variable CONSUMER_MEMBERSHIP_HOME; change it, or unset it" in words
+    assert "environment variable CONSUMER_MEMBERSHIP_HOME; change or unset it" in words
     assert "each one that begins with CONSUMER_MEMBERSHIP_ is taken for a key" in words
 
 

@@ -25,10 +25,10 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
         (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
         (b"SESSION_TIMEOUT_MS", b"soon", "session.timeout.ms", "expected an integer"),
         (b"GROUP_PROTOCOL", b"newest", "group.protocol", "expected one of auto, consumer, classic"),
-        (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
+        (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "use one of PLAIN"),
         (b"group_instance_id", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
         (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
-        (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; give it in the program"),
+        (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; set it in the program"),
         (b"DEFAULT_TOPIC_CONFIG", b"x", "default.topic.config", "a dict of further keys cannot come from"),
         (b"ERROR_CB", b"x", "error.cb", "error_cb cannot come from an environment variable"),
         (b"ON_COMMIT", b"x", "on.commit", "on_commit cannot come from an environment variable"),
@@ -42,7 +42,7 @@ def test_error_of_environment_value_names_its_variable(
     shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
     assert error.key == key
     assert words in str(error)
-    assert f"it comes from the environment variable {shown}; change it, or unset it" in str(error)
+    assert f"set by the environment variable {shown}; change or unset it" in str(error)
 
 
 def test_error_of_environment_secret_shows_only_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,38 +82,37 @@ def refusal(keys: Mapping[str, object]) -> ConfigurationError:
     [
         pytest.param(
             POOL,
-            "leave group.instance.id.pool=a,b out, which works in groups of the consumer protocol only, and give each "
-            "process its own group.instance.id, to have the classic protocol where the consumer protocol is not to be "
-            "had",
+            "remove group.instance.id.pool=a,b, which needs the consumer protocol, and set a different "
+            "group.instance.id in each process, to use the classic protocol if the consumer protocol is not available",
             id="pool",
         ),
         pytest.param(
             WAIT | {"group.protocol": "consumer"},
-            "leave group.instance.id.conflict.policy=wait out, which works in groups of the consumer protocol only, "
-            "and give each process its own group.instance.id and set group.protocol to auto, to have the classic "
-            "protocol where the consumer protocol is not to be had",
+            "remove group.instance.id.conflict.policy=wait, which needs the consumer protocol, and set a different "
+            "group.instance.id in each process and set group.protocol to auto, to use the classic protocol if the "
+            "consumer protocol is not available",
             id="wait, and consumer was asked for",
         ),
         pytest.param(
             {"group.protocol": "consumer"},
-            "set group.protocol to auto, to have the classic protocol where the consumer protocol is not to be had",
+            "set group.protocol to auto, to use the classic protocol if the consumer protocol is not available",
             id="consumer was asked for",
         ),
         pytest.param(
             {"group.protocol": "classic"},
-            "set group.protocol to auto, to have the consumer protocol where the group is of that",
+            "set group.protocol to auto, to use the consumer protocol if the group uses it",
             id="classic was asked for",
         ),
         pytest.param(
             {"partition.assignment.strategy": [FirstTakesAll()]},
-            "leave the assignor 'first-takes-all' out of partition.assignment.strategy, which runs in classic groups "
-            "only, to have the consumer protocol where the group is of that",
+            "remove the assignor 'first-takes-all' from partition.assignment.strategy, because custom assignors run "
+            "in classic groups only, to use the consumer protocol if the group uses it",
             id="an assignor of one's own",
         ),
         pytest.param(
             {"topic.blacklist": "^private"},
-            "leave topic.blacklist=^private out, of which brokers cannot be told, to have the consumer protocol where "
-            "the group is of that",
+            "remove topic.blacklist=^private, which brokers do not know, to use the consumer protocol if "
+            "the group uses it",
             id="a blacklist",
         ),
         pytest.param({}, "", id="both are tried"),
@@ -128,7 +127,7 @@ def test_protocol_settings_name_change_that_allows_other_protocol(keys: Mapping[
 def test_message_abbreviates_long_instance_pool() -> None:
     """A message shows only the first and the last id of a long pool."""
     pool = [f"i{number}" for number in range(100)]
-    assert "group.instance.id.pool=i0,...,i99 out" in protocols(group_instance_id_pool=pool).alternative
+    assert "remove group.instance.id.pool=i0,...,i99, which" in protocols(group_instance_id_pool=pool).alternative
 
 
 def test_group_protocol_defaults_to_auto_and_prefers_consumer_protocol() -> None:
@@ -151,7 +150,7 @@ def test_topic_blacklist_makes_auto_choose_classic_protocol() -> None:
     """Brokers resolve patterns but do not support topic.blacklist; the reason states this."""
     settings = protocols(topic_blacklist="^internal-,secret")
     assert settings.protocols == (CLASSIC,)
-    assert settings.reason.endswith("brokers, which assign what matches a pattern, cannot be told of topic.blacklist")
+    assert settings.reason.endswith("brokers resolve patterns and do not know topic.blacklist")
     assert settings.classic.blacklist == ("^internal-.*", ".*secret.*")
     assert protocols(topic_blacklist="a", group_protocol="consumer").protocols == (CONSUMER,)
     assert protocols(topic_blacklist="").protocols == (CONSUMER, CLASSIC)
@@ -205,13 +204,13 @@ def test_assignors_accept_names_paths_classes_and_objects(given: object, names: 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([OnlyCooperative, "range"], "no rebalance protocol in common"),
+        ([OnlyCooperative, "range"], "no rebalance protocol (eager or cooperative) in common"),
         (Nameless, "has the name ''"),
-        (Claimant, "by which every client means Kafka's own"),
+        (Claimant, "which is one of Kafka's own assignors"),
         (WithoutProtocols, "a frozenset of RebalanceProtocol.EAGER"),
         (f"{HERE}:Nothing", "cannot be imported"),
-        ([None], "NoneType is no assignor"),
-        ([Deaf()], "on_assignment of the assignor Deaf cannot be called; make it a method"),
+        ([None], "NoneType is not an assignor"),
+        ([Deaf()], "on_assignment of the assignor Deaf is not callable; make it a method"),
     ],
 )
 def test_invalid_assignor_is_rejected(given: object, words: str) -> None:
@@ -239,7 +238,7 @@ def test_instance_pool_and_wait_policy_exclude_classic_protocol(keys: dict[str, 
     assert "set group.protocol to consumer or auto" in str(error)
     error = refusal({**keys, "partition.assignment.strategy": FirstTakesAll})
     assert error.key == key
-    assert "leave the assignor 'first-takes-all' out" in str(error)
+    assert "remove the assignor 'first-takes-all'" in str(error)
 
 
 def test_takeover_policy_allows_both_protocols() -> None:

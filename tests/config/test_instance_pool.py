@@ -25,15 +25,15 @@ def test_instance_pool_expands_ranges(given: object, ids: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("", "empty id"),
-        ("a,,b", "empty id"),
-        ([], "no id"),
+        ("", "an id is empty"),
+        ("a,,b", "an id is empty"),
+        ([], "the pool is empty"),
         (7, "list of names"),
         (["a", 7], "list of names"),
-        ("a-{3..1}", "runs backwards"),
-        ("a-{x}", "no range"),
+        ("a-{3..1}", "is reversed"),
+        ("a-{x}", "not a range"),
         ("a-{0..20000}", "more than 10000 ids"),
-        ("a,b,a", "names 'a' twice"),
+        ("a,b,a", "duplicate id 'a'"),
     ],
 )
 def test_invalid_instance_pool_is_rejected(given: object, words: str) -> None:

@@ -11,7 +11,7 @@ from consumer_membership.config.model import READERS
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("home", "no key resembles it; remove it"),
+        ("home", "no known key is similar; remove it"),
         ("group.ids", "did you mean group.id?"),
         ("boostrap.servers", "did you mean bootstrap.servers?"),
         ("GROUP_INSTANCE_ID", "did you mean group.instance.id?"),

@@ -160,17 +160,17 @@ def test_empty_instance_id_and_assignor_count_as_unset(pool: str | None) -> None
         ({"group_protocol_type": "connect"}, "remove the key"),
         ({"session_timeout_ms": 0}, "value 0 is outside allowed range 1..3600000"),
         ({"topic_metadata_refresh_interval_ms": -2}, "value -2 is outside allowed range -1..3600000"),
-        ({"partition_assignment_strategy": ""}, "it names no assignor"),
-        ({"partition_assignment_strategy": "nope"}, "give one of range, roundrobin, sticky, cooperative-sticky"),
-        ({"partition_assignment_strategy": "range,range"}, "it names 'range' twice"),
+        ({"partition_assignment_strategy": ""}, "the list of assignors is empty"),
+        ({"partition_assignment_strategy": "nope"}, "use one of range, roundrobin, sticky, cooperative-sticky"),
+        ({"partition_assignment_strategy": "range,range"}, "duplicate assignor 'range'"),
         ({"partition_assignment_strategy": "no.such.module:Name"}, "cannot be imported"),
         ({"partition_assignment_strategy": 7}, "it needs name, protocols, user_data() and assign()"),
         ({"group_id": None}, "group.id must be set"),
         ({"group_id": ""}, "CONSUMER_MEMBERSHIP_GROUP_ID"),
         ({"group_id": "a\0b"}, "NUL"),
         ({"bootstrap_servers": "a:b"}, "'a:b' is not HOST:PORT"),
-        ({"bootstrap_servers": ["a:1", "b:2"]}, "is not HOST:PORT; give HOST:PORT, several ones separated by commas"),
-        ({"bootstrap_servers": "http://a:1"}, "'http://a:1' asks for http, and security.protocol is plaintext"),
+        ({"bootstrap_servers": ["a:1", "b:2"]}, "is not HOST:PORT; expected a comma-separated list of HOST:PORT"),
+        ({"bootstrap_servers": "http://a:1"}, "'http://a:1' requires http, but security.protocol is plaintext"),
         ({"session_timeout_ms": "10s"}, "expected an integer"),
         ({"session_timeout_ms": "1e4"}, "expected an integer"),
         ({"session_timeout_ms": "0x"}, "expected an integer"),
@@ -285,9 +285,14 @@ def test_conflict_policy_defaults_to_takeover_or_wait_with_pool() -> None:
 
 def test_conflicting_instance_id_keys_are_rejected() -> None:
     """An id together with a pool, takeover with a pool, and an unknown policy raise an error."""
-    assert "beside group.instance.id" in str(refused(group_instance_id_pool="a,b", group_instance_id="i"))
+    assert "cannot be combined with group.instance.id" in str(
+        refused(group_instance_id_pool="a,b", group_instance_id="i")
+    )
     robs = refused(group_instance_id_pool="a,b", group_instance_id_conflict_policy="takeover")
-    assert (robs.key, "might rob" in str(robs)) == ("group.instance.id.conflict.policy", True)
+    assert (robs.key, "the live holder of an id cannot be identified" in str(robs)) == (
+        "group.instance.id.conflict.policy",
+        True,
+    )
     assert "takeover, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
 
 

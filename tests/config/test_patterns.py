@@ -110,12 +110,12 @@ def test_translate_keeps_common_patterns_readable(text: str, told: str) -> None:
         ("^[a", "a [ is not closed", False),
         ("^*", "`*` has nothing to repeat", False),
         ("^a\\", "it ends with a backslash", False),
-        ("^a{2,1}", "{2,1} ends before it begins", False),
+        ("^a{2,1}", "{2,1} has its bounds in the wrong order", False),
         ("^a{99999}", "{99999} repeats more than 32767 times", False),
-        ("^a\0b", "it holds a NUL character", False),
-        (r"^a\1", r"`\1` refers to a group that is not there", False),
+        ("^a\0b", "it has a NUL character", False),
+        (r"^a\1", r"`\1` refers to a group that does not exist", False),
         ("^(?:a)", "`?` has nothing to repeat", True),
-        ("^[[:word:]]", "[:word:] is no class of characters", True),
+        ("^[[:word:]]", "[:word:] is not a character class", True),
     ],
 )
 def test_translate_error_states_reason_and_whether_re2_accepts_pattern(text: str, reason: str, is_re2: bool) -> None:  # noqa: FBT001 - a parameter

@@ -73,11 +73,11 @@ def test_server_prefix_that_contradicts_security_protocol_is_rejected() -> None:
     )
     refused = refusal({"bootstrap.servers": "a:1,SASL_SSL://b:2"})
     assert (refused.key, refused.value) == ("bootstrap.servers", "a:1,SASL_SSL://b:2")
-    assert "asks for SASL_SSL, and security.protocol is plaintext" in str(refused)
-    assert "asks for PLAINTEXT, and security.protocol is ssl" in str(
+    assert "requires SASL_SSL, but security.protocol is plaintext" in str(refused)
+    assert "requires PLAINTEXT, but security.protocol is ssl" in str(
         refusal(SSL, {"bootstrap.servers": "PLAINTEXT://a"})
     )
-    assert "asks for TLS" in str(refusal(SSL, {"bootstrap.servers": "TLS://a"}))
+    assert "requires TLS" in str(refusal(SSL, {"bootstrap.servers": "TLS://a"}))
 
 
 def test_crash_guardian_rejects_oauthbearer() -> None:
@@ -88,7 +88,7 @@ def test_crash_guardian_rejects_oauthbearer() -> None:
     tokens = {**BEARER, "oauth_cb": lambda _: ("token", 1_000_000.0)}
     refused = refusal(tokens, wanted)
     assert (refused.key, refused.value) == ("crash.guardian.enable", "true")
-    assert "nobody is left whose oauth_cb could fetch another; remove the key" in str(refused)
+    assert "its oauth_cb cannot fetch a new token; remove the key" in str(refused)
     config(tokens, {"crash.guardian.enable": "false"})
     # The mechanism of a protocol that asks for none is nobody's.
     config({"security.protocol": "ssl", "sasl.mechanism": "OAUTHBEARER"}, wanted)
@@ -157,10 +157,10 @@ def test_tls_and_sasl_text_is_parsed_as_in_librdkafka() -> None:
         ("ssl.truststore.location", "/store.jks", "Java TrustStores are not supported, use `ssl.ca.location`"),
         ("ssl.of.tomorrow", "x", 'No such configuration property: "ssl.of.tomorrow"'),
         ("enable.ssl.of.tomorrow", "x", 'No such configuration property: "enable.ssl.of.tomorrow"'),
-        ("ssl.key.location", "/key.pem", "give ssl.certificate.location"),
-        ("ssl.key.pem", "hunter2", "give ssl.certificate.location"),
-        ("ssl.certificate.location", "/cert.pem", "give ssl.key.location"),
-        ("ssl.certificate.pem", "CERT", "give ssl.key.location"),
+        ("ssl.key.location", "/key.pem", "set ssl.certificate.location"),
+        ("ssl.key.pem", "hunter2", "set ssl.certificate.location"),
+        ("ssl.certificate.location", "/cert.pem", "set ssl.key.location"),
+        ("ssl.certificate.pem", "CERT", "set ssl.key.location"),
         ("enable.ssl.certificate.verification", "maybe", "Expected bool value for"),
         ("ssl.endpoint.identification.algorithm", "ldap", "https, none"),
         ("ssl.endpoint.identification.algorithm", "", "cannot be set to empty value"),
@@ -178,7 +178,7 @@ def test_certificate_or_key_given_as_file_and_pem_is_rejected(kind: str) -> None
     """OpenSSL would continue with a mixture of both, so the configuration raises an error."""
     refused = refusal(SSL, CLIENT_CERTIFICATE, {f"ssl.{kind}.pem": "PEM"})
     assert refused.key == f"ssl.{kind}.pem"
-    assert f"ssl.{kind}.location is given, too" in str(refused)
+    assert f"ssl.{kind}.location is also set" in str(refused)
 
 
 # ---- SASL -----------------------------------------------------------------------------------------------------------
@@ -219,20 +219,20 @@ def test_later_sasl_mechanism_key_wins() -> None:
         ({"sasl.mechanism": "PLAIN", "sasl.password": "x"}, "sasl.username", "sasl.username and sasl.password must be"),
         ({"sasl.mechanism": "SCRAM-SHA-512"}, "sasl.username", "sasl.username and sasl.password must be set"),
         ({**PLAIN, "sasl.of.tomorrow": "x"}, "sasl.of.tomorrow", "No such configuration property"),
-        ({**PLAIN, "sasl.jaas.config": "x"}, "sasl.jaas.config", "give sasl.mechanism, sasl.username"),
-        (BEARER, "oauth_cb", "give an oauth_cb"),
-        ({**BEARER, "sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method", "give an oauth_cb"),
+        ({**PLAIN, "sasl.jaas.config": "x"}, "sasl.jaas.config", "set sasl.mechanism, sasl.username"),
+        (BEARER, "oauth_cb", "set an oauth_cb"),
+        ({**BEARER, "sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method", "set an oauth_cb"),
         ({**BEARER, "oauth_cb": print, "sasl.oauthbearer.method": "OIDC"}, "sasl.oauthbearer.method", "oauth_cb"),
         ({**BEARER, "oauth_cb": print, "sasl.oauthbearer.scope": "all"}, "sasl.oauthbearer.scope", "oauth_cb"),
         ({**BEARER, "oauth_cb": print, "https.ca.location": "/ca"}, "https.ca.location", "oauth_cb"),
         (
             {**BEARER, "enable.sasl.oauthbearer.unsecure.jwt": "true"},
             "enable.sasl.oauthbearer.unsecure.jwt",
-            "give an oauth_cb",
+            "set an oauth_cb",
         ),
         ({**BEARER, "oauth_cb": "hunter2"}, "oauth_cb", "expected oauth_cb property as a callable function"),
-        ({**PLAIN, "oauth_cb": print}, "oauth_cb", "sasl.mechanism is PLAIN"),
-        ({"security.protocol": "ssl", "oauth_cb": print}, "oauth_cb", "security.protocol is ssl"),
+        ({**PLAIN, "oauth_cb": print}, "oauth_cb", "sasl.mechanism=PLAIN"),
+        ({"security.protocol": "ssl", "oauth_cb": print}, "oauth_cb", "security.protocol=ssl"),
     ],
 )
 def test_invalid_sasl_keys_are_rejected(keys: Keys, key: str, words: str) -> None:
@@ -248,7 +248,7 @@ def test_oauth_cb_in_environment_is_rejected(monkeypatch: pytest.MonkeyPatch) ->
     """An oauth_cb in the environment raises an error that asks for it in the program."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_OAUTH_CB", "package.module:hunter2")
     refused = refusal(BEARER)
-    assert "give oauth_cb in the program" in str(refused)
+    assert "set oauth_cb in the program" in str(refused)
     assert "hunter2" not in str(refused)
 
 

@@ -124,7 +124,7 @@ def test_invalid_probe_address_is_rejected(text: object, words: str) -> None:
     refusal = refused(health_http_address=text)
     assert refusal.key == "health.http.address"
     assert words in refusal.remedy
-    assert "give HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port" in refusal.remedy
+    assert "expected HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port" in refusal.remedy
 
 
 def test_health_file_must_be_file_path() -> None:

@@ -1,7 +1,7 @@
 """Generate the tables of `docs/reference/configuration.md`: `python -m tests.support.configuration_table`.
 
-A key of the model with a description is the package's own, or means more than in librdkafka; the description is what
-users read. Keys without a description are librdkafka's and apply to both kinds of connections.
+A key of the model with a description belongs to this package, or means more than in librdkafka; the description is for
+users. Keys without a description are librdkafka's. Types and ranges come from the readers of the values.
 """
 
 from __future__ import annotations
@@ -15,53 +15,67 @@ from enum import Enum
 from pathlib import Path
 
 import consumer_membership
+from consumer_membership.config import values
+from consumer_membership.config.environment import variable_of
 from consumer_membership.config.group_protocol import CLASSIC_HEARTBEAT_MS
 from consumer_membership.config.keys import FETCHER_DEFAULTS
-from consumer_membership.config.model import ConsumerConfig
+from consumer_membership.config.model import READERS, ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from tests.support import librdkafka_keys
 
 DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/configuration.md"
-#: What the model has as None, or as Python's own value, in the words that a program would give.
+#: Defaults that the model has as None or as a Python object, as text for users.
 _IN_WORDS: Mapping[str, str] = {
     "group.id": "required",
     "group.instance.id.conflict.policy": "takeover; wait with a pool",
     "group.protocol": "auto",
-    "group.remote.assignor": "the broker's",
-    "heartbeat.interval.ms": f"the broker's (5 s); classic: {CLASSIC_HEARTBEAT_MS / 1000:g} s,"
-    " or a third of a shorter session",
+    "group.remote.assignor": "the broker's default",
+    "heartbeat.interval.ms": f"the broker's interval (5000); classic: {CLASSIC_HEARTBEAT_MS}, or a third of the session"
+    " timeout if that is shorter",
     "partition.assignment.strategy": ",".join(assignor.name for assignor in DEFAULT),
-    "rebalance.callbacks": "what confluent-kafka tells them with the same configuration",
+    "rebalance.callbacks": "as confluent-kafka with the same configuration",
     "isolation.level": "read_committed",
     "ssl.endpoint.identification.algorithm": "https",
     "metadata.recovery.strategy": "rebootstrap",
     "client.dns.lookup": "use_all_dns_ips",
 }
-#: Keys that the model leaves to librdkafka, and what is to be said of them.
+#: Keys that the model leaves to librdkafka, and their descriptions.
 _BESIDE_THE_MODEL: Mapping[str, str] = {
-    "fetch.queue.backoff.ms": "librdkafka's own default of 1000 holds a consumer to a fifth of its throughput",
-    "fetch.wait.max.ms": "a partition that is added waits for the fetch under way, at most this long (librdkafka: 500);"
-    " so an idle consumer asks ten times a second",
-    "logger": "also for the lines of this consumer's membership",
-    "debug": "likewise; contexts `cgrp`, `consumer`, `broker`, `protocol`, `all`",
-    "log_level": "likewise",
+    "fetch.queue.backoff.ms": "librdkafka's own default of 1000 limits a consumer to a fifth of its throughput.",
+    "fetch.wait.max.ms": "A newly assigned partition waits for the fetch in flight, at most for this time (librdkafka's"
+    " default: 500). An idle consumer therefore fetches ten times per second.",
+    "logger": "Also receives the log lines of this consumer's membership.",
+    "debug": "Also for the membership, with the contexts `cgrp`, `consumer`, `broker`, `protocol` and `all`.",
+    "log_level": "Also for the membership.",
+}
+#: The types and values of the readers that the numbers and choices below do not cover.
+_TYPES: Mapping[object, str] = {
+    values.boolean: "boolean",
+    values.guardian: "boolean",
+    values.text: "text",
+    values.pool: "text or list",
+    values.strategies: "text or list",
+    values.blacklist: "text: comma-separated patterns",
+    values.reset: "`earliest`, `latest`, `error`, `by_duration:` and an ISO-8601 duration",
+    values.listen_address: "`HOST:PORT`",
+    values.file_path: "path",
 }
 
 
-def words() -> Mapping[str, str]:
-    """The model's description of each key that has one."""
+def descriptions() -> Mapping[str, str]:
+    """Return the model's description of each key that has one."""
     (model,) = ast.parse(inspect.getsource(ConsumerConfig)).body
     assert isinstance(model, ast.ClassDef)
-    said = {}
+    found = {}
     for field, text in zip(model.body, model.body[1:], strict=False):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(raw))):
-                said[name.replace("_", ".")] = re.sub(r"\s+", " ", raw).strip()
-    return said
+                found[name.replace("_", ".")] = re.sub(r"\s+", " ", raw).strip()
+    return found
 
 
 def defaults() -> Mapping[str, str]:
-    """The default of each key as a program would write it; "" if there is none."""
+    """Return the default of each key as a program would write it; "" if there is none."""
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
     del known["given"]
     return {key: _IN_WORDS.get(key, _shown(value)) for key, value in known.items()} | dict(FETCHER_DEFAULTS)
@@ -71,30 +85,60 @@ def _shown(value: object) -> str:
     return "" if value in (None, ()) else str(value.value if isinstance(value, Enum) else value)
 
 
+def kind(key: str) -> str:
+    """Return the type of a key with its range or its values."""
+    if key not in READERS:
+        found = librdkafka_keys.properties().get(key)
+        return "object" if found is None else _with_unit(key, found.range) if key.endswith(".ms") else found.range
+    _, read = READERS[key]
+    if read in _TYPES:
+        return _TYPES[read]
+    bounds = inspect.getclosurevars(read).nonlocals
+    if "words" in bounds:
+        return ", ".join(f"`{name}`" for name in bounds["words"])
+    return _with_unit(key, f"{bounds['minimum']} to {bounds['maximum']}")
+
+
+def _with_unit(key: str, span: str) -> str:
+    return f"{span} {'ms' if key.endswith('.ms') else 'bytes'}"
+
+
+def _variable(key: str) -> str:
+    return "" if key == "logger" else f"`{variable_of(key)}`"
+
+
 def own_keys() -> Iterator[str]:
-    """The rows of keys that are the package's own, or mean more than in librdkafka."""
+    """Yield the rows of keys that belong to this package, or mean more than in librdkafka."""
     known = defaults()
-    for key, text in {**words(), **_BESIDE_THE_MODEL}.items():
-        yield f"| `{key}` | {known.get(key) or 'none'} | {text} |"
+    for key, text in {**descriptions(), **_BESIDE_THE_MODEL}.items():
+        yield f"| `{key}` | {known.get(key) or 'none'} | {kind(key)} | {text} | {_variable(key)} |"
 
 
 def other_keys() -> Iterator[str]:
-    """The rows of the model's other keys."""
-    said = words()
+    """Yield the rows of the model's other keys."""
+    described = descriptions()
     for key, default in defaults().items():
-        if key not in said and key not in FETCHER_DEFAULTS:
-            yield f"| `{key}` | {default or 'none'} |"
+        if key not in described and key not in FETCHER_DEFAULTS:
+            yield f"| `{key}` | {default or 'none'} | {kind(key)} | {_variable(key)} |"
 
 
 TABLES = {
-    "own keys": ("| key | default | what it does |", "|---|---|---|", own_keys),
-    "other keys": ("| key | default |", "|---|---|", other_keys),
-    "librdkafka's keys": ("| key | honoured by | what is to be known |", "|---|---|---|", librdkafka_keys.rows),
+    "own keys": (
+        "| key | default | type, values or range | description | environment variable |",
+        "|---|---|---|---|---|",
+        own_keys,
+    ),
+    "other keys": ("| key | default | type, values or range | environment variable |", "|---|---|---|---|", other_keys),
+    "librdkafka's keys": (
+        "| key | honored by | librdkafka's range | librdkafka's default | notes |",
+        "|---|---|---|---|---|",
+        librdkafka_keys.rows,
+    ),
 }
 
 
 def renewed(text: str) -> str:
-    """The document with the model's current tables."""
+    """Return the document with the model's current tables."""
     for name, (head, rule, rows) in TABLES.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)
