@@ -58,15 +58,7 @@ from consumer_membership.config.environment import PREFIX, variable_of
 from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
-<<<<<<< HEAD
 from consumer_membership.metrics import opentelemetry, prometheus
-=======
-from consumer_membership.config.tls_and_sasl import HONORED_BY_TLS
-from consumer_membership.devbroker.backends import VARIABLE
-from consumer_membership.metrics import exposition, opentelemetry, prometheus
-from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
-from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill
->>>>>>> 236732e (config: rewrite descriptions, docstrings and errors in plain English)
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
@@ -299,26 +291,11 @@ def _undefined(code: str) -> set[str]:
     return {node.id for node in names} - {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
-<<<<<<< HEAD
 def test_member_states_in_snippets_are_complete() -> None:
     """A comment beside `view.state` lists all states in their order."""
     for _, code in of_all_blocks("python"):
         for listed in re.findall(r"print\(view\.state\)  # ([A-Z ]+)$", code, re.MULTILINE):
             assert listed.split() == [state.value for state in MemberState]
-=======
-def test_security_document_matches_the_supported_tls_and_sasl_keys() -> None:
-    """The document's configuration is valid, its TLS keys are honored, and it names every SASL mechanism."""
-    text = read(DOCS / "operating/security.md")
-    (block,) = blocks(text, "python")
-    (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
-    settings = ConsumerConfig.from_mapping(ast.literal_eval(shown)).connection_settings()
-    assert settings.tls is not None
-    assert settings.sasl is not None
-    named = set(re.findall(r"`((?:enable\.)?ssl\.[a-z.]+)`", text))
-    assert len(named) == 9
-    assert named <= HONORED_BY_TLS
-    assert {mechanism.value for mechanism in SaslMechanism} <= set(re.findall(r"[A-Z0-9-]{5,}", text))
->>>>>>> 236732e (config: rewrite descriptions, docstrings and errors in plain English)
 
 
 def test_documented_assignors_assign_each_topic_to_members() -> None:
