@@ -6,12 +6,13 @@ documentation, because no test can check it.
 
 from __future__ import annotations
 
-#: Settings of brokers, groups, producers and Java clients.
+#: Settings of brokers, groups, producers, schema registries, mock clusters and Java clients.
 KEYS = frozenset(
     {
         "acks",
         "allow.auto.create.topics",
         "authorizer.class.name",
+        "basic.auth.user.info",
         "compression.type",
         "connections.max.reauth.ms",
         "consumer.assignment.interval.ms",
@@ -41,12 +42,14 @@ KEYS = frozenset(
         "log.retention.hours",
         "max.poll.records",
         "message.max.bytes",
+        "message.timestamp.type",
         "num.partitions",
         "offsets.retention.minutes",
         "offsets.topic.replication.factor",
         "replica.selector.class",
         "retention.ms",
         "super.users",
+        "test.mock.num.brokers",
         "transaction.timeout.ms",
         "transaction.version",
         "transactional.id",
