@@ -42,6 +42,7 @@ import consumer_membership
 from consumer_membership import (
     Consumer,
     Health,
+    HealthVerdict,
     MembershipView,
     MemberState,
     MemberSubscription,
@@ -85,6 +86,7 @@ from tests.support.documents import (
     name_of,
     prose,
     quoted,
+    section,
     tables,
 )
 from tests.support.mock_cluster import MockCluster
@@ -330,16 +332,13 @@ def test_documented_assignors_assign_each_topic_to_members() -> None:
 def test_documented_functions_of_spark_have_the_parameters_that_are_named() -> None:
     """Functions and sinks in Spark's tables have the named parameters, and none is missing."""
     pages = [read(path) for path in sorted((DOCS / "spark").glob("*.md"))]
-    named = {
-        match[1]: match[2]
-        for text in pages
-        for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)
-        if match[1] in spark.__all__
-    }
-    for name, parameters in named.items():
-        known = inspect.signature(getattr(spark, name)).parameters
-        for parameter in filter(None, re.split(r", ?", parameters or "")):
-            assert parameter.partition("=")[0].lstrip("*") in {*known, "...", ""}, name
+    cells = [cell for text in pages for cell in re.findall(r"^\|(.*?)\|", text, re.MULTILINE)]
+    for name, method, parameters in re.findall(r"`(\w+)(?:\.(\w+))?\((.*?)\)`", "\n".join(cells)):
+        if name in spark.__all__:
+            owner = getattr(spark, name)
+            known = inspect.signature(getattr(owner, method) if method else owner).parameters
+            for parameter in filter(None, re.split(r", ?", parameters)):
+                assert parameter.partition("=")[0].lstrip("*") in {*known, "...", ""}, name
     everywhere = "\n".join(pages)
     parts = ("run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink")
     for name in (*parts, *spark.Options.__annotations__):
@@ -357,6 +356,29 @@ def test_options_of_the_spark_source_in_snippets_exist() -> None:
         for name in re.findall(r"\.option\(\s*\"([\w.]+)\"", chain)
     }
     assert {name for name in used if not name.startswith("kafka.")} <= OPTIONS.keys()
+
+
+def test_options_table_of_the_spark_source_names_existing_options() -> None:
+    """The first cells of the options table in docs/spark/structured-streaming.md are options of the source."""
+    text = section(read(DOCS / "spark/structured-streaming.md"), "Options")
+    (table,) = tables(text)
+    names = {name.lower() for row in table[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
+    assert names <= OPTIONS.keys()
+    assert {"group.id", "startingoffsets", "failondataloss"} <= names
+
+
+def test_run_and_drain_options_table_lists_each_option() -> None:
+    """The options table in docs/spark/run-and-drain.md has every option of `Options`."""
+    (table,) = tables(section(read(DOCS / "spark/run-and-drain.md"), "Options"))
+    names = {name for row in table[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert spark.Options.__annotations__.keys() <= names
+
+
+def test_probes_page_lists_each_health_verdict() -> None:
+    """The table of verdicts in docs/operating/probes.md has one row for each verdict."""
+    (table,) = tables(section(read(DOCS / "operating/probes.md"), "Verdicts"))
+    named = [re.findall(r"`(\w+)`", row.split("|")[1])[0] for row in table[2:]]
+    assert sorted(named) == sorted(verdict.value for verdict in HealthVerdict)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_pattern_omits_topics_without_describe_and_reports_no_error(broker: Brok
 
 def test_allow_auto_create_topics_needs_create_on_topic_or_cluster(broker_pool: RunBrokers) -> None:
     """Without CREATE on the topic and on the cluster, a subscribed topic is not created, and an error names it."""
-    with broker_pool.own(NEWEST, properties=AUTHORIZER) as broker:
+    with broker_pool.own(NEWEST, properties={**AUTHORIZER, "auto.create.topics.enable": "true"}) as broker:
         servers, denied = broker.bootstrap_servers, unique("denied")
         granted = unique("granted")
         close_cluster(servers)

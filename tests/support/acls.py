@@ -45,7 +45,9 @@ def close_cluster(bootstrap: str) -> None:
         )
         for operation in (AclOperation.ALTER, AclOperation.CLUSTER_ACTION)
     ]
-    for made in AdminClient({"bootstrap.servers": bootstrap}).create_acls(rules, request_timeout=20).values():
+    # Until its last future is done, the client has to live.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_acls(rules, request_timeout=20).values():
         made.result()
 
 
