@@ -68,12 +68,21 @@ def is_cut_short(call: Callable[[], object], line: int) -> bool:
     before = sys.gettrace()
     sys.settrace(enter)  # type: ignore[arg-type]  # it returns itself
     try:
-        call()
+        next(_with_exceptions_of_its_own(call))
     except Interrupt:
         return True
     finally:
         sys.settrace(before)
     return False
+
+
+def _with_exceptions_of_its_own(call: Callable[[], object]) -> Iterator[object]:
+    """Make this call in a generator, whose stack of handled exceptions ends with it.
+
+    CPython 3.11 leaves the handled exception on the thread's stack if a trace function raises at an `except` line: each
+    later exception of the process would have it as its context.
+    """
+    yield call()
 
 
 def _is_elsewhere(frame: FrameType | None) -> bool:

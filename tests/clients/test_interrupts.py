@@ -6,6 +6,7 @@ until the call ends. After each interrupt the application continues as a program
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -59,6 +60,7 @@ def interrupted_everywhere(
         was_cut_short = is_cut_short(call, line)
         go_on()
         if not was_cut_short:
+            assert sys.exc_info()[1] is None
             return line - 1
     raise AssertionError
 
