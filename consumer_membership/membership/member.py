@@ -317,16 +317,18 @@ class GroupMember:
     def _expire(self) -> None:
         """The application did not poll in time: leave, so that others get the partitions (max.poll.interval.ms)."""
         limit_ms = round(self.settings.max_poll_interval_s * 1000)
+        late_ms = round((self._event.now - self._poll_deadline) * 1000)
         error = BrokerError(
             code=POLL_TIMEOUT_CODE,
             name="_MAX_POLL_EXCEEDED",
-            message=f"max.poll.interval.ms={limit_ms} exceeded: the application did not poll for longer, so the member "
-            "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms (in a "
+            # librdkafka's sentence, which applications and alerts match.
+            message=f"Application maximum poll interval ({limit_ms}ms) exceeded by {late_ms}ms: the member left its "
+            "group; poll more often, process fewer records between two polls, or raise max.poll.interval.ms (in a "
             "Spark task: sink_timeout_s)",
         )
         self._protocol.resign()
         self._history.raise_to_application(Problem.POLL_TIMEOUT, error)
-        self._protocol.end(_T.POLL_TIMEOUT, f"max.poll.interval.ms={limit_ms} is over")
+        self._protocol.end(_T.POLL_TIMEOUT, f"max.poll.interval.ms={limit_ms} exceeded")
         self._drop_everything(ASSIGNMENT_LOST)
 
     def _drop_everything(self, error: BrokerError) -> None:

@@ -65,7 +65,7 @@ class Trigger(Enum):
     RESUBSCRIBED = "the application polls with another subscription"
     PARTITIONS_LOST = "on_lost has returned"
     FENCED = "the coordinator fences the member"
-    POLL_TIMEOUT = "max.poll.interval.ms is over"
+    POLL_TIMEOUT = "max.poll.interval.ms exceeded"
     REFUSED = "the coordinator refuses the member"
     LEAVE_REQUESTED = "the application unsubscribes or closes"
     LEAVE_ENDED = "the leave is answered, or given up"

@@ -37,16 +37,16 @@ class FailureLog:
         """Count a failure."""
         self._count += 1
         if self._count == 1:
-            self._log.warning("%s: failed (%s)", self._what, reason)
+            self._log.warning("%s failed: %s", self._what, reason)
         elif is_power_of_ten(self._count):
-            self._log.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
+            self._log.warning("%s failed %d times in a row: %s", self._what, self._count, reason)
         else:
-            self._log.debug("%s: failed %d times (%s)", self._what, self._count, reason)
+            self._log.debug("%s failed again (%d times in a row): %s", self._what, self._count, reason)
 
     def succeeded(self) -> None:
         """Count a success."""
         if self._count:
-            self._log.info("%s: works again after %d failures", self._what, self._count)
+            self._log.info("%s succeeded after %d failures", self._what, self._count)
         else:
-            self._log.debug("%s: done", self._what)
+            self._log.debug("%s succeeded", self._what)
         self._count = 0

@@ -128,14 +128,29 @@ def lines_of(
     return ConsumerLines(settings, logger, later) if logger is not None or settings.contexts else None
 
 
+def consumer_prefix(client_id: str, group_id: str, instance_id: str | None = None) -> str:
+    """Return the prefix of a consumer's log lines, in the form of the Java client."""
+    instance = f"instanceId={instance_id}, " if instance_id is not None else ""
+    return f"[Consumer {instance}clientId={client_id}, groupId={group_id}] "
+
+
+def prefix_this_thread(prefix: str) -> None:
+    """Begin each line that this thread writes with this prefix, unless the log has its own."""
+    _OF_THIS_THREAD.prefix = prefix
+
+
 class PackageLog:
-    """A package's logger, which also writes a consumer's lines: `lines` if they are given, else those of the thread."""
+    """A package's logger, which also writes a consumer's lines: `lines` if they are given, else those of the thread.
 
-    __slots__ = ("_lines", "_name", "facility")
+    Each line begins with `prefix`, or if that is None, with the prefix of the thread (`prefix_this_thread`).
+    """
 
-    def __init__(self, name: str, facility: str, lines: ConsumerLines | None = None) -> None:
+    __slots__ = ("_lines", "_name", "facility", "prefix")
+
+    def __init__(self, name: str, facility: str, lines: ConsumerLines | None = None, prefix: str | None = None) -> None:
         self._name = name
         self._lines = lines
+        self.prefix = prefix
         #: librdkafka's name for the subject of the lines.
         self.facility = facility
 
@@ -149,32 +164,35 @@ class PackageLog:
         return self._logger.isEnabledFor(level) or (lines is not None and lines.wants(self._logger, level))
 
     def debug(self, text: str, *args: object) -> None:
-        """Details: each heartbeat."""
+        """Write a detail, such as a heartbeat."""
         self._write(logging.DEBUG, text, args)
 
     def info(self, text: str, *args: object) -> None:
-        """What operators want to see: joins, assignments, leaves."""
+        """Write an event of the member's normal life: a join, an assignment, a leave."""
         self._write(logging.INFO, text, args)
 
     def warning(self, text: str, *args: object) -> None:
-        """What may need an operator's attention."""
+        """Write a condition that may need an operator's attention."""
         self._write(logging.WARNING, text, args)
 
     def error(self, text: str, *args: object, exc_info: BaseException | None = None) -> None:
-        """What is over."""
+        """Write a failure that ends the membership, or a bug."""
         self._write(logging.ERROR, text, args, exc_info)
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """A line of this level."""
+        """Write a line of this level."""
         self._write(level, text, args)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], exc_info: BaseException | None = None) -> None:
-        self._logger.log(level, text, *args, exc_info=exc_info, stacklevel=3)
+        prefix = self.prefix if self.prefix is not None else getattr(_OF_THIS_THREAD, "prefix", "")
+        # Without arguments, `logging` formats nothing.
+        template = (prefix.replace("%", "%%") if args else prefix) + text
+        self._logger.log(level, template, *args, exc_info=exc_info, stacklevel=3)
         lines = self._consumer_lines()
         if lines is not None and lines.wants(self._logger, level):
             cause = "" if exc_info is None else f": {exc_info!r}"
             thread = "app" if self._lines is not None else "membership"
-            line = f"[thrd:{thread}]: {text % args if args else text}{cause}"
+            line = f"[thrd:{thread}]: {prefix}{text % args if args else text}{cause}"
             lines.write(self._logger, level, self.facility, line)
 
     def _consumer_lines(self) -> ConsumerLines | None:

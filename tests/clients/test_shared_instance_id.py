@@ -38,7 +38,7 @@ def test_second_consumer_with_the_environment_s_instance_id_logs_a_warning(
     subscribed(consumers).subscribe(["u"])
     (said,) = warnings(caplog)
     assert f"group.instance.id 'a', from the environment variable {VARIABLE}, is used by two live consumers" in said
-    assert "in the program" in said
+    assert "in your code" in said
     assert f"{VARIABLE}_POOL" in said
 
 

@@ -69,4 +69,4 @@ def _member(
         start=StartSettings(reset=OffsetReset.EARLIEST),
         progress=lambda: (0, 0),
     )
-    return line, NetworkThread(line, settings, observer=LogObserver())
+    return line, NetworkThread(line, settings, observer=LogObserver("client"))

@@ -16,10 +16,10 @@ def test_failure_log_warns_of_the_first_failure_and_powers_of_ten(caplog: pytest
         log.succeeded()
         log.succeeded()
     assert [(r.levelname, r.getMessage()) for r in caplog.records if r.levelno > logging.DEBUG] == [
-        ("WARNING", "Connecting to h:1: failed (refused)"),
-        ("WARNING", "Connecting to h:1: still fails, 10 times by now (refused)"),
-        ("WARNING", "Connecting to h:1: still fails, 100 times by now (refused)"),
-        ("INFO", "Connecting to h:1: works again after 150 failures"),
+        ("WARNING", "Connecting to h:1 failed: refused"),
+        ("WARNING", "Connecting to h:1 failed 10 times in a row: refused"),
+        ("WARNING", "Connecting to h:1 failed 100 times in a row: refused"),
+        ("INFO", "Connecting to h:1 succeeded after 150 failures"),
     ]
     assert len(caplog.records) == 152
 
@@ -32,6 +32,6 @@ def test_failure_log_counts_from_one_again_after_a_success(caplog: pytest.LogCap
         log.succeeded()
         log.failed("reset")
     assert [r.getMessage() for r in caplog.records] == [
-        "Connecting to h:1: failed (refused)",
-        "Connecting to h:1: failed (reset)",
+        "Connecting to h:1 failed: refused",
+        "Connecting to h:1 failed: reset",
     ]

@@ -130,8 +130,8 @@ class Delivery:
         with self._lock:
             if not self._life.is_closed and self.fetcher.renew_if_lost(last_heartbeat_at):
                 self._log.warning(
-                    "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew "
-                    "and goes on where it was"
+                    "librdkafka lost all brokers and does not look for them again (its issue 5301); its consumer is "
+                    "restarted at the current positions"
                 )
 
     def cancelled_revocations(self) -> AbstractSet[TopicPartition]:

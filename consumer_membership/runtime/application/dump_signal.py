@@ -70,6 +70,6 @@ def _dump_all(sessions: Iterable[Recorded]) -> None:
         try:
             path = session.dump(CAUSE)
         except (MembershipError, OSError) as error:
-            _log().warning("No recording could be written (%s): %s", CAUSE, error)
+            _log().warning("The recording could not be written (%s): %s", CAUSE, error)
         else:
-            _log().warning("Wrote a recording of a member to %s (%s, process %s)", path, CAUSE, os.getpid())
+            _log().warning("Wrote a recording of a consumer to %s (%s, process %s)", path, CAUSE, os.getpid())

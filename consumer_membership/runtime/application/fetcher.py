@@ -201,8 +201,8 @@ class Fetcher:
     def _renew_after_stale_lookup(self) -> None:
         """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
         _log().info(
-            "librdkafka may still look up the start of a partition that begins elsewhere by now; it is started anew "
-            "and goes on where it was"
+            "A late offset lookup of librdkafka could overwrite a newer position; its consumer is restarted at the "
+            "current positions"
         )
         self.renew()
 
@@ -666,5 +666,5 @@ def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], fl
             is_over = deadline is not None and now() >= deadline
             if is_over or now() - begun < left * _NEARLY:
                 raise
-            _log().debug("A request of %.1f s expired; asking again", left)
+            _log().debug("A request expired after %.1f s; sending it again", left)
         slice_s *= 2

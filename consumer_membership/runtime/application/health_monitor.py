@@ -192,7 +192,7 @@ def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threa
         try:
             monitor.look()
         except (KafkaException, RuntimeError) as error:
-            _log().debug("The partitions could not be looked at: %s", error)
+            _log().debug("The progress of the partitions could not be read: %s", error)
         del monitor
         if stopped.wait(LOOK_S):
             return

@@ -67,7 +67,7 @@ class EventRegistration:
             callback(event)
         except BaseException as error:  # noqa: BLE001 - whatever a user's callback raises must not end the thread
             self._failures += 1
-            text = "A callback of on_event raised at the event '%s', %d times by now; it is called again all the same"
+            text = "A callback of on_event raised an exception at the event '%s' (%d times in all); it stays registered"
             if self._failures == 1:
                 _LOG.error(text, event.kind.value, 1, exc_info=error)
             elif is_power_of_ten(self._failures):
@@ -154,7 +154,7 @@ class EventQueue:
     def _warn_of_dropped(self, dropped: int) -> None:
         if dropped and is_power_of_ten(dropped):
             _LOG.warning(
-                "Callbacks of on_event are too slow: %d events wait for them, and %d were dropped by now",
+                "Callbacks of on_event are too slow: %d events are waiting, and %d were dropped in all",
                 WAITING,
                 dropped,
             )

@@ -37,9 +37,8 @@ class StaticPlace:
             origin = f", from the environment variable {variable_of(key)},"
         return (
             f"{key} {self.instance_id!r}{origin} is used by two live consumers of group {self.group_id!r} in this "
-            "process; only one member can have it, so that one of them is fenced, or waits, when the other joins. Give "
-            f"each consumer an id of its own in the program, or let them claim free ones from a pool ({key}.pool, "
-            f"{variable_of(f'{key}.pool')})"
+            "process; only one member can hold it, so one consumer is fenced or waits when the other joins. Give each "
+            f"consumer its own id in your code, or set {key}.pool ({variable_of(f'{key}.pool')})"
         )
 
 

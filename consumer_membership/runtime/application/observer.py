@@ -191,7 +191,7 @@ class ConsumerObserver:
 
         address = THIS_PROCESS.probes.attend(settings, self)
         if address is not None:
-            self._session.log.info("Probes are answered at http://%s: %s", address, PATHS)
+            self._session.log.info("Serving probes at http://%s: %s", address, PATHS)
         # Otherwise an application that stops polling would be noticed from the first probe on only.
         self._health.start()
         self._probes = THIS_PROCESS.probes
@@ -201,8 +201,8 @@ class ConsumerObserver:
 
         if not have_dumped(self):
             self._session.log.warning(
-                "recorder.signal.enable is ignored: signal handlers are set by the main thread only, and on systems "
-                "that have SIGUSR2; make the consumer there, or call consumer.dump()"
+                "recorder.signal.enable=true is ignored: a signal handler can only be set in the main thread of a "
+                "system with SIGUSR2; create the consumer in the main thread, or call consumer.dump()"
             )
 
     def _progress(self) -> Progress:

@@ -112,7 +112,9 @@ class Rebalance:
                 self._perform(order)
             except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
                 if errors:
-                    _log().warning("Another callback raised while the consumer leaves its group", exc_info=True)
+                    _log().warning(
+                        "Another callback raised an exception while the consumer leaves its group", exc_info=True
+                    )
                 errors.append(error)
                 self.orders.done()
 

@@ -92,7 +92,9 @@ class DurationResets:
     def _retry_later(self, why: str) -> None:
         self._ask_at = monotonic() + RETRY_S
         _log().log(
-            logging.DEBUG if why == self._last_reason else logging.WARNING, "No start by auto.offset.reset yet: %s", why
+            logging.DEBUG if why == self._last_reason else logging.WARNING,
+            "auto.offset.reset cannot be applied yet: %s",
+            why,
         )
         self._last_reason = why
 

@@ -50,7 +50,7 @@ from consumer_membership.runtime.application.rebalance import Rebalance
 from consumer_membership.runtime.application.steps import Steps
 from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.line import Line
-from consumer_membership.runtime.log_lines import PackageLog, lines_of
+from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, lines_of
 from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
 from consumer_membership.types import (
     JOIN_EPOCH,
@@ -127,7 +127,8 @@ class Session:
         self.line = Line()
         self._handles = Handles(config.fetcher_config, callbacks, observer.on_statistics, self.line.wake_up)
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
-        self.log = PackageLog("consumer_membership.session", "SESSION", self._lines)
+        prefix = consumer_prefix(connection.client_id, self._settings.group_id, self._settings.instance_id)
+        self.log = PackageLog("consumer_membership.session", "SESSION", self._lines, prefix)
         thread_settings = ThreadSettings(
             member=self._settings,
             protocols=protocols,
@@ -227,7 +228,7 @@ class Session:
         self._notices.refuse_if_fatal("Failed to set subscription")
         for pattern in subscription.patterns:
             if pattern.note:
-                self.log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
+                self.log.warning("%s", pattern.note)
         if self._place is not None and self.life.take_place(self._place):
             self.log.warning("%s", self._place.warning())
         self.subscriptions.subscribe(subscription, listener)
@@ -427,7 +428,9 @@ class Session:
         leaves = self._rebalance.leaves
         self.line.post(LeaveRequested(option=self._leave_option))
         if not self._rebalance.perform_until(lambda: self._rebalance.leaves > leaves, errors, self._leave_wait_s):
-            self.log.error("The member did not confirm its leave in time; the session's end removes it from the group")
+            self.log.error(
+                "The coordinator did not confirm the leave in time; it removes the member when the session ends"
+            )
 
     def abandon(self) -> None:
         """Stop without leaving the group, as confluent-kafka does when an unclosed consumer is destroyed."""

@@ -170,7 +170,7 @@ class Guardian:
                 return
             except OSError as error:
                 # It holds what it was told until now, and acts on it at this process's end.
-                _log().debug("The guardian %d cannot be reached any more: %s", process.pid, error)
+                _log().debug("The guardian process %d can no longer be reached: %s", process.pid, error)
                 process.close()
                 self._process = process = None
 
@@ -181,7 +181,9 @@ class Guardian:
         if how is None:
             return True
         left, pid = _STARTS - self._starts, self._process.pid
-        _log().warning("The guardian process %d ended unexpectedly (%s); %d starts left", pid, how, left)
+        _log().warning(
+            "The guardian process %d ended unexpectedly (%s); it can be started %d more times", pid, how, left
+        )
         self._process.close()
         self._process = None
         return False
@@ -196,14 +198,16 @@ class Guardian:
             self._process = _spawn(self._script)
         except (OSError, RuntimeError) as error:
             # The latter from Python 3.12 on, where the interpreter is about to end.
-            _log().warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
+            _log().warning(
+                "The guardian process could not be started (attempt %d of %d): %s", self._starts, _STARTS, error
+            )
             return
         self._unsent, self._outbox = b"", dict(self._standing)
-        _log().info("Guardian process %d watches this process %d", self._process.pid, os.getpid())
+        _log().info("Guardian process %d watches process %d", self._process.pid, os.getpid())
         if os.getpid() == _INIT and self._starts == 1:
             _log().warning(
-                "This process is PID 1: the kernel ends its guardian with it, so that a crash is not covered; run the "
-                "application below an init that outlives it"
+                "This process is PID 1, so the kernel ends the guardian together with it and a crash is not covered; "
+                "run your program under an init process"
             )
 
 

@@ -412,7 +412,7 @@ class Cluster:
             try:
                 names = await canonical(server.host, server.port, self._settings.address_family)
             except TransportError as error:
-                logger.debug("%s:%d is taken as it is given: %s", server.host, server.port, error)
+                logger.debug("%s:%d cannot be resolved and is used unchanged: %s", server.host, server.port, error)
                 names = (server.host,)  # the attempt to connect reports the cause
             found |= dict.fromkeys(BrokerAddress(node_id=_UNKNOWN_NODE, host=name, port=server.port) for name in names)
         return tuple(found)
@@ -429,7 +429,7 @@ class Cluster:
         try:
             await self.metadata(())
         except (BrokerRefusal, TransportError) as error:
-            logger.debug("The cluster's brokers are not told: %s", error)
+            logger.debug("The brokers of the cluster are unknown: %s", error)
 
     def _patience_s(self, timeout_s: float | None) -> float:
         """The time limit of one answer."""
@@ -453,7 +453,7 @@ class Cluster:
             try:
                 return await ask()
             except (BrokerRefusal, TransportError) as error:
-                logger.debug("Asking for %s failed: %s", what, error)
+                logger.debug("The request for %s failed: %s", what, error)
                 failures.append(error)
                 raise
 
@@ -483,7 +483,11 @@ class Cluster:
         if purpose is not Purpose.GROUP or self._on_coordinator_lost is None:
             logger.debug("Connection to %s lost: %s", broker, error)
             return
-        logger.info("Connection to the group coordinator %s lost: %s", broker, error)
+        logger.info(
+            "Group coordinator %s is unavailable or invalid due to cause: %s. Rediscovery will be attempted.",
+            broker,
+            error,
+        )
         if not had_waiters:
             self._on_coordinator_lost(broker, str(error))
 

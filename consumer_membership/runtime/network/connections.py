@@ -214,7 +214,7 @@ class Connections:
 
     def drop(self, connection: BrokerConnection, error: TransportError) -> None:
         """Close a connection for this reason; the next caller makes a new one."""
-        logger.debug("Connection given up: %s", error)
+        logger.debug("Connection closed: %s", error)
         self._forget(connection)
         connection.drop(error)
 

@@ -72,7 +72,7 @@ class LeaderRequests:
         except AssignmentError as error:
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, str(error)))
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the user has to know
-            _LOG.error("The assignor %s failed", assignor.name, exc_info=error)
+            _LOG.error("The assignor %s raised an exception", assignor.name, exc_info=error)
             words = f"{type(error).__name__}: {error}"
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
         self._log_notes(checked)
@@ -102,7 +102,7 @@ class LeaderRequests:
 
     def _log_notes(self, checked: Checked) -> None:
         for note in checked.notes:
-            _LOG.warning("[Consumer groupId=%s] %s", self._member.settings.group_id, note)
+            _LOG.warning("%s", note)
 
 
 def _failure(assignor: Assignor, words: str) -> BrokerError:

@@ -100,7 +100,7 @@ class MemberLease:
             return
         self._logged = until
         _LOG.warning(
-            "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
-            "until the coordinator says whether it is still this member's",
+            "No heartbeat was answered within the session, which ended %.1f s ago; buffered records are withheld until "
+            "a heartbeat response confirms the session",
             now - until,
         )

@@ -1,4 +1,4 @@
-"""What a member does, for people: log lines in the Java client's words where it has some.
+"""The log lines of a member, in the exact wording of the Java client where it has a line for the event.
 
 The observer runs on the membership thread after each event; it must be quick and must not raise.
 """
@@ -38,7 +38,7 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.failures import is_power_of_ten
-from consumer_membership.runtime.log_lines import PackageLog
+from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix
 from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
 #: The states whose entry an operator wants to see without asking for details.
@@ -48,7 +48,11 @@ _LEFT = frozenset({MemberState.UNSUBSCRIBING, MemberState.UNSUBSCRIBED})
 _UNKNOWN = frozenset({Verdict.REJOIN, Verdict.GROUP_GONE})
 
 
-#: librdkafka's words for what a line is about, by which its users search.
+#: The classic request that a refusal answers, as the Java client names it.
+_REQUESTS: Mapping[type[GroupEvent], str] = MappingProxyType(
+    {ex.JoinRejected: "JoinGroup", ex.SyncRejected: "SyncGroup", ex.ClassicHeartbeatRejected: "Heartbeat"}
+)
+#: librdkafka's names for the subjects of log lines, by which its users search.
 _OTHER = "CGRP"
 _FACILITIES: Mapping[type[GroupEvent | GroupEffect], str] = MappingProxyType(
     {
@@ -86,15 +90,22 @@ class Observer(Protocol):
 class LogObserver:
     """Writes joins, assignments, leaves and fences at INFO, refusals at WARNING and ERROR, the rest at DEBUG."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
         self._log = PackageLog("consumer_membership.membership", _OTHER)
+        #: The partitions that the member had before the event.
+        self._held: frozenset[TopicPartition] = frozenset()
         self._repeated: tuple[str, int] = ("", 0)
         self._chosen = ""
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """Write what this event and its effects are worth."""
-        if not effects and not self._log.is_on(logging.INFO):
-            return
+        """Write the lines of this event and its effects."""
+        if effects or self._log.is_on(logging.INFO):
+            self._log.prefix = consumer_prefix(self._client_id, view.group_id, view.instance_id)
+            self._write(event, effects, view)
+        self._held = frozenset(view.owned) or view.target
+
+    def _write(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         self._log.facility = _FACILITIES.get(type(event), _OTHER)
         self._note_event(event, view)
         for effect in effects:
@@ -104,20 +115,19 @@ class LogObserver:
     def _note_event(self, event: GroupEvent, view: MembershipView) -> None:
         match event:
             case CoordinatorFound():
-                self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
+                self._log.info("Discovered group coordinator %s", event.coordinator)
             case HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
-                self._log.debug("[%s] Received successful Heartbeat response", _who(view))
+                self._log.debug("Received successful Heartbeat response")
             case HeartbeatRejected():
                 self._note_rejected_heartbeat(event, view)
             case GroupDescribeFailed():
-                self._log.info("[%s] The group's members cannot be described: %s", _who(view), event.error)
+                self._log.info("The members of the group cannot be described: %s", event.error)
             case HeartbeatFailed(is_sent=False) if view.state in _LEFT:
-                text = "[%s] Member %s did not send its join: %s"
-                self._log.info(text, _who(view), view.member_id, event.reason)
+                self._log.info("Member %s did not send its request to join: %s", view.member_id, event.reason)
             case HeartbeatFailed():
-                self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.reason}")
+                self._once_then_counted(f"ConsumerGroupHeartbeatRequest failed due to {event.reason}")
             case TopicsNotDescribed():
-                self._once_then_counted(f"[{_who(view)}] The topics cannot be looked up: {event.error}")
+                self._once_then_counted(f"The subscribed topics cannot be looked up: {event.error}")
             case _:
                 self._note_classic_answer(event, view)
 
@@ -125,61 +135,65 @@ class LogObserver:
         match event.verdict:
             case Verdict.UNRELEASED:
                 # What follows says whether it was taken over, is waited for, or is the end.
-                self._log.info("[%s] %s", _who(view), event.error)
+                self._log.info("%s", event.error)
             case _ if event.error.code == CONFLICT_CODE:
                 pass  # a join that was not sent; the choice of the other protocol is logged
             case _ if view.state is MemberState.UNSUBSCRIBING and event.verdict in _UNKNOWN:
-                text = "[%s] Member %s is not known to the coordinator, and its join has no answer: repeating the leave"
-                self._log.info(text, _who(view), view.member_id)
+                text = "Member %s is unknown to the coordinator, and its request to join is unanswered; leaving again"
+                self._log.info(text, view.member_id)
             case _ if view.state in _LEFT and event.verdict in _UNKNOWN:
                 # The leave of a member that never got in: the coordinator has nothing to forget.
-                self._log.debug("[%s] The coordinator did not know the member that left: %s", _who(view), event.error)
+                self._log.debug("The coordinator does not know the member that left: %s", event.error)
             case _:
-                self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
+                self._once_then_counted(f"ConsumerGroupHeartbeatRequest failed due to {event.error}")
 
     def _note_classic_answer(self, event: GroupEvent, view: MembershipView) -> None:
-        who = _who(view)
         match event:
             case ex.JoinAnswered():
-                text = "[%s] Successfully joined group with generation %d as %s, with protocol %s"
-                part = "the leader" if event.is_leader else "a follower"
-                self._log.info(text, who, event.generation, part, event.protocol_name)
-                for member_id, fault in event.unreadable.items():
-                    text = "[%s] The subscription of member %s cannot be read, it gets no partitions: %s"
-                    self._log.warning(text, who, member_id, fault)
+                self._note_join(event)
             case AssignmentComputed():
                 shares = {member_id: _names(share) for member_id, share in event.assignments.items()}
-                self._log.info("[%s] Finished assignment for group at generation %d: %s", who, event.generation, shares)
+                self._log.info("Finished assignment for group at generation %d: %s", event.generation, shares)
             case ex.SyncAnswered():
-                self._log.info("[%s] Successfully synced group in generation %d", who, view.member_epoch)
+                self._log.info("Successfully synced group in generation %d", view.member_epoch)
                 if event.note:
-                    self._log.warning("[%s] %s", who, event.note)
-            case ex.ClassicHeartbeatRejected() | ex.SyncRejected() if event.verdict is ex.ClassicVerdict.REJOIN_NOW:
-                request = "sync" if isinstance(event, ex.SyncRejected) else "heartbeat"
-                self._log.info("[%s] Attempt to %s failed since group is rebalancing", who, request)
+                    self._log.warning("%s", event.note)
+            case ex.SyncRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
+                self._log.info("SyncGroup failed: The group began another rebalance. Need to re-join the group.")
+            case ex.ClassicHeartbeatRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
+                self._log.info("Attempt to heartbeat failed since group is rebalancing")
             case ex.JoinRejected(verdict=ex.ClassicVerdict.MEMBER_ID_REQUIRED):
-                self._log.debug("[%s] Joining again with the given member id %s", who, event.member_id)
+                self._log.debug(
+                    "Request joining group due to: need to re-join with the given member-id: %s", event.member_id
+                )
             # An answer that came too late to count leaves no error behind.
             case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected() if (
                 event.error == view.last_error
             ):
-                request = type(event).__name__.removeprefix("Classic").removesuffix("Rejected")
-                self._once_then_counted(f"[{who}] {request} failed: {event.error}")
+                self._once_then_counted(f"{_REQUESTS[type(event)]} failed: {event.error}")
             case ex.ExchangeFailed():
-                self._once_then_counted(f"[{who}] No answer from the coordinator: {event.reason}")
+                coordinator = view.coordinator or "unknown"
+                text = f"Group coordinator {coordinator} did not respond ({event.reason}); looking it up again"
+                self._once_then_counted(text)
             case _:
                 pass
 
+    def _note_join(self, event: ex.JoinAnswered) -> None:
+        text = "Successfully joined group with generation %d as %s, with protocol %s"
+        part = "the leader" if event.is_leader else "a follower"
+        self._log.info(text, event.generation, part, event.protocol_name)
+        for member_id, fault in event.unreadable.items():
+            text = "The subscription of member %s cannot be parsed, so it is assigned no partitions: %s"
+            self._log.warning(text, member_id, fault)
+
     def _note_effect(self, effect: GroupEffect, view: MembershipView) -> None:
-        who = _who(view)
         match effect:
             case StateChanged():
                 level = logging.INFO if effect.new in _NOTABLE else logging.DEBUG
-                text = "[%s] Member %s with epoch %d transitioned from %s to %s: %s"
+                text = "Member %s with epoch %d transitioned from %s to %s: %s"
                 self._log.log(
                     level,
                     text,
-                    who,
                     view.member_id or "without an id",
                     view.member_epoch,
                     effect.old,
@@ -187,51 +201,50 @@ class LogObserver:
                     effect.reason,
                 )
             case AssignPartitions():
-                self._log.info("[%s] Adding newly assigned partitions: %s", who, _names(effect.offsets))
+                self._log.info("Adding newly assigned partitions: %s", _names(effect.offsets))
             case RevokePartitions():
-                names = "all" if effect.partitions is None else _names(effect.partitions)
-                self._log.info("[%s] Revoking previously assigned partitions: %s", who, names)
+                revoked = self._held if effect.partitions is None else effect.partitions
+                self._log.info("Revoking previously assigned partitions %s", _names(revoked))
             case LosePartitions():
-                self._log.warning("[%s] Lost all assigned partitions", who)
+                self._log.warning("Lost previously assigned partitions %s", _names(self._held))
             case RaiseToApplication():
                 level = logging.ERROR if effect.problem is Problem.FATAL else logging.WARNING
-                self._log.log(level, "[%s] %s", who, effect.error)
+                self._log.log(level, "%s", effect.error)
             case InstanceReleased():
-                text = "[%s] Took over instance id %s: released member %s on its behalf; if it lives, it will be fenced"
-                self._log.info(text, who, effect.instance_id, effect.holder)
+                text = "Took over group.instance.id %s: released its former member %s, which is fenced if it is alive"
+                self._log.info(text, effect.instance_id, effect.holder)
             case Warned():
-                self._log.warning("[%s] %s", who, effect.words)
+                self._log.warning("%s", effect.words)
             case ProtocolChosen():
-                self._note_choice(effect, who)
+                self._note_choice(effect)
             case _:
                 self._note_order(effect, view)
 
-    def _note_choice(self, chosen: ProtocolChosen, who: str) -> None:
-        """Write it once: it is told when it is tried, and when the group has taken it."""
-        text = f"[{who}] Group protocol: {chosen.protocol.value} ({chosen.reason})"
-        if text != self._chosen:
-            self._log.info("%s", text)
-        self._chosen = text
+    def _note_choice(self, chosen: ProtocolChosen) -> None:
+        """Write the choice once; the effect comes with the attempt to join, and again when the group accepts it."""
+        choice = f"{chosen.protocol.value} ({chosen.reason})"
+        if choice != self._chosen:
+            self._log.info("Group protocol: %s", choice)
+        self._chosen = choice
         for note in chosen.notes:
-            self._log.warning("[%s] %s", who, note)
+            self._log.warning("%s", note)
 
     def _note_order(self, effect: GroupEffect, view: MembershipView) -> None:
-        who = _who(view)
         match effect:
             case TopicsAppeared():
-                self._log.info("[%s] Subscribed topics are available now: %s", who, ", ".join(effect.topics))
+                self._log.info("Subscribed topics are available now: %s", ", ".join(effect.topics))
             case FindCoordinator():
-                self._log.debug("[%s] Looking up the group coordinator: %s", who, effect.reason)
+                self._log.debug("Looking up the group coordinator: %s", effect.reason)
             case SendHeartbeat():
-                self._log.debug("[%s] Sending %s", who, effect.heartbeat)
+                self._log.debug("Sending %s", effect.heartbeat)
             case ex.SendClassicHeartbeat():
-                text = "[%s] Sending Heartbeat request with generation %d and member id %s to coordinator %s"
-                self._log.debug(text, who, view.member_epoch, view.member_id, view.coordinator)
+                text = "Sending Heartbeat request with generation %d and member id %s to coordinator %s"
+                self._log.debug(text, view.member_epoch, view.member_id, view.coordinator)
             case ex.SendJoin():
-                self._log.info("[%s] (Re-)joining group: %s", who, effect.reason)
+                self._log.info("(Re-)joining group: %s", effect.reason)
             case ex.SendClassicLeave():
-                text = "[%s] Member %s sending LeaveGroup request to coordinator %s due to %s"
-                self._log.info(text, who, effect.member_id, view.coordinator, effect.reason)
+                text = "Member %s sending LeaveGroup request to coordinator %s due to %s"
+                self._log.info(text, effect.member_id, view.coordinator, effect.reason)
             case _:
                 pass
 
@@ -244,11 +257,6 @@ class LogObserver:
             self._log.warning("%s", text)
         elif is_power_of_ten(count):
             self._log.warning("%s (%d times in a row)", text, count)
-
-
-def _who(view: MembershipView) -> str:
-    instance = f", instanceId={view.instance_id}" if view.instance_id is not None else ""
-    return f"Consumer groupId={view.group_id}{instance}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

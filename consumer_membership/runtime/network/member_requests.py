@@ -269,7 +269,10 @@ class MemberRequests:
         The join of a replacement converts the group without computing an assignment: partitions that the classic
         members were about to share, or had not seen yet, would be in nobody's target from then on (KAFKA-21582).
         """
-        _LOG.info("The classic member %s is removed before this one converts its group", instance.instance_id)
+        _LOG.info(
+            "Removing the classic member with group.instance.id %s before the conversion of its group",
+            instance.instance_id,
+        )
         await self._group.remove_members(
             coordinator, self._member.settings.group_id, [instance], _COMES_BACK, REQUEST_TIMEOUT_S
         )
@@ -377,7 +380,7 @@ class MemberRequests:
             found = await self._cluster.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
             return SessionTimeoutLearned(session_timeout_s=int(found[SESSION_TIMEOUT_KEY]) / 1000)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError, KeyError, ValueError) as error:
-            _LOG.debug("The group's session timeout could not be read: %s", error)
+            _LOG.debug("The session timeout of the group could not be read: %s", error)
             return SessionTimeoutLearned(session_timeout_s=None)
 
     async def _resolve(self, effect: ResolveTopicIds) -> Event:
@@ -393,7 +396,7 @@ class MemberRequests:
         try:
             found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
-            _LOG.debug("The subscribed topics cannot be looked up: %s", error)
+            _LOG.debug("The request for the subscribed topics failed: %s", error)
             return TopicsNotLookedUp(request_id=effect.request_id, error=unreached(error))
         return TopicsLookedUp(
             request_id=effect.request_id, names=present_of(found), refused=refused_of(found, effect.topics)
@@ -521,7 +524,9 @@ class MemberRequests:
         unknown = answers.keys() - known.keys()
         if unknown:
             first = min(unknown)
-            _LOG.info("%d offsets are not known, as of %s-%d: %s", len(unknown), *first, answers[first])
+            _LOG.info(
+                "The offsets of %d partitions are unknown; the first is %s-%d: %s", len(unknown), *first, answers[first]
+            )
         return known
 
 

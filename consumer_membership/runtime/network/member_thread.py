@@ -21,7 +21,7 @@ def member_thread(line: Line, settings: ThreadSettings) -> MembershipThread:
 
 
 def _observer(settings: ThreadSettings, security: ConnectionSecurity) -> Observer:
-    observers = LogObserver(), _LedgerObserver(settings.ledger)
+    observers = LogObserver(settings.connection.client_id), _LedgerObserver(settings.ledger)
     if not settings.connection.crash_guardian:
         return _Observers(*observers)
     # Few members have a guardian.

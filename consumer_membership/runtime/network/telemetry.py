@@ -89,7 +89,7 @@ class Telemetry:
             if order is not None:
                 await self._perform(order)
         if session.fault is not None:
-            logger.warning("Metrics are not pushed any more: the broker answered %s", session.fault)
+            logger.warning("Client metrics are no longer pushed: the broker responded with %s", session.fault)
 
     async def end(self) -> None:
         """Push once more where that is wanted, on a connection that stands, for a bounded time."""
@@ -111,7 +111,7 @@ class Telemetry:
         answer = await self._answer(self._client.any_call(lambda versions: ask_subscription(versions, order)))
         if answer is not None:
             session.told(answer, self._clock())
-            logger.debug("Metrics that are to be pushed: %s", session.subscription)
+            logger.debug("Subscription of client metrics: %s", session.subscription)
 
     async def _push(self, order: PushMetrics, timeout_s: float | None = None) -> None:
         session, subscription, at = self._session, order.subscription, time.time()
@@ -134,10 +134,10 @@ class Telemetry:
         try:
             return await asked
         except UnsupportedProtocolError as error:
-            logger.debug("No metrics are pushed: %s", error)
+            logger.debug("Client metrics are not pushed: %s", error)
             self._session.unsupported(self._clock())
         except MembershipError as error:
-            logger.debug("Metrics could not be pushed: %s", error)
+            logger.debug("Client metrics could not be pushed: %s", error)
             self._session.failed(self._clock())
         return None
 
@@ -162,7 +162,7 @@ class Telemetry:
             if not self._is_too_large:
                 self._is_too_large = True
                 logger.warning(
-                    "The broker takes %d bytes of metrics at once, and there are %d: those of partitions are left out",
+                    "The broker accepts %d bytes of client metrics, and there are %d; those of partitions are omitted",
                     subscription.max_bytes,
                     len(data),
                 )

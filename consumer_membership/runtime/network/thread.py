@@ -37,7 +37,7 @@ from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line
-from consumer_membership.runtime.log_lines import PackageLog
+from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, prefix_this_thread
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
@@ -176,6 +176,9 @@ class MemberLoop:
         self._recorder = dumps.recorder
         self._member = member = dumps.recorder.member
         self._lines = settings.lines
+        self._prefix = consumer_prefix(
+            settings.connection.client_id, settings.member.group_id, settings.member.instance_id
+        )
         self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
         self._loop = asyncio.new_event_loop()
@@ -225,10 +228,11 @@ class MemberLoop:
         """Run until `end`, or until a bug of this package ends it."""
         loop = self._loop
         asyncio.set_event_loop(loop)
+        prefix_this_thread(self._prefix)
         if self._lines is not None:
             self._lines.attach_to_this_thread()
         if not self._has_servers:
-            _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
+            _LOG.warning("bootstrap.servers is not set; the consumer cannot connect")
         try:
             loop.call_soon(self.take_posts)
             self.sampler.start()
@@ -250,9 +254,14 @@ class MemberLoop:
 
     def _report_fault(self, error: Exception) -> None:
         """Report a bug of this package to the application, instead of ending the thread silently."""
-        _LOG.error("The membership thread failed", exc_info=error)
+        _LOG.error(
+            "The membership thread failed; this is a bug of consumer_membership, please report it", exc_info=error
+        )
         _dump_automatically(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
-        text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
+        text = (
+            f"the membership thread failed with {type(error).__name__}: {error}; "
+            "this is a bug of consumer_membership, please report it"
+        )
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
         before, view = self._line.view, ended(self._line.view, fault, monotonic())
         self._notify((StateChanged(old=before.state, new=view.state, reason=str(fault)),), view)
@@ -361,7 +370,10 @@ class MemberLoop:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            _LOG.error("The push of metrics failed; this is a bug, please report it", exc_info=error)
+            _LOG.error(
+                "The push of client metrics failed; this is a bug of consumer_membership, please report it",
+                exc_info=error,
+            )
 
     def _perform(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Show the view with the application's effects, then begin the requests.

@@ -204,7 +204,7 @@ class BrokerConnection(asyncio.Protocol):
                     self._ready.set_result(versions)
                 self._renew_within(session_s)
             case Renewed(session_s=session_s, data=data):
-                logger.debug("%s: the session is renewed (KIP-368)", self.peer)
+                logger.debug("%s: SASL session renewed (KIP-368)", self.peer)
                 if self._transport is not None:
                     self._transport.write(data)
                 self._renew_within(session_s)
@@ -230,7 +230,9 @@ class BrokerConnection(asyncio.Protocol):
         try:
             mechanism = await self._security.mechanism()
         except AuthenticationError as error:
-            logger.warning("%s: the session cannot be renewed, the broker will end it: %s", self.peer, error)
+            logger.warning(
+                "%s: the SASL session cannot be renewed, so the broker will close the connection: %s", self.peer, error
+            )
             return
         if mechanism is not None and self._error is None and self._transport is not None:
             self._transport.write(self._protocol.renew(mechanism))

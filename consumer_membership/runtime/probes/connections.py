@@ -222,7 +222,7 @@ class Reception:
                 return
             except OSError as error:
                 # Too many files are open in this process, or in the system: a conversation makes room.
-                _log().debug("A probe's connection was not accepted: %s", error)
+                _log().debug("The connection of a probe was not accepted: %s", error)
                 self._accepts_at = now + _NO_ROOM_S
                 self._make_room()
                 return

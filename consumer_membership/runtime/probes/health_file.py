@@ -92,13 +92,16 @@ class HealthFile:
             self._failures += 1
             if self._failures == 1:
                 _log().warning(
-                    "%s=%s cannot be written, and is only touched until it can: %s", FILE_KEY, self.path, error
+                    "%s=%s cannot be written; until it can, only its modification time is updated: %s",
+                    FILE_KEY,
+                    self.path,
+                    error,
                 )
             with suppress(OSError):  # a full disk still takes a time
                 os.utime(self.place, (self._live_at, self._live_at))
             return
         if self._failures:
-            _log().warning("%s=%s is written again, after %d failures", FILE_KEY, self.path, self._failures)
+            _log().warning("%s=%s is written again after %d failures", FILE_KEY, self.path, self._failures)
             self._failures = 0
 
     def _write(self, text: bytes, moment: float) -> None:

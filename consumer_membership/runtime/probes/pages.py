@@ -57,8 +57,8 @@ class Pages:
             answer = self._answer(request)
         except Exception:  # noqa: BLE001
             # Whatever is the matter with one page, the thread goes on; the log has the rest.
-            _log().exception("%s could not be answered", request.path)
-            answer = refusal(500, "this page could not be made; the log of the process says why")
+            _log().exception("The probe page %s failed", request.path)
+            answer = refusal(500, "this page could not be created; see the log of the process")
         return replace(answer, has_body=not request.is_head)
 
     def _answer(self, request: ProbeRequest) -> ProbeAnswer:

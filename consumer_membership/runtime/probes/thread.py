@@ -207,7 +207,7 @@ class ProbeThread:
                 self._beat(monotonic())
             except Exception:  # noqa: BLE001
                 # Whatever is the matter with one consumer or one file: without this thread the process looks dead.
-                _log().exception("Probes could not be answered; the thread goes on")
+                _log().exception("Probes could not be answered; the thread continues")
                 time.sleep(_TROUBLE_S)
 
     def _tidy(self, reception: Reception) -> bool:

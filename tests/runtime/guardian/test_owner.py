@@ -69,7 +69,7 @@ def test_guardian_serves_all_members_of_a_process(broker: ScriptedBroker, log: P
         wait_until(lambda: has_ended(guardian), "the guardian's end")
     started, *left = log.read_text().splitlines()
     assert started == (
-        f"INFO consumer_membership.guardian Guardian process {guardian.pid} watches this process {app.process.pid}"
+        f"INFO consumer_membership.guardian Guardian process {guardian.pid} watches process {app.process.pid}"
     )
     assert len(left) == 2
 
@@ -103,7 +103,7 @@ order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
         assert leavers(broker, 2) == ["one", "two"]
-    assert "ended unexpectedly (status 9); 4 starts left" in log.read_text()
+    assert "ended unexpectedly (status 9); it can be started 4 more times" in log.read_text()
 
 
 def test_guardian_that_the_application_waited_for_is_started_again(broker: ScriptedBroker, log: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.exchanges import AssignmentComputed
-from consumer_membership.membership.effects import ProtocolChosen
+from consumer_membership.membership.effects import LosePartitions, ProtocolChosen, RevokePartitions
 from consumer_membership.membership.events import HeartbeatRejected, TimePassed, Verdict
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
@@ -37,8 +37,11 @@ def told(
     """The level and text of each line that this event logs, without the group's name."""
     caplog.clear()
     with caplog.at_level("INFO", "consumer_membership.membership"):
-        LogObserver().observed(event, effects, view or picture())
-    return [(line.levelname, line.getMessage().removeprefix("[Consumer groupId=g] ")) for line in caplog.records]
+        LogObserver("client").observed(event, effects, view or picture())
+    return [
+        (line.levelname, line.getMessage().removeprefix("[Consumer clientId=client, groupId=g] "))
+        for line in caplog.records
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def told(
         ),
         (
             ex.SyncRejected(request_id=1, verdict=V.REJOIN_NOW, error=REBALANCING),
-            "Attempt to sync failed since group is rebalancing",
+            "SyncGroup failed: The group began another rebalance. Need to re-join the group.",
         ),
     ],
 )
@@ -72,7 +75,7 @@ def test_log_observer_warns_of_a_subscription_that_cannot_be_read(caplog: pytest
     _, (level, text) = told(caplog, replace(JOINED, unreadable={"m-7": "ends too early"}))
     assert (level, text) == (
         "WARNING",
-        "The subscription of member m-7 cannot be read, it gets no partitions: ends too early",
+        "The subscription of member m-7 cannot be parsed, so it is assigned no partitions: ends too early",
     )
 
 
@@ -90,7 +93,7 @@ def test_log_observer_ignores_a_refused_leave_of_a_member_that_never_joined(capl
     refusal = HeartbeatRejected(request_id=1, verdict=Verdict.GROUP_GONE, error=gone)
     assert told(caplog, refusal, view=picture(state=MemberState.UNSUBSCRIBED)) == []
     assert told(caplog, refusal, view=picture(state=MemberState.JOINING)) == [
-        ("WARNING", "GroupHeartbeatRequest failed: GROUP_ID_NOT_FOUND: Group g not found.")
+        ("WARNING", "ConsumerGroupHeartbeatRequest failed due to GROUP_ID_NOT_FOUND: Group g not found.")
     ]
 
 
@@ -100,4 +103,25 @@ def test_log_observer_logs_the_chosen_protocol_and_unused_keys(caplog: pytest.Lo
     assert told(caplog, TimePassed(), chosen) == [
         ("INFO", "Group protocol: consumer (group.protocol=auto)"),
         ("WARNING", "a is not used"),
+    ]
+
+
+def test_log_observer_begins_each_line_as_the_java_client_does(caplog: pytest.LogCaptureFixture) -> None:
+    """The prefix names the instance id if there is one, the client id and the group."""
+    with caplog.at_level("INFO", "consumer_membership.membership"):
+        LogObserver("client").observed(JOINED, (), picture(instance_id="i"))
+    assert caplog.records[0].getMessage().startswith("[Consumer instanceId=i, clientId=client, groupId=g] Success")
+
+
+def test_log_observer_names_revoked_and_lost_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    """An order for all partitions is logged with the partitions that the member held before it."""
+    observer = LogObserver("client")
+    owning = picture(owned={TopicPartition("a", 1): 3, TopicPartition("a", 0): 3})
+    with caplog.at_level("INFO", "consumer_membership.membership"):
+        observer.observed(TimePassed(), (), owning)
+        observer.observed(TimePassed(), (RevokePartitions(attempt=1, partitions=None),), owning)
+        observer.observed(TimePassed(), (LosePartitions(attempt=2),), picture())
+    assert [line.getMessage().partition("] ")[2] for line in caplog.records] == [
+        "Revoking previously assigned partitions a-0, a-1",
+        "Lost previously assigned partitions a-0, a-1",
     ]

@@ -116,7 +116,7 @@ def test_telemetry_omits_partition_metrics_beyond_the_size_limit(caplog: pytest.
     """The log has one warning."""
     first, second, *_ = pushes(Receiver(telemetry_max_bytes=300), 2)
     assert metrics_in(first.metrics).keys() == metrics_in(second.metrics).keys() == {p.name for p in POINTS[:2]}
-    assert caplog.text.count("those of partitions are left out") == 1
+    assert caplog.text.count("those of partitions are omitted") == 1
 
 
 def test_telemetry_pushes_again_after_a_push_without_a_response() -> None:
@@ -155,7 +155,7 @@ def test_telemetry_logs_a_final_refusal(caplog: pytest.LogCaptureFixture) -> Non
             await asyncio.wait_for(Telemetry(client, lambda: POINTS, lambda: WHO).run(), PATIENCE_S)
 
         with_client(broker.servers, act)
-    assert "Metrics are not pushed any more: the broker answered INVALID_REQUEST" in caplog.text
+    assert "Client metrics are no longer pushed: the broker responded with INVALID_REQUEST" in caplog.text
 
 
 def test_totals_count_from_the_beginning_or_from_the_last_push() -> None:

@@ -192,7 +192,7 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
                 recorder=RecorderSettings(directory=None if directory is None else str(directory)),
                 measure=measure,
             ),
-            observer=LogObserver(),
+            observer=LogObserver("client"),
         )
         application = Application(line, thread)
         line.listen(application.arrival.set)
@@ -286,7 +286,7 @@ def test_newcomer_takes_over_an_instance_id(
         poll_until(lambda: one.state is MemberState.FATAL, "the holder's fatal end", one)
     assert two.line.view.member_id in one.problems[0].error.message
     holder = f"{one.line.view.member_id} (client client on host)" if may_describe else one.line.view.member_id
-    assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
+    assert f"Took over group.instance.id a: released its former member {holder}" in caplog.text
 
 
 def test_fenced_member_shows_no_epoch_when_the_application_is_woken(join: Callable[..., Application]) -> None:
@@ -409,7 +409,9 @@ def test_set_credentials_reaches_the_connections_before_the_thread_starts() -> N
         start=StartSettings(),
         progress=lambda: (0, 0),
     )
-    NetworkThread(Line(), settings, observer=LogObserver(), security=security).set_credentials(username, password)
+    NetworkThread(Line(), settings, observer=LogObserver("client"), security=security).set_credentials(
+        username, password
+    )
     assert security.sasl == replace(sasl, username=username, password=password)
 
 
@@ -848,7 +850,10 @@ def test_coordinator_with_an_invalid_address_counts_as_unreachable(
     one = join()
     problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not in 1..65535"
     poll_until(
-        lambda: f"GroupHeartbeatRequest failed: {speakable(address[0])}:{address[1]}: {problem}" in caplog.text,
+        lambda: (
+            f"ConsumerGroupHeartbeatRequest failed due to {speakable(address[0])}:{address[1]}: {problem}"
+            in caplog.text
+        ),
         "the failed heartbeat in the log",
         one,
     )
@@ -882,7 +887,7 @@ def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(mon
         start=StartSettings(),
         progress=lambda: (next(polls), 0),
     )
-    thread = NetworkThread(line, settings, observer=LogObserver())
+    thread = NetworkThread(line, settings, observer=LogObserver("client"))
     is_busy, may_go_on, is_over = threading.Event(), threading.Event(), threading.Event()
     states: list[MemberState] = []
 
@@ -945,7 +950,7 @@ def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatc
             start=StartSettings(),
             progress=lambda: (0, 0),
         )
-        thread = NetworkThread(line, settings, observer=LogObserver())
+        thread = NetworkThread(line, settings, observer=LogObserver("client"))
         line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
         wait_until(lambda: line.view.last_error is not None, "the silent port in the view")
         error = line.view.last_error

@@ -161,8 +161,8 @@ def test_health_file_logs_a_missing_folder_once(tmp_path: Path, caplog: pytest.L
     folder.mkdir()
     file.beat(report(4.0))
     assert [one.getMessage().partition(": ")[0] for one in caplog.records] == [
-        f"health.file={folder}/health.json cannot be written, and is only touched until it can",
-        f"health.file={folder}/health.json is written again, after 2 failures",
+        f"health.file={folder}/health.json cannot be written; until it can, only its modification time is updated",
+        f"health.file={folder}/health.json is written again after 2 failures",
     ]
     file.remove()
 

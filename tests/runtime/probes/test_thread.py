@@ -231,7 +231,7 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
     config = {**NOBODY, "health.http.address": ADDRESS, "health.file": str(path), "client.id": "pod-7"}
     with Consumer(config) as consumer:
         at = served()
-        assert f"Probes are answered at http://{at}: /livez, /readyz, /health, /metrics" in caplog.text
+        assert f"Serving probes at http://{at}: /livez, /readyz, /health, /metrics" in caplog.text
         assert ask(at, "/livez")[:2] == (
             200,
             "live: yes\n[+] orders/pod-7 starting: nothing is subscribed or assigned\n",
