@@ -1,6 +1,6 @@
-"""Why is nothing consumed: how a consumer is, out of a closed set, with the cause and whether a restart would help.
+"""The health of a consumer: one verdict of a closed set, its cause, and whether a restart would help.
 
-`progress` notes how far each partition is whenever somebody looks; `verdict` says what that and the membership's view
-come to; `report` puts it into words for probes. All are pure: no clock, thread or handle.
-`runtime/application/health_monitor` looks, and asks; `runtime/probes` answers.
+`progress` compares samples of each partition's position; `verdict` derives the verdict from that progress and the
+membership's view; `report` formats it for probes. All three are pure: they have no clock, thread or handle.
+`runtime/application/health_monitor` takes the samples, and `runtime/probes` serves the reports.
 """

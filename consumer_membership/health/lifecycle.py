@@ -1,23 +1,23 @@
-"""What happened to a consumer, as events for programs: told by its member, and by who looks at its partitions.
+"""Lifecycle events of a consumer for programs, from its membership and from the samples of its partitions.
 
-| kind | what happened | partitions |
+| kind | meaning | partitions |
 |---|---|---|
-| JOINED | the group let the member in, anew too | none |
-| ASSIGNED | they are the member's, and on_assign has returned | those that came |
-| REVOKED | they were given up in good order, after on_revoke | those that went |
-| LOST | they may be another member's already: fenced, refused, or too slow | all that it had |
-| FENCED | the coordinator does not count the member in any more, or a newer one has its instance id | none |
-| TAKEOVER | the member released its instance id's former holder, and joins in its place | none |
+| JOINED | the group accepted the member, for the first time or again | none |
+| ASSIGNED | the member owns the partitions, and on_assign has returned | the new partitions |
+| REVOKED | the member released the partitions after on_revoke | the released partitions |
+| LOST | other members may already own the partitions: the member was fenced, rejected or too slow | all that it owned |
+| FENCED | the coordinator removed the member, or a newer member has its instance id | none |
+| TAKEOVER | the member released the former holder of its instance id and joins in its place | none |
 | LEFT | the member left: by close, by unsubscribe, or because the application did not poll | none |
-| HEARTBEAT_SILENCE | nobody has answered its heartbeats for three intervals, at least 5 s | none |
-| HEARTBEATS_RESUMED | they are answered again; a membership that ends in its silence ends that, too | none |
-| STUCK | their ends move away, their positions stand; or a rebalance is beyond its time | those that stand |
-| RECOVERED | they move again, or were paused; or the rebalance is over | those that stood |
-| FATAL | the membership has ended for good | none |
-| CLOSED | the consumer is closed; nothing comes after it | none |
+| HEARTBEAT_SILENCE | no heartbeat response for three intervals, at least 5 s | none |
+| HEARTBEATS_RESUMED | heartbeat responses arrive again | none |
+| STUCK | the positions do not move while the ends increase; or a rebalance exceeded its timeout | those stuck |
+| RECOVERED | the positions move again or were paused; or the rebalance is over | those recovered |
+| FATAL | the membership has ended permanently | none |
+| CLOSED | the consumer is closed; this is the last event | none |
 
-Causes come before what they lead to: FENCED before LOST, ASSIGNED after JOINED. `Lifecycle` compares what it is shown
-with what it was shown before, so that nothing is told twice, whoever shows it, and however often.
+Causes come before their effects: FENCED before LOST, JOINED before ASSIGNED. `Lifecycle` compares each input with the
+previous one, so that each change is reported once, from any source and however often it is observed.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import FENCED_INSTANCE_CODE, JOIN_EPOCH, Instant, TopicPartition
 
 _S = MemberState
-#: The states after which what was held may be another member's.
+#: The states after which another member may own the partitions.
 _LOSING = frozenset({_S.FENCED, _S.STALE, _S.FATAL})
-#: The states in which the coordinator still counted the member in, so that going from them is a leave.
+#: The states in which the coordinator still has the member, so that a transition out of them is a leave.
 _IN_GROUP = frozenset({_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE, _S.UNSUBSCRIBING})
 _BEYOND_ITS_TIME = frozenset({_S.RECONCILE, _S.UNSUBSCRIBING})
 
 
 class LifecycleKind(Enum):
-    """What happened; the module's table says what each means."""
+    """The kind of a lifecycle event; the table in this module explains each."""
 
     JOINED = "joined"
     ASSIGNED = "assigned"
@@ -66,19 +66,20 @@ _K = LifecycleKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleEvent:
-    """One thing that happened to a consumer.
+    """One lifecycle event of a consumer.
 
     Attributes:
-        kind: What it was.
+        kind: The kind of the event.
         at: When it was noticed, on the monotonic clock (`time.monotonic`).
-        timestamp: The same on the wall's, in seconds since 1970 (`time.time`).
-        group_id: Of which group.
-        member_id: The member's id then, or the one that it had; "" where it had none yet.
+        timestamp: When it was noticed, in seconds since 1970 (`time.time`).
+        group_id: The group.
+        member_id: The member id at that moment or before the end of the membership; "" if it had none yet.
         instance_id: `group.instance.id`; None: a dynamic member.
-        epoch: The member epoch (classic: the generation) then, or the last one; 0: it was not in its group yet.
-        partitions: Those that the event is about, sorted.
-        cause: Why, in words.
-        dropped: How many events before this one were dropped, because callbacks were too slow.
+        epoch: The member epoch (classic: the generation), or the last one after the membership; 0: it was not a member
+            yet.
+        partitions: The partitions of the event, sorted.
+        cause: The cause, as text for people.
+        dropped: The number of events that were dropped before this one because callbacks were too slow.
     """
 
     kind: LifecycleKind
@@ -94,14 +95,14 @@ class LifecycleEvent:
 
 
 class Moment(NamedTuple):
-    """A moment on both clocks: monotonic, and seconds since 1970."""
+    """One moment on both clocks: monotonic, and seconds since 1970."""
 
     at: Instant
     timestamp: float
 
 
 class _EventDraft(NamedTuple):
-    """What changed; `_made` adds of which member and when."""
+    """A change; `_made` adds the member and the time."""
 
     kind: LifecycleKind
     cause: str
@@ -109,27 +110,27 @@ class _EventDraft(NamedTuple):
 
 
 class Lifecycle:
-    """The life of one consumer from a moment on: what was before is not told. Not for two threads at a time."""
+    """The lifecycle of one consumer from a moment on; earlier changes are not reported. Not thread-safe."""
 
     def __init__(self, view: MembershipView) -> None:
         self._view = view
         self._epoch = view.member_epoch
         self._member_id = view.member_id
-        #: What it was told to have, or had at the beginning.
+        #: The partitions that were reported as assigned, or were owned at the beginning.
         self._held = frozenset(view.owned)
         self._is_silent = False
         self._is_closed = False
-        #: The partitions that were told as stuck, each with the position at which it stood.
+        #: The partitions that were reported as stuck, each with its position at that time.
         self._stuck: dict[TopicPartition, int | None] = {}
-        #: Why a rebalance was told as stuck; None: none was.
+        #: The cause of a rebalance that was reported as stuck; None: no rebalance was.
         self._stuck_rebalance: str | None = None
 
-    # ---- what it is shown ----
+    # ---- input ----
 
     def observed(
         self, effects: Collection[GroupEffect], view: MembershipView, moment: Moment
     ) -> tuple[LifecycleEvent, ...]:
-        """The member took an event in, ordered these, and is as this view shows."""
+        """Return the events of an input of the membership: its effects and the view afterwards."""
         if self._is_closed:
             return ()
         before, self._view = self._view, view
@@ -141,27 +142,27 @@ class Lifecycle:
             self._epoch = view.member_epoch
         self._member_id = view.member_id or self._member_id
         if view.member_epoch > JOIN_EPOCH >= before.member_epoch:
-            cause = f"the group let the member in at epoch {view.member_epoch} ({view.protocol.value} protocol)"
+            cause = f"the group accepted the member at epoch {view.member_epoch} ({view.protocol.value} protocol)"
             events += self._made([_EventDraft(_K.JOINED, cause)], moment)
         if view.owned is not before.owned:
             events += self._made(self._holdings(effects, view), moment)
         return tuple(events)
 
-    def looked(self, health: Health, progress: AssignmentProgress, moment: Moment) -> tuple[LifecycleEvent, ...]:
-        """Somebody looked at the partitions, and found this."""
+    def sampled(self, health: Health, progress: AssignmentProgress, moment: Moment) -> tuple[LifecycleEvent, ...]:
+        """Return the events of a sample of the partitions."""
         if self._is_closed:
             return ()
         drafts = [*self._silence(moment.at), *self._rebalance(health), *self._progress(progress)]
         return tuple(self._made(drafts, moment))
 
     def closed(self, moment: Moment) -> tuple[LifecycleEvent, ...]:
-        """The consumer is closed: nothing is told any more."""
+        """Return the events of the close; no events follow."""
         if self._is_closed:
             return ()
         self._is_closed = True
         return tuple(self._made([_EventDraft(_K.CLOSED, "the application closed the consumer")], moment))
 
-    # ---- what is told of it ----
+    # ---- output ----
 
     def _made(self, drafts: Iterable[_EventDraft], moment: Moment) -> Iterator[LifecycleEvent]:
         for one in drafts:
@@ -178,7 +179,7 @@ class Lifecycle:
             )
 
     def _changes(self, effects: Iterable[GroupEffect], view: MembershipView) -> Iterator[_EventDraft]:
-        """What the member's states say, in their order."""
+        """Yield the events of the member's state changes, in their order."""
         for effect in effects:
             match effect:
                 case InstanceReleased():
@@ -198,7 +199,7 @@ class Lifecycle:
                     pass
 
     def _heartbeats(self, before: MembershipView, view: MembershipView, now: Instant) -> Iterator[_EventDraft]:
-        """The end of a silence; of one that nobody saw, because this process stood still, its beginning, too."""
+        """Yield the end of a silence; also its beginning, if the process was suspended and did not notice it."""
         heard_at = before.last_heartbeat_at
         is_fenced = view.state is _S.FENCED and before.state is not _S.FENCED
         if heard_at is not None and (is_fenced or view.last_heartbeat_at not in (heard_at, None)):
@@ -207,14 +208,14 @@ class Lifecycle:
                 yield _silence(before, now - heard_at)
             if self._is_silent:
                 self._is_silent = False
-                yield _EventDraft(_K.HEARTBEATS_RESUMED, f"the coordinator answers again, after {now - heard_at:.1f} s")
+                yield _EventDraft(_K.HEARTBEATS_RESUMED, f"heartbeat responses resumed after {now - heard_at:.1f} s")
         elif view.state not in _IN_GROUP:
             self._is_silent = False
 
     def _holdings(self, effects: Collection[GroupEffect], view: MembershipView) -> Iterator[_EventDraft]:
-        """What the member gave up, lost, and took."""
+        """Yield the partitions that the member released, lost and received."""
         gone = self._held - view.owned.keys()
-        # What was on its way when the application left counts as owned until the leave, and was never told.
+        # Partitions that were being assigned when the application left count as owned, but were never reported.
         come = frozenset() if view.state is _S.UNSUBSCRIBING else view.owned.keys() - self._held
         self._held = self._held - gone | come
         if gone:
@@ -225,7 +226,7 @@ class Lifecycle:
                 else _EventDraft(_K.REVOKED, _why_revoked(view), gone)
             )
         if come:
-            yield _EventDraft(_K.ASSIGNED, f"the group assigned them at epoch {view.member_epoch}", come)
+            yield _EventDraft(_K.ASSIGNED, f"the group assigned the partitions at epoch {view.member_epoch}", come)
 
     def _silence(self, now: Instant) -> Iterator[_EventDraft]:
         heard_at = self._view.last_heartbeat_at
@@ -234,7 +235,7 @@ class Lifecycle:
             yield _silence(self._view, now - heard_at)
 
     def _rebalance(self, health: Health) -> Iterator[_EventDraft]:
-        """One that is beyond its time, and its end."""
+        """Yield a rebalance that exceeds its timeout, and its end."""
         if health.verdict is HealthVerdict.STUCK and self._view.state in _BEYOND_ITS_TIME:
             if self._stuck_rebalance is None:
                 self._stuck_rebalance = health.why
@@ -244,7 +245,7 @@ class Lifecycle:
             yield _EventDraft(_K.RECOVERED, f"the rebalance is over: the member is {self._view.state}")
 
     def _progress(self, progress: AssignmentProgress) -> Iterator[_EventDraft]:
-        """The partitions that stand since the last look, and those that do not stand any more, by cause."""
+        """Yield the partitions that became stuck since the last sample, and those that recovered, grouped by cause."""
         stuck: dict[str, list[TopicPartition]] = {}
         recovered: dict[str, list[TopicPartition]] = {}
         for partition in progress.stuck:
@@ -254,27 +255,29 @@ class Lifecycle:
                 stuck.setdefault(f"waits for {seen.waits_for_text}", []).append(partition)
         for partition, position in tuple(self._stuck.items()):
             found = progress.partitions.get(partition)
-            if found is None:  # what became of it the membership's events say
+            if found is None:  # the membership's events report what happened to it
                 del self._stuck[partition]
             elif not found.is_stuck and found.waits_for is not None:
                 del self._stuck[partition]
                 recovered.setdefault(f"waits for {found.waits_for_text}", []).append(partition)
             elif not found.is_stuck and found.position != position:
                 del self._stuck[partition]
-                recovered.setdefault("its position moves again", []).append(partition)
+                recovered.setdefault("the position moves again", []).append(partition)
             elif not found.is_stuck and found.lag == 0:
-                # Of one whose end nobody told: its leader is back, and there is nothing to read.
+                # The end offset of this partition was unknown: its leader is back, and there is nothing to read.
                 del self._stuck[partition]
-                recovered.setdefault("it is known where it ends, and nothing is behind", []).append(partition)
-            # One that still stands, of an application that does not poll, has not recovered.
+                recovered.setdefault("the end offset is known, and no record follows the position", []).append(
+                    partition
+                )
+            # A partition that is still unmoved because the application does not poll has not recovered.
         yield from (_EventDraft(_K.RECOVERED, cause, partitions) for cause, partitions in recovered.items())
         yield from (_EventDraft(_K.STUCK, cause, partitions) for cause, partitions in stuck.items())
 
 
 def _silence(view: MembershipView, for_s: float) -> _EventDraft:
-    whose = f"the coordinator, {view.coordinator}" if view.coordinator is not None else "a coordinator"
+    whose = f"the coordinator {view.coordinator}" if view.coordinator is not None else "a coordinator"
     cause = f" ({view.present_error})" if view.coordinator is None and view.present_error is not None else ""
-    return _EventDraft(_K.HEARTBEAT_SILENCE, f"no heartbeat was answered by {whose}, for {for_s:.1f} s{cause}")
+    return _EventDraft(_K.HEARTBEAT_SILENCE, f"no heartbeat response from {whose} for {for_s:.1f} s{cause}")
 
 
 def _why_lost(view: MembershipView) -> str:
@@ -284,7 +287,7 @@ def _why_lost(view: MembershipView) -> str:
 def _why_revoked(view: MembershipView) -> str:
     if view.state in (_S.UNSUBSCRIBING, _S.UNSUBSCRIBED):
         return "the application leaves the group"
-    return f"the group wants them elsewhere, or nobody subscribes them (epoch {view.member_epoch})"
+    return f"the group assigned them to other members, or no member subscribes to them (epoch {view.member_epoch})"
 
 
 def _reason(view: MembershipView) -> str:

@@ -1,6 +1,6 @@
-"""How far each partition is, look by look: what moves, what stands still, what has fallen behind, and why.
+"""The progress of each partition, from sample to sample: which ones move, are stuck or fall behind, and why.
 
-Liveness is judged partition by partition: a sum of lags, or of records, hides the one that stands still.
+Each partition is assessed separately: a sum of lags or of records would hide a single stuck partition.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.waits import described
 from consumer_membership.types import Instant, TopicPartition
 
-#: A partition whose position moved within this time is being consumed.
+#: A partition whose position moved within this time, in seconds, is being consumed.
 RECENT_S = 5.0
-#: A poll that is not older than this shows that records would be taken.
+#: A poll at most this old, in seconds, shows that the application would take records.
 POLLS_S = 5.0
 
 
@@ -45,12 +45,12 @@ _DETAILS: Mapping[PartitionWaitsFor, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What was seen of the assigned partitions at one moment; offsets are absent where they are not known.
+class ProgressSample:
+    """The state of the assigned partitions at one moment; unknown offsets are absent.
 
-    `positions` are the next offsets to hand out, `begun` the partitions of which a record was handed out, `ends` the
-    high watermarks. `stable_ends` are where readers of committed records stop (KIP-98), as far as somebody asked.
-    `has_broker`: whether librdkafka has one to fetch from.
+    `positions` are the next offsets to return, `begun` the partitions of which a record was returned, `ends` the high
+    watermarks. `stable_ends` are the last stable offsets, at which `read_committed` consumers stop (KIP-98), for the
+    partitions for which they were requested. `has_broker`: whether librdkafka is connected to a broker to fetch from.
     """
 
     at: Instant
@@ -66,11 +66,21 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHealth:
-    """How far one partition is; None: not known.
+    """The progress of one partition; None: not known.
 
-    `lag` counts to `end`, the high watermark. `progressed_at` is when its position moved last, as far as that was seen
-    (monotonic clock), `since` since when it is as `waits_for` says. `is_held_back`: by an open transaction.
-    `is_readable`: it is stuck, and its leader said that a reader would be given records behind its position.
+    Attributes:
+        position: The next offset to return.
+        end: The end offset (the high watermark).
+        lag: The offsets between `position` and `end`.
+        progressed_at: When a sample last showed a new position (monotonic clock).
+        is_paused: The application paused the partition.
+        is_stuck: The position does not move although the end increases, or the end is unknown for too long.
+        is_held_back: It is stuck because of an open transaction.
+        is_readable: It is stuck, and the leader reported records that the consumer could read.
+        is_behind: Records are consumed, but the lag increases.
+        waits_for: What the consumption waits for; None: nothing.
+        since: When `waits_for` began (monotonic clock).
+        waits_for_detail: Names and offsets of the wait, for people; may change in any release.
     """
 
     position: int | None
@@ -94,143 +104,146 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentProgress:
-    """All partitions at the latest look, with what is to be known of them as a whole."""
+    """The progress of all partitions at the latest sample, with totals."""
 
     at: Instant | None = None
     partitions: Mapping[TopicPartition, PartitionHealth] = field(default_factory=lambda: MappingProxyType({}))
     stuck: tuple[TopicPartition, ...] = ()
     behind: tuple[TopicPartition, ...] = ()
-    #: Those of which nobody has said where they end, yet; without paused ones.
-    untold: tuple[TopicPartition, ...] = ()
+    #: Partitions with an unknown end offset, without paused ones.
+    without_end: tuple[TopicPartition, ...] = ()
     paused: int = 0
-    #: Of how many something was written since their position stands.
-    awaited: int = 0
-    #: The sum of the lags that are known, and when any position moved last.
+    #: The number of partitions that have new records since their position last moved.
+    pending: int = 0
+    #: The sum of the known lags, and when any position last moved.
     lag: int = 0
     progressed_at: Instant | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is remembered of one partition between two looks."""
+    """The memory of one partition between two samples."""
 
     position: int | None
-    #: Since when the position is what it is, and the end at that moment.
-    stands_since: Instant
+    #: When the position became what it is, and the end offset at that moment.
+    unmoved_since: Instant
     end_then: int | None
     progressed_at: Instant | None = None
-    #: The lag at the beginning of the time in which it did not shrink below that, and when that time began.
+    #: The smallest lag since `lags_since`; the lag has not been below it since then.
     lag_then: int | None
     lags_since: Instant
-    #: Since when nobody has said where it ends; None: that is known.
-    untold_since: Instant | None
+    #: Since when the end offset is unknown; None: it is known.
+    end_unknown_since: Instant | None
     is_behind: bool = False
 
 
 class ProgressLog:
-    """The looks at one consumer's partitions; a partition that stands for `stuck_after_s` behind its end is stuck."""
+    """The samples of one consumer's partitions; a partition is stuck after `stuck_after_s` seconds without progress."""
 
     def __init__(self, stuck_after_s: float) -> None:
         self._stuck_after_s = stuck_after_s
         self._tracks: dict[TopicPartition, _Track] = {}
-        #: What the latest look came to; replaced as a whole, for any thread.
+        #: The result of the latest sample; replaced as a whole, so that any thread can read it.
         self.latest = AssignmentProgress()
 
     def suspects(self, now: Instant) -> frozenset[TopicPartition]:
-        """Which partitions have stood for half the time: it is worth asking a broker where their ends are."""
+        """Return the partitions that have not moved for half of `stuck_after_s`; request their end offsets."""
         return frozenset(
             partition
             for partition, track in self._tracks.items()
-            if now - track.stands_since >= self._stuck_after_s / 2
+            if now - track.unmoved_since >= self._stuck_after_s / 2
         )
 
-    def look(self, look: Look, polled_at: Instant | None) -> AssignmentProgress:
-        """Take a look in; what it comes to. `polled_at`: when the application was last seen polling."""
-        tracks = {partition: self._track(partition, look) for partition in look.assigned}
+    def add(self, sample: ProgressSample, polled_at: Instant | None) -> AssignmentProgress:
+        """Add a sample and return the progress; `polled_at`: when the application last polled, as far as known."""
+        tracks = {partition: self._track(partition, sample) for partition in sample.assigned}
         self._tracks = tracks
-        takes = polled_at is not None and look.at - polled_at <= POLLS_S
+        takes = polled_at is not None and sample.at - polled_at <= POLLS_S
         partitions = {
-            partition: self._judged(partition, track, look, takes=takes) for partition, track in tracks.items()
+            partition: self._health_of(partition, track, sample, takes=takes) for partition, track in tracks.items()
         }
         moved = [one.progressed_at for one in partitions.values() if one.progressed_at is not None]
         self.latest = AssignmentProgress(
-            at=look.at,
+            at=sample.at,
             partitions=MappingProxyType(partitions),
             stuck=tuple(sorted(partition for partition, one in partitions.items() if one.is_stuck)),
             behind=tuple(sorted(partition for partition, one in partitions.items() if one.is_behind)),
-            untold=tuple(
+            without_end=tuple(
                 sorted(partition for partition, one in partitions.items() if one.end is None and not one.is_paused)
             ),
             paused=sum(one.is_paused for one in partitions.values()),
-            awaited=sum(
-                self._stands(track, look.ends.get(partition), look.at, 0.0) for partition, track in tracks.items()
+            pending=sum(
+                self._is_unmoved(track, sample.ends.get(partition), sample.at, 0.0)
+                for partition, track in tracks.items()
             ),
             lag=sum(one.lag or 0 for one in partitions.values()),
             progressed_at=max(moved, default=None),
         )
         return self.latest
 
-    def _track(self, partition: TopicPartition, look: Look) -> _Track:
-        track, now = self._tracks.get(partition), look.at
-        position, end = look.positions.get(partition), look.ends.get(partition)
+    def _track(self, partition: TopicPartition, sample: ProgressSample) -> _Track:
+        track, now = self._tracks.get(partition), sample.at
+        position, end = sample.positions.get(partition), sample.ends.get(partition)
         lag = _lag(position, end)
         if track is None:
-            moved_at = now if partition in look.begun else None
+            moved_at = now if partition in sample.begun else None
             return _Track(
                 position=position,
-                stands_since=now,
+                unmoved_since=now,
                 end_then=end,
                 progressed_at=moved_at,
                 lag_then=lag,
                 lags_since=now,
-                untold_since=now if end is None else None,
+                end_unknown_since=now if end is None else None,
             )
         if position != track.position:
-            track.position, track.stands_since, track.end_then, track.progressed_at = position, now, end, now
+            track.position, track.unmoved_since, track.end_then, track.progressed_at = position, now, end, now
         elif track.end_then is None:
             track.end_then = end
         if end is not None:
-            track.untold_since = None
-        elif track.untold_since is None or not look.has_broker:
-            # Where no broker can be reached, no leader can say it.
-            track.untold_since = now
-        if partition in look.paused or partition in look.frozen:
-            # Nobody wants its records: that time does not count.
-            track.stands_since, track.end_then, track.lags_since = now, end, now
+            track.end_unknown_since = None
+        elif track.end_unknown_since is None or not sample.has_broker:
+            # Without a broker no leader can report it.
+            track.end_unknown_since = now
+        if partition in sample.paused or partition in sample.frozen:
+            # Its records are not requested now, so this time does not count.
+            track.unmoved_since, track.end_then, track.lags_since = now, end, now
         if lag is None or track.lag_then is None or lag < track.lag_then:
             track.lag_then, track.lags_since, track.is_behind = lag, now, False
         elif now - track.lags_since >= self._stuck_after_s:
             track.lag_then, track.lags_since, track.is_behind = lag, now, lag > track.lag_then
         return track
 
-    def _stands(self, track: _Track, end: int | None, now: Instant, for_s: float) -> bool:
-        """Whether its position has stood for so long while its end moved away.
+    def _is_unmoved(self, track: _Track, end: int | None, now: Instant, for_s: float) -> bool:
+        """Return whether the position has not moved for `for_s` seconds while the end offset increased.
 
-        A lag that only stays proves nothing: behind the last record of a transaction stands its marker, which nobody is
-        given, and an aborted one may be all that there is.
+        Constant lag is not proof of a stall: a transaction marker occupies an offset but is never delivered, and the
+        records of an aborted transaction are not delivered either.
         """
-        if end is None or track.end_then is None or now - track.stands_since < for_s:
+        if end is None or track.end_then is None or now - track.unmoved_since < for_s:
             return False
         return end > max(track.end_then, track.position or 0)
 
-    def _is_untold(self, track: _Track, now: Instant) -> bool:
-        """Whether nothing has come for so long, and its leader, which is asked in that time, has not said its end."""
-        if track.untold_since is None:
+    def _lacks_end(self, track: _Track, now: Instant) -> bool:
+        """Return whether neither a record nor the end offset has arrived for `stuck_after_s` seconds."""
+        if track.end_unknown_since is None:
             return False
-        return now - max(track.untold_since, track.stands_since) >= self._stuck_after_s
+        return now - max(track.end_unknown_since, track.unmoved_since) >= self._stuck_after_s
 
-    def _judged(self, partition: TopicPartition, track: _Track, look: Look, *, takes: bool) -> PartitionHealth:
-        end, stable_end, now = look.ends.get(partition), look.stable_ends.get(partition), look.at
+    def _health_of(
+        self, partition: TopicPartition, track: _Track, sample: ProgressSample, *, takes: bool
+    ) -> PartitionHealth:
+        end, stable_end, now = sample.ends.get(partition), sample.stable_ends.get(partition), sample.at
         lag = _lag(track.position, end)
-        is_paused, is_frozen = partition in look.paused, partition in look.frozen
+        is_paused, is_frozen = partition in sample.paused, partition in sample.frozen
         is_wanted = takes and not is_paused and not is_frozen
-        is_untold = is_wanted and self._is_untold(track, now)
-        is_stuck = is_untold or (is_wanted and self._stands(track, end, now, self._stuck_after_s))
+        lacks_end = is_wanted and self._lacks_end(track, now)
+        is_stuck = lacks_end or (is_wanted and self._is_unmoved(track, end, now, self._stuck_after_s))
         waits_for: PartitionWaitsFor | None = None
         is_held_back = is_readable = False
         if is_paused or is_frozen:
             waits_for = PartitionWaitsFor.RESUME if is_paused else PartitionWaitsFor.REVOCATION
-        elif is_untold:
+        elif lacks_end:
             waits_for = PartitionWaitsFor.END_OFFSET
         elif is_stuck:
             is_readable = stable_end is not None and stable_end > (track.position or 0)
@@ -248,7 +261,7 @@ class ProgressLog:
             is_readable=is_readable,
             is_behind=is_behind,
             waits_for=waits_for,
-            since=track.stands_since if waits_for is not None else None,
+            since=track.unmoved_since if waits_for is not None else None,
             waits_for_detail=_detail(waits_for, stable_end),
         )
 

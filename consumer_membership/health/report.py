@@ -1,11 +1,11 @@
-"""What a probe is told: how all consumers of a process are, as text for people and as JSON for programs.
+"""Reports for probes: the health of all consumers of a process, as text for people and as JSON for programs.
 
-| asked | what it means | it fails where |
+| probe | meaning | it fails if |
 |---|---|---|
-| is it live? | a restart of the process would not help | a restart of the process would help one of its consumers |
-| is it ready? | each consumer has its part of its group's work | one of them has not |
+| liveness | a restart of the process would not help | a restart of the process would help one of its consumers |
+| readiness | each consumer has its share of its group's work | one consumer does not have its share |
 
-So no rebalance, no slow start, no broker that is away and no open transaction is ever a reason to restart.
+Therefore a rebalance, a slow start, an unreachable broker or an open transaction never causes a restart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from consumer_membership.types import Instant, TopicPartition
 
 
 class ProbeQuestion(Enum):
-    """What a probe asks."""
+    """The two kinds of probes."""
 
     IS_LIVE = "live"
     IS_READY = "ready"
@@ -32,14 +32,14 @@ class ProbeQuestion(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerReport:
-    """How one consumer is, and which one it is."""
+    """The health of one consumer, with its identity."""
 
     client_id: str
     view: MembershipView
     health: Health
 
     def answer(self, question: ProbeQuestion) -> bool:
-        """Whether this one is so."""
+        """Return whether this consumer passes the probe."""
         match question:
             case ProbeQuestion.IS_LIVE:
                 return not self.health.would_restart_help
@@ -48,15 +48,15 @@ class ConsumerReport:
 
     @property
     def name(self) -> str:
-        """Its group, and its place there: one line, whatever stands in them."""
+        """The group and the member's name there, in one line with any content."""
         return _line(f"{excerpt(self.view.group_id)}/{excerpt(self.view.instance_id or self.client_id)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
-    """How the consumers of one process are at one moment.
+    """The health of the consumers of one process at one moment.
 
-    `at` is of the monotonic clock, as all times of a `Health` are; `written_at` the same moment in seconds since 1970.
+    `at` is of the monotonic clock, as all times of a `Health`; `written_at` is the same moment in seconds since 1970.
     """
 
     process: int
@@ -65,7 +65,7 @@ class ProcessReport:
     consumers: tuple[ConsumerReport, ...]
 
     def answer(self, question: ProbeQuestion) -> bool:
-        """Whether all of them are so; without a consumer nothing can be ready, and nothing has to be restarted."""
+        """Return whether all consumers pass the probe; a process without a consumer is live, but not ready."""
         if not self.consumers:
             return question is ProbeQuestion.IS_LIVE
         return all(one.answer(question) for one in self.consumers)
@@ -73,7 +73,7 @@ class ProcessReport:
     # ---- as text ----
 
     def text(self, question: ProbeQuestion, *, is_verbose: bool = False) -> str:
-        """A line for the answer, and one for each consumer; `is_verbose`: one for each of its partitions, too."""
+        """Return one line for the result and one for each consumer; `is_verbose`: also one for each partition."""
         lines = [f"{question.value}: {'yes' if self.answer(question) else 'no'}"]
         for one in self.consumers:
             lines.append(self._line_of(one, question))
@@ -98,11 +98,11 @@ class ProcessReport:
     # ---- as JSON ----
 
     def summary(self) -> str:
-        """JSON without partitions: the verdicts, and what they come to."""
+        """Return JSON without partitions: the verdicts and the result."""
         return json.dumps(self._record(has_partitions=False), indent=2) + "\n"
 
     def details(self) -> str:
-        """JSON with each consumer's partitions, in one line."""
+        """Return JSON with each consumer's partitions, in one line."""
         return json.dumps(self._record(has_partitions=True)) + "\n"
 
     def _record(self, *, has_partitions: bool) -> Mapping[str, object]:
@@ -130,7 +130,7 @@ class ProcessReport:
         yield "would_restart_help", health.would_restart_help
         yield "is_ready", health.is_ready
         if has_partitions:
-            yield "looked_at", self._moment(health.looked_at)
+            yield "sampled_at", self._moment(health.sampled_at)
             yield "partitions", [self._partition(*item) for item in sorted(health.partitions.items())]
 
     def _partition(self, partition: TopicPartition, health: PartitionHealth) -> Mapping[str, object]:
@@ -152,12 +152,12 @@ class ProcessReport:
         }
 
     def _moment(self, at: Instant | None) -> str | None:
-        """A moment of the monotonic clock by the clock on the wall."""
+        """Return a moment of the monotonic clock as wall-clock time."""
         return None if at is None else _iso(self.written_at + (at - self.at))
 
 
 def _iso(seconds: float) -> str:
-    """RFC 3339, UTC, milliseconds."""
+    """Return the time in RFC 3339, UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -166,7 +166,7 @@ def _known(number: int | None) -> str:
 
 
 def _line(text: str, indent: str = "") -> str:
-    """In one line that any terminal may be shown: words of brokers and names of groups may have what ends lines."""
+    """Return the text in one line that is safe for terminals: broker messages and group names may contain line ends."""
     line = " ".join(text.split())
     return indent + "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in speakable(line)

@@ -1,19 +1,19 @@
-"""What a consumer's view and the progress of its partitions come to: one verdict, the cause in words, what would help.
+"""Derive one verdict from a consumer's view and the progress of its partitions, with the cause and the remedy.
 
-| verdict | what it means | would a restart help? |
+| verdict | meaning | would a restart help? |
 |---|---|---|
-| STARTING | not in a group yet: it waits for the application's subscription, or its next poll | no |
-| JOINING | on its way into the group | no |
-| REBALANCING | partitions are taken and given, within the time that is given for it | no |
-| CONSUMING | records come | no |
-| IDLE | nothing to consume: no partitions, or nothing behind its positions | no |
+| STARTING | not in a group yet: the member waits for a subscription or for the next poll | no |
+| JOINING | the member is joining the group | no |
+| REBALANCING | partitions are being revoked and assigned, within the rebalance timeout | no |
+| CONSUMING | records are being consumed | no |
+| IDLE | there is nothing to consume: no partitions, or no records after the positions | no |
 | PAUSED | the application paused all of its partitions | no |
-| BEHIND | records come, and more are written than are read | no: more members, or quicker ones |
-| STUCK | a partition's end moves away or is not told; or a rebalance is beyond its time | not for what others hold up |
-| NOT_POLLED | the application does not poll: half of max.poll.interval.ms is over, or all | after all, if it joined |
-| FENCED | the coordinator does not count it in any more; it gives up what it has, and joins again | no |
-| UNREACHABLE | the brokers are away, or do not answer | no: it is not this process's fault |
-| FATAL | the membership has ended for good | not where the same would happen again |
+| BEHIND | records are consumed, but more slowly than they are produced | no: add members, or make them faster |
+| STUCK | a position does not move, or a rebalance exceeded its timeout | only if the cause is in this process |
+| NOT_POLLED | no poll for half of max.poll.interval.ms or longer | only after all of it, if the member had joined |
+| FENCED | the coordinator removed the member; it releases its partitions and joins again | no |
+| UNREACHABLE | the brokers cannot be reached or do not respond | no: the cause is outside this process |
+| FATAL | the membership has ended permanently | only if a new process would not fail in the same way |
 | CLOSED | the consumer is closed | no |
 """
 
@@ -41,19 +41,19 @@ from consumer_membership.types import (
 
 _S = MemberState
 
-#: The states of a member that hears of its coordinator with each heartbeat.
+#: The states in which each heartbeat response confirms the membership.
 _IN_TOUCH = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
-#: How long the coordinator may be looked for before the brokers are called unreachable.
+#: How long the search for the coordinator may take before the brokers count as unreachable, in seconds.
 SEARCH_S = 5.0
-#: So many heartbeat intervals without an answer are a silence; at least so many seconds.
+#: A silence is this many heartbeat intervals without a response, and at least this many seconds.
 SILENT_INTERVALS, SILENT_S = 3.0, 5.0
-#: What the broker tells nobody is 5 s, its default.
+#: The broker's default interval, used while the broker has not sent its value.
 ASSUMED_HEARTBEAT_INTERVAL_S = 5.0
-#: The part of max.poll.interval.ms after which a missing poll is told.
+#: The part of max.poll.interval.ms after which a missing poll is reported.
 POLL_SHARE = 0.5
-#: Ends that another process would meet in the same way: its place is another's, it has no right, or asks for what there
-#: is not (NOT_AUTHORIZED of topic, group, cluster and transactional id; SASL_AUTHENTICATION_FAILED; INVALID_GROUP_ID
-#: and INVALID_SESSION_TIMEOUT).
+#: Errors that a new process would also meet: another member has its place, it has no permission, or it requests
+#: something that does not exist (NOT_AUTHORIZED of topic, group, cluster and transactional id;
+#: SASL_AUTHENTICATION_FAILED; INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT).
 _SAME_AGAIN = frozenset(
     {FENCED_INSTANCE_CODE, UNRELEASED_INSTANCE_CODE, GROUP_FULL_CODE, INVALID_PATTERN_CODE, UNSUPPORTED_VERSION_CODE}
     | {24, 26, 29, 30, 31, 58}
@@ -61,7 +61,7 @@ _SAME_AGAIN = frozenset(
 
 
 class HealthVerdict(Enum):
-    """How a consumer is; the table of this module says what each means."""
+    """The health of a consumer; the table in this module explains each verdict."""
 
     STARTING = "starting"
     JOINING = "joining"
@@ -83,10 +83,16 @@ _V = HealthVerdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a consumer is at one moment; times are of the monotonic clock (`time.monotonic`).
+    """The health of a consumer at one moment; times are of the monotonic clock (`time.monotonic`).
 
-    `since` is when that began, None where nobody saw it; `until` when it is given up by itself, None: never, or not
-    known. `partitions` are as they were at `looked_at`, at most a few seconds ago; None: nobody has looked yet.
+    Attributes:
+        verdict: The verdict.
+        since: When it began; None: not known.
+        why: The cause, as text for people.
+        until: When the condition ends automatically; None: never, or not known.
+        would_restart_help: Whether a restart of the process would help; the result of a liveness probe.
+        partitions: The progress of each assigned partition at `sampled_at`.
+        sampled_at: When the partitions were last sampled, at most a few seconds ago; None: not yet.
     """
 
     verdict: HealthVerdict
@@ -95,11 +101,11 @@ class Health:
     until: Instant | None
     would_restart_help: bool
     partitions: Mapping[TopicPartition, PartitionHealth]
-    looked_at: Instant | None
+    sampled_at: Instant | None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has its part of the group's work: what a readiness probe asks."""
+        """Whether the consumer has its share of the group's work: the result of a readiness probe."""
         return self.verdict in _READY
 
 
@@ -108,10 +114,11 @@ _READY = frozenset({_V.CONSUMING, _V.IDLE, _V.PAUSED, _V.BEHIND, _V.REBALANCING}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """All that a verdict is made of.
+    """The input of a verdict.
 
-    `polled_at`: when the application was last seen polling, None: never. `subscribed_at`: since when partitions come
-    from the group, None: they do not; `broker_lost_since`: since when librdkafka has no broker to fetch from.
+    `polled_at`: when the application last polled, as far as known; None: never. `subscribed_at`: since when partitions
+    come from the group; None: the application assigns them. `broker_lost_since`: since when librdkafka has no broker to
+    fetch from.
     """
 
     view: MembershipView
@@ -127,9 +134,11 @@ class Circumstances:
 _Found: TypeAlias = tuple[HealthVerdict, Instant | None, str, Instant | None, bool]
 
 
-def judged(now: Instant, of: Circumstances) -> Health:
-    """How a consumer in these circumstances is."""
-    verdict, since, why, until, helps = _ended(of) or _away(now, of) or _under_way(now, of) or _consumption(now, of)
+def health_of(now: Instant, of: Circumstances) -> Health:
+    """Return the health of a consumer in these circumstances."""
+    verdict, since, why, until, helps = (
+        _ended(of) or _unreachable(now, of) or _in_transition(now, of) or _consumption(now, of)
+    )
     return Health(
         verdict=verdict,
         since=since,
@@ -137,12 +146,12 @@ def judged(now: Instant, of: Circumstances) -> Health:
         until=until,
         would_restart_help=helps,
         partitions=of.progress.partitions,
-        looked_at=of.progress.at,
+        sampled_at=of.progress.at,
     )
 
 
 def is_silent(now: Instant, view: MembershipView) -> bool:
-    """Whether a member that is in its group has not been answered for so long that its heartbeats count as unheard."""
+    """Return whether a member in its group has received no heartbeat response for too long."""
     heard_at = view.last_heartbeat_at
     if heard_at is None or view.state not in _IN_TOUCH:
         return False
@@ -156,7 +165,7 @@ def _since(view: MembershipView) -> Instant | None:
 
 
 def _ended(of: Circumstances) -> _Found | None:
-    """What ended, for good or until something else happens."""
+    """Return a state that has ended, permanently or until another event."""
     view = of.view
     if of.is_closed:
         return _V.CLOSED, _since(view), "the consumer is closed", None, False
@@ -170,13 +179,13 @@ def _ended(of: Circumstances) -> _Found | None:
         return _V.NOT_POLLED, of.polled_at, why, None, True
     if view.state is _S.FENCED:
         cause = f" ({view.last_error})" if view.last_error is not None else ""
-        why = f"the coordinator does not count the member in any more{cause}; it rejoins when it has given up all"
+        why = f"the member was fenced{cause}; it rejoins after it has released its partitions"
         return _V.FENCED, _since(view), why, None, False
     return None
 
 
-def _away(now: Instant, of: Circumstances) -> _Found | None:
-    """Brokers that cannot be reached, and heartbeats that nobody answers: not the fault of this process."""
+def _unreachable(now: Instant, of: Circumstances) -> _Found | None:
+    """Return unreachable brokers and missing heartbeat responses, whose cause is outside this process."""
     view = of.view
     cause = f": {view.present_error}" if view.present_error is not None else ""
     if view.coordinator is None and view.state is not _S.UNSUBSCRIBED:
@@ -185,7 +194,7 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
             return _V.UNREACHABLE, since, f"waits for {view.waits_for_text}{cause}", view.lease_until, False
     heard_at = view.last_heartbeat_at
     if heard_at is not None and is_silent(now, view):
-        why = f"no heartbeat was answered for {now - heard_at:.0f} s{cause}"
+        why = f"no heartbeat response for {now - heard_at:.0f} s{cause}"
         return _V.UNREACHABLE, heard_at, why, view.lease_until, False
     if of.broker_lost_since is not None and now - of.broker_lost_since >= SEARCH_S:
         return _V.UNREACHABLE, of.broker_lost_since, "waits for a broker that librdkafka can fetch from", None, False
@@ -193,10 +202,10 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _missed_since(view: MembershipView) -> Instant | None:
-    """Since when the coordinator that is searched for is missing; None: there is no search.
+    """Return since when the coordinator is missing, or None if there is no search for it.
 
-    The search begins when a request has waited for its whole time, so the coordinator of a member in its group is
-    missing from the moment at which the next heartbeat's answer was due.
+    The search begins when a request has waited for its complete timeout, so the coordinator of a member in its group is
+    missing since the next heartbeat's response was due.
     """
     since, heard_at = view.waits_since, view.last_heartbeat_at
     if since is None or heard_at is None or view.state not in _IN_TOUCH:
@@ -204,21 +213,21 @@ def _missed_since(view: MembershipView) -> Instant | None:
     return min(since, heard_at + (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S))
 
 
-def _under_way(now: Instant, of: Circumstances) -> _Found | None:
-    """A membership that changes, and an application that does not poll."""
+def _in_transition(now: Instant, of: Circumstances) -> _Found | None:
+    """Return a membership that changes, or an application that does not poll."""
     view = of.view
     waits = f"waits for {view.waits_for_text}" if view.waits_for is not None else "on its way"
     match view.state:
         case _S.UNSUBSCRIBED if of.subscribed_at is not None:
             return _not_joined(now, of, of.subscribed_at)
         case _S.UNSUBSCRIBED if not of.progress.partitions:
-            return _V.STARTING, _since(view), "nothing is subscribed or assigned", None, False
+            return _V.STARTING, _since(view), "no subscription and no assignment", None, False
         case _S.RECONCILE | _S.UNSUBSCRIBING:
             return _rebalance(now, of, waits)
         case _S.JOINING | _S.ACK | _S.STABLE if (found := _not_polled(now, of)) is not None:
             return found
         case _S.JOINING if view.member_epoch > JOIN_EPOCH:
-            # A classic member that keeps its place from one generation to the next.
+            # A classic member that keeps its member id from one generation to the next.
             return _rebalance(now, of, waits)
         case _S.JOINING:
             return _V.JOINING, _since(view), waits, view.waits_until, False
@@ -229,19 +238,19 @@ def _under_way(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Found:
-    """Subscribed, and in no group before the next poll: it holds nothing from others, however long that takes."""
+    """Return a member that subscribed but has not polled: it holds no partitions, however long this takes."""
     left_at = _since(of.view)
     since = subscribed_at if left_at is None else max(subscribed_at, left_at)
     silent_since = since if of.polled_at is None else max(since, of.polled_at)
     if now - silent_since < POLL_SHARE * of.max_poll_interval_s:
         waited_for = of.view.waits_for_text or WaitsFor.POLL_TO_JOIN
         return _V.STARTING, since, f"waits for {waited_for}", None, False
-    why = "the application has subscribed and not polled since; the member joins with the next poll"
+    why = "the application has not polled since it subscribed; the member joins with the next poll"
     return _V.NOT_POLLED, silent_since, why, None, False
 
 
 def _rebalance(now: Instant, of: Circumstances, waits: str) -> _Found:
-    """Healthy until its deadline: the rebalance timeout is max.poll.interval.ms, counted from the last poll."""
+    """Return a healthy rebalance until its deadline: max.poll.interval.ms after the last poll."""
     view = of.view
     since = _since(view)
     begun = max((moment for moment in (since, of.polled_at) if moment is not None), default=now)
@@ -249,7 +258,7 @@ def _rebalance(now: Instant, of: Circumstances, waits: str) -> _Found:
     if now < until:
         return _V.REBALANCING, since, waits, until, False
     is_ours_to_end = view.waits_for is not None and view.waits_for.is_application
-    return _V.STUCK, since, f"a rebalance is beyond its time: {waits}", None, is_ours_to_end
+    return _V.STUCK, since, f"the rebalance exceeded its timeout: {waits}", None, is_ours_to_end
 
 
 def _not_polled(now: Instant, of: Circumstances) -> _Found | None:
@@ -265,18 +274,18 @@ def _not_polled(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _consumption(now: Instant, of: Circumstances) -> _Found:
-    """A settled member, or one that assigns by hand: how its partitions are."""
+    """Return the progress of a stable member, or of a consumer with assigned partitions."""
     view, progress = of.view, of.progress
     if progress.at is None:
         return (
             _V.CONSUMING if view.owned else _V.IDLE,
             _since(view),
-            "nobody has looked at its partitions yet",
+            "the partitions have not been sampled yet",
             None,
             False,
         )
     if not progress.partitions:
-        why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "it has no partitions"
+        why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "no partitions are assigned"
         return _V.IDLE, view.waits_since or _since(view), why, None, False
     if progress.stuck:
         return _stuck(progress)
@@ -285,34 +294,37 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
     if progress.behind:
         first = progress.behind[0]
         others = f" and {len(progress.behind) - 1} more" if len(progress.behind) > 1 else ""
-        why = f"more is written than is read of {_named(first)}{others}: {progress.lag} records behind in all"
+        why = (
+            f"the lag of {_named(first)}{others} increases: records are produced faster than consumed; "
+            f"total lag {progress.lag}"
+        )
         return _V.BEHIND, None, why, None, False
     moved_at = progress.progressed_at
     if moved_at is not None and now - moved_at < RECENT_S:
-        return _V.CONSUMING, None, f"records come; {progress.lag} behind", None, False
-    if progress.awaited:
-        why = f"{progress.lag} records behind its positions, and none came in the last {RECENT_S:g} s"
+        return _V.CONSUMING, None, f"records are being consumed; lag {progress.lag}", None, False
+    if progress.pending:
+        why = f"lag {progress.lag}, but no record was consumed in the last {RECENT_S:g} s"
         return _V.CONSUMING, moved_at, why, None, False
     return _V.IDLE, moved_at, _why_idle(progress), None, False
 
 
 def _why_idle(progress: AssignmentProgress) -> str:
-    untold = progress.untold
-    if not untold:
-        return "there is nothing behind its positions"
-    ends = f" and {len(untold) - 1} more end" if len(untold) > 1 else " ends"
-    return f"it is not known yet where {_named(untold[0])}{ends}"
+    without_end = progress.without_end
+    if not without_end:
+        return "no records after the current positions"
+    others = f" and {len(without_end) - 1} more partitions" if len(without_end) > 1 else ""
+    return f"the end offset of {_named(without_end[0])}{others} is not known yet"
 
 
 def _stuck(progress: AssignmentProgress) -> _Found:
-    # One that we hold up before one that a transaction does: that one would be mended by a restart. As long as its
-    # leader has not said that there is something to read, it may be a transaction, or the leader itself.
+    # A partition that this process holds up comes before one that a transaction holds up, because a restart would help
+    # it. Until the leader has reported readable records, the cause may be a transaction or the leader itself.
     first = min(progress.stuck, key=lambda partition: (not progress.partitions[partition].is_readable, partition))
     seen = progress.partitions[first]
-    others = f"; {len(progress.stuck) - 1} more stand, too" if len(progress.stuck) > 1 else ""
-    known = f"{_named(first)} stands at {seen.position}, {seen.lag} behind"
-    what = f"nothing comes of {_named(first)}" if seen.end is None else known
-    why = f"{what}: it waits for {seen.waits_for_text}{others}"
+    others = f"; {len(progress.stuck) - 1} more partitions are stuck" if len(progress.stuck) > 1 else ""
+    known = f"{_named(first)} is stuck at offset {seen.position} with lag {seen.lag}"
+    what = f"no records arrive from {_named(first)}" if seen.end is None else known
+    why = f"{what}: waits for {seen.waits_for_text}{others}"
     return _V.STUCK, seen.since, why, None, seen.is_readable
 
 

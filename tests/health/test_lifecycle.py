@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
-from consumer_membership.health.verdict import Circumstances, Health, judged
+from consumer_membership.health.verdict import Circumstances, Health, health_of
 from consumer_membership.membership.effects import InstanceReleased, LosePartitions, StateChanged
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
@@ -55,7 +55,7 @@ class Watched:
         found = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
         stuck = tuple(partition for partition, one in found.items() if one.is_stuck)
         progress = AssignmentProgress(at=self.now, partitions=found, stuck=stuck)
-        return short(self.lifecycle.looked(self.health(progress), progress, self.moment))
+        return short(self.lifecycle.sampled(self.health(progress), progress, self.moment))
 
     def health(self, progress: AssignmentProgress) -> Health:
         """Return the health of a consumer that last polled at time 100."""
@@ -67,7 +67,7 @@ class Watched:
             polled_at=100.0,
             max_poll_interval_s=300.0,
         )
-        return judged(self.now, circumstances)
+        return health_of(self.now, circumstances)
 
     @property
     def moment(self) -> Moment:
@@ -278,7 +278,7 @@ def test_stuck_events_are_separate_for_each_cause() -> None:
     held = replace(STANDS, is_held_back=True, waits_for=PartitionWaitsFor.OPEN_TRANSACTION)
     partitions = {P0: STANDS, P1: held}
     progress = AssignmentProgress(at=1.0, partitions=partitions, stuck=(P0, P1))
-    events = watched.lifecycle.looked(watched.health(progress), progress, watched.moment)
+    events = watched.lifecycle.sampled(watched.health(progress), progress, watched.moment)
     assert [(one.partitions, one.cause) for one in events] == [
         ((P0,), f"waits for {PartitionWaitsFor.RECORDS}"),
         ((P1,), "waits for open transaction"),

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 from consumer_membership.health.progress import (
     AssignmentProgress,
-    Look,
     PartitionHealth,
     PartitionWaitsFor,
     ProgressLog,
+    ProgressSample,
 )
 from consumer_membership.types import TopicPartition
 
@@ -38,7 +38,7 @@ class Scene:
     ) -> AssignmentProgress:
         """Take one sample, `after_s` seconds after the previous one."""
         self.now += after_s
-        seen = Look(
+        seen = ProgressSample(
             at=self.now,
             assigned=positions.keys() | ends.keys(),
             positions=positions,
@@ -48,7 +48,7 @@ class Scene:
             frozen=frozen,
             has_broker=has_broker,
         )
-        return self.log.look(seen, self.now if self.polls else None)
+        return self.log.add(seen, self.now if self.polls else None)
 
     def stand(self, *, seconds: float = 70.0, **how: Mapping[TopicPartition, int]) -> PartitionHealth:
         """Keep P0 at offset 10 while each sample sees one more record, and return its final health."""
@@ -103,7 +103,7 @@ def test_partition_with_unknown_end_is_stuck_after_the_limit() -> None:
     scene = Scene()
     scene.look({P0: 10, P1: 5}, {P1: 5})
     early = scene.look({P0: 10, P1: 5}, {P1: 5}, after_s=58.0)
-    assert (early.stuck, early.untold) == ((), (P0,))
+    assert (early.stuck, early.without_end) == ((), (P0,))
     late = scene.look({P0: 10, P1: 5}, {P1: 5})
     assert late.stuck == (P0,)
     assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (PartitionWaitsFor.END_OFFSET, False)
@@ -178,8 +178,8 @@ def test_partition_with_aborted_records_only_is_not_stuck() -> None:
 def test_first_sample_reports_progress_made_before_it() -> None:
     """The first sample reports partitions that delivered records between the assignment and the sample."""
     log = ProgressLog(STUCK_AFTER_S)
-    seen = Look(at=5.0, assigned=[P0, P1], positions={P0: 10, P1: 0}, ends={P0: 10, P1: 0}, begun=[P0])
-    assert log.look(seen, 5.0).progressed_at == 5.0
+    seen = ProgressSample(at=5.0, assigned=[P0, P1], positions={P0: 10, P1: 0}, ends={P0: 10, P1: 0}, begun=[P0])
+    assert log.add(seen, 5.0).progressed_at == 5.0
     assert log.latest.partitions[P1].progressed_at is None
 
 

@@ -27,7 +27,7 @@ def consumer(verdict: HealthVerdict = V.CONSUMING, *, helps: bool = False, **cha
         until=None,
         would_restart_help=helps,
         partitions={},
-        looked_at=NOW - 1,
+        sampled_at=NOW - 1,
     )
     changed = replace(health, **changes)  # type: ignore[arg-type]  # of the health
     return ConsumerReport(client_id="client", view=view_of(MemberState.STABLE, group_id="orders"), health=changed)

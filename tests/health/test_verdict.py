@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
-from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
+from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, health_of
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
 from consumer_membership.membership.waits import WaitsFor
@@ -41,7 +41,7 @@ def progress(**partitions: PartitionHealth) -> AssignmentProgress:
         partitions=seen,
         stuck=tuple(partition for partition, one in seen.items() if one.is_stuck),
         behind=tuple(partition for partition, one in seen.items() if one.is_behind),
-        untold=tuple(partition for partition, one in seen.items() if one.end is None),
+        without_end=tuple(partition for partition, one in seen.items() if one.end is None),
         paused=sum(one.is_paused for one in seen.values()),
         lag=sum(one.lag or 0 for one in seen.values()),
         progressed_at=max((one.progressed_at or 0.0 for one in seen.values()), default=None),
@@ -72,7 +72,7 @@ def health(
         polled_at=NOW - 1,
         max_poll_interval_s=300.0,
     )
-    return judged(now, replace(usual, **changes))  # type: ignore[arg-type]  # of the circumstances
+    return health_of(now, replace(usual, **changes))  # type: ignore[arg-type]  # of the circumstances
 
 
 # ---- partitions ------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_consumer_with_a_recently_advanced_partition_is_consuming() -> None:
 def test_consumer_at_the_end_of_its_partitions_is_idle() -> None:
     """A consumer that has read its partitions to their end is idle."""
     found = health(view(S.STABLE), progress(p0=RESTS))
-    assert (found.verdict, found.why, found.since) == (V.IDLE, "there is nothing behind its positions", NOW - 100)
+    assert (found.verdict, found.why, found.since) == (V.IDLE, "no records after the current positions", NOW - 100)
 
 
 def test_member_without_partitions_is_idle_with_the_reason_from_its_view() -> None:
@@ -108,14 +108,14 @@ def test_consumer_with_one_stuck_partition_is_stuck_although_another_advances() 
     """The verdict names the stuck partition and its lag, and a restart would help."""
     found = health(view(S.STABLE), progress(p0=STANDS, p1=MOVES))
     assert (found.verdict, found.since, found.would_restart_help, found.is_ready) == (V.STUCK, NOW - 100, True, False)
-    assert found.why == f"orders-0 stands at 5, 85 behind: it waits for {PartitionWaitsFor.RECORDS}"
+    assert found.why == f"orders-0 is stuck at offset 5 with lag 85: waits for {PartitionWaitsFor.RECORDS}"
 
 
 def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:
     """A restart does not help against an open transaction, because the next process waits for the same offset."""
     found = health(view(S.STABLE), progress(p0=HELD_BACK, p1=MOVES))
     assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
-    assert "it waits for open transaction" in found.why
+    assert "waits for open transaction" in found.why
     unknown = replace(STANDS, is_readable=False)
     found_early = health(view(S.STABLE), progress(p0=unknown, p1=MOVES))
     assert (found_early.verdict, found_early.would_restart_help) == (V.STUCK, False)
@@ -128,13 +128,13 @@ def test_partition_with_unknown_end_is_reported_then_stuck_without_a_restart() -
     """An unknown end is first reported as unknown and later as stuck; a restart gives no partition a leader."""
     blank = PartitionHealth(position=None, end=None, lag=None, progressed_at=None)
     found = health(view(S.STABLE), progress(p0=blank, p1=RESTS))
-    assert (found.verdict, found.why) == (V.IDLE, "it is not known yet where orders-0 ends")
+    assert (found.verdict, found.why) == (V.IDLE, "the end offset of orders-0 is not known yet")
     both = health(view(S.STABLE), progress(p0=blank, p1=blank))
     assert both.why == "it is not known yet where orders-0 and 1 more end"
     stands = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET, since=NOW - 60)
     found = health(view(S.STABLE), progress(p0=stands, p1=RESTS))
     assert (found.verdict, found.would_restart_help, found.is_ready) == (V.STUCK, False, False)
-    assert found.why == f"nothing comes of orders-0: it waits for {PartitionWaitsFor.END_OFFSET}"
+    assert found.why == f"no records arrive from orders-0: waits for {PartitionWaitsFor.END_OFFSET}"
 
 
 def test_consumer_is_paused_only_if_all_partitions_are_paused() -> None:
@@ -148,7 +148,7 @@ def test_consumer_whose_lag_never_shrinks_is_behind_with_its_lag() -> None:
     """A consumer that reads slower than producers write is behind, and the verdict names its lag."""
     found = health(view(S.STABLE), progress(p0=replace(MOVES, lag=500, is_behind=True)))
     assert (found.verdict, found.would_restart_help) == (V.BEHIND, False)
-    assert found.why == "more is written than is read of orders-0: 500 records behind in all"
+    assert found.why == "the lag of orders-0 increases: records are produced faster than consumed; total lag 500"
 
 
 # ---- the application -------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_consumer_before_its_first_poll_is_starting() -> None:
     found = health(new, progress(), subscribed_at=NOW - 5, polled_at=None)
     assert (found.verdict, found.since) == (V.STARTING, NOW - 5)
     assert found.why == "waits for poll to join"
-    assert health(view(S.UNSUBSCRIBED), progress(), subscribed_at=None).why == "nothing is subscribed or assigned"
+    assert health(view(S.UNSUBSCRIBED), progress(), subscribed_at=None).why == "no subscription and no assignment"
 
 
 def test_subscribed_consumer_without_a_poll_becomes_not_polled_without_a_restart() -> None:
@@ -219,7 +219,7 @@ def test_subscribed_consumer_without_a_poll_becomes_not_polled_without_a_restart
     found = health(new, progress(), subscribed_at=NOW - 150, polled_at=None)
     assert (found.verdict, found.since, found.until) == (V.NOT_POLLED, NOW - 150, None)
     assert (found.would_restart_help, found.is_ready) == (False, False)
-    assert found.why == "the application has subscribed and not polled since; the member joins with the next poll"
+    assert found.why == "the application has not polled since it subscribed; the member joins with the next poll"
     assert not health(new, progress(), now=NOW + 9000, subscribed_at=NOW - 150, polled_at=None).would_restart_help
     # A poll before the subscription does not count, a poll after it does.
     assert health(new, progress(), subscribed_at=NOW - 149, polled_at=NOW - 900).verdict is V.STARTING
@@ -278,8 +278,8 @@ def test_unreachable_verdict_names_only_a_current_error() -> None:
     """An error that is over does not explain why heartbeats receive no response now."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, last_error=error, last_error_at=NOW - 90)
-    assert health(silent).why == "no heartbeat was answered for 16 s: _TRANSPORT: Connection refused"
-    assert health(replace(silent, last_error_over_at=NOW - 80)).why == "no heartbeat was answered for 16 s"
+    assert health(silent).why == "no heartbeat response for 16 s: _TRANSPORT: Connection refused"
+    assert health(replace(silent, last_error_over_at=NOW - 80)).why == "no heartbeat response for 16 s"
 
 
 def test_member_without_heartbeat_responses_for_three_intervals_is_unreachable() -> None:
@@ -287,7 +287,7 @@ def test_member_without_heartbeat_responses_for_three_intervals_is_unreachable()
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, lease_until=NOW + 29)
     found = health(silent)
     assert (found.verdict, found.since, found.until) == (V.UNREACHABLE, NOW - 16, NOW + 29)
-    assert found.why == "no heartbeat was answered for 16 s"
+    assert found.why == "no heartbeat response for 16 s"
     assert health(replace(silent, last_heartbeat_at=NOW - 14)).verdict is V.CONSUMING
 
 

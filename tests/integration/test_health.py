@@ -104,7 +104,7 @@ def test_health_of_a_missing_assigned_partition_is_not_idle(topic: str, make: Ca
     consumer = make()
     consumer.assign([TopicPartition(topic, 7)])
     found = until(consumer, V.STUCK)
-    assert found.why.startswith(f"nothing comes of {topic}-7: it waits for {PartitionWaitsFor.END_OFFSET}: ")
+    assert found.why.startswith(f"no records arrive from {topic}-7: waits for {PartitionWaitsFor.END_OFFSET}: ")
     assert not found.would_restart_help
 
 
@@ -225,7 +225,7 @@ def test_health_is_stuck_if_one_partition_is_blocked_while_another_moves(
         "one partition that is stuck, and one that moves",
         write_and_poll,
     )
-    assert found.why.startswith(f"{topic}-0 stands at 0")
+    assert found.why.startswith(f"{topic}-0 is stuck at offset 0")
     assert not found.partitions[moving].is_stuck
     writer.abort_transaction(PATIENCE_S)
 
@@ -290,7 +290,7 @@ def test_health_of_a_subscribed_consumer_that_never_polls_needs_no_restart(
     found = until(consumer, V.NOT_POLLED, polls=False)
     assert found.since is not None
     assert (found.until, found.would_restart_help, found.is_ready) == (None, False, False)
-    assert found.why.startswith("the application has subscribed and not polled since")
+    assert found.why.startswith("the application has not polled since it subscribed")
     over = found.since + 2.0
     while time.monotonic() <= over:
         found = consumer.health()

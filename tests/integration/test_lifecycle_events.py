@@ -159,7 +159,7 @@ def test_on_event_reports_a_cut_network_although_a_callback_blocks(kafka: Broker
         )
         proxy.cut()
         poll_all_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, "silence", hearing)
-        assert "no heartbeat was answered" in hearing.last(K.HEARTBEAT_SILENCE).cause
+        assert "no heartbeat response" in hearing.last(K.HEARTBEAT_SILENCE).cause
         hearing.consumer.on_event(lambda _: is_over.wait(PATIENCE_S))
         proxy.heal()
         poll_all_until(lambda: K.HEARTBEATS_RESUMED in hearing.kinds, "the end of the silence", hearing)

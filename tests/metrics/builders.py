@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth
-from consumer_membership.health.verdict import Circumstances, judged
+from consumer_membership.health.verdict import Circumstances, health_of
 from consumer_membership.membership.states import MemberState
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.metrics.membership_ledger import MembershipLedger
@@ -43,7 +43,7 @@ def snapshot(
         number=number,
         client_id="c",
         view=view,
-        health=judged(NOW, circumstances),
+        health=health_of(NOW, circumstances),
         membership=(membership or MembershipLedger()).counts(NOW),
         application=(application or ApplicationLedger()).counts(NOW, 0),
     )

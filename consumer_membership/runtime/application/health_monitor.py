@@ -20,8 +20,8 @@ from weakref import ref
 from confluent_kafka import KafkaException
 
 from consumer_membership.errors import MembershipError
-from consumer_membership.health.progress import AssignmentProgress, Look, ProgressLog
-from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
+from consumer_membership.health.progress import AssignmentProgress, ProgressLog, ProgressSample
+from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, health_of
 from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
@@ -113,7 +113,7 @@ class HealthMonitor:
             max_poll_interval_s=self._max_poll_interval_s,
             broker_lost_since=self._fetcher.lost_since,
         )
-        return judged(now, circumstances)
+        return health_of(now, circumstances)
 
     def _note_polls(self, now: float) -> float | None:
         """When the application was last seen polling: as exact as it is looked for."""
@@ -133,7 +133,7 @@ class HealthMonitor:
             if self._life.is_closed:
                 return
             seen = self._seen(now)
-        self._log.look(seen, polled_at)
+        self._log.add(seen, polled_at)
         self._ask_ends(now)
         health = self._judge(now)
         if self._watcher is not None:
@@ -141,12 +141,12 @@ class HealthMonitor:
         if health.verdict is HealthVerdict.STUCK:
             self._member.dump_automatically("stuck", f"stuck: {health.why}")
 
-    def _seen(self, now: float) -> Look:
+    def _seen(self, now: float) -> ProgressSample:
         fetcher = self._fetcher
         assigned = frozenset(fetcher.assigned)
         positions = {partition: at.offset for partition, at in fetcher.positions(assigned).items()}
         ends = {partition: self._end_of(partition) for partition in assigned}
-        return Look(
+        return ProgressSample(
             at=now,
             assigned=assigned,
             positions=fetcher.starts | positions,

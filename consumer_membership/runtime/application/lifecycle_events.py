@@ -121,7 +121,7 @@ class EventQueue:
         with self._lock:
             if self._lifecycle is None:
                 return
-            dropped = self._take(self._lifecycle.looked(health, progress, _now()))
+            dropped = self._take(self._lifecycle.sampled(health, progress, _now()))
         self._warn_of_dropped(dropped)
 
     def close(self) -> None:

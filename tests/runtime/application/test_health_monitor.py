@@ -11,7 +11,7 @@ import pytest
 
 from consumer_membership import Consumer, HealthVerdict
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth
-from consumer_membership.health.verdict import Circumstances, judged
+from consumer_membership.health.verdict import Circumstances, health_of
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application import health_monitor
 from consumer_membership.types import TopicPartition
@@ -78,7 +78,7 @@ def test_health_verdict_does_not_iterate_over_partitions() -> None:
         polled_at=1.0,
         max_poll_interval_s=300.0,
     )
-    assert judged(2.0, circumstances).partitions is partitions
+    assert health_of(2.0, circumstances).partitions is partitions
 
 
 def test_health_returns_in_microseconds_while_another_thread_polls() -> None:

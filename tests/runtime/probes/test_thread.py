@@ -234,7 +234,7 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
         assert f"Serving probes at http://{at}: /livez, /readyz, /health, /metrics" in caplog.text
         assert ask(at, "/livez")[:2] == (
             200,
-            "live: yes\n[+] orders/pod-7 starting: nothing is subscribed or assigned\n",
+            "live: yes\n[+] orders/pod-7 starting: no subscription and no assignment\n",
         )
         consumer.subscribe(["orders"])
         wait_until(

@@ -26,7 +26,7 @@ def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = Fals
         until=None,
         would_restart_help=helps,
         partitions={},
-        looked_at=None,
+        sampled_at=None,
     )
 
 
