@@ -105,13 +105,14 @@ def test_texts_never_install_the_package_by_name_alone() -> None:
 
     Delete this test when an index has the package.
     """
-    by_name = re.compile(r"consumer-membership\[|\bpip3? install\b[^&|;]*[\s'\"]consumer[-_]membership(?![-\w.])")
+    with_extra = r"(?<!/)consumer-membership\[[\w,-]*\](?! @ )"
+    by_name = re.compile(rf"{with_extra}|\bpip3? install\b[^&|;]*[\s'\"]consumer[-_]membership(?![-\w.\[])")
     folders = (ROOT / name for name in ("consumer_membership", "examples", "docs"))
     texts = [ROOT / "README.md", *(path for folder in folders for path in folder.rglob("*"))]
     found = {
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in texts
-        if path.is_file() and path.suffix not in {".pyc", ".whl"} and path.name != "installation.py"
+        if path.is_file() and path.suffix not in {".pyc", ".whl", ".png"} and path.name != "installation.py"
         for line in path.read_text().splitlines()
         if by_name.search(line)
     }
