@@ -68,7 +68,7 @@ class Consumer(LibrdkafkaConsumer):
 
     Args:
         *args: one dict with librdkafka's configuration keys. Environment variables `CONSUMER_MEMBERSHIP_...` supply
-        keys that the dict leaves out.
+            keys that the dict leaves out.
         **kwargs: further keys, which override the dict; `logger=` receives log lines.
 
     Raises:

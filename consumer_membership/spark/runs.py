@@ -225,12 +225,20 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     With a session of Spark Connect, too: nothing of the client's has to be reachable.
 
     Args:
-        spark, config, topics, group, sink, instances: As for `run`.
+        spark: As for `run`.
+        config: As for `run`.
+        topics: As for `run`.
+        group: As for `run`.
+        sink: As for `run`.
+        instances: As for `run`.
         until: "now"; or an end for each partition, by (topic, number), those not named being left out.
         timeout_s: How long all of it may take; None: as long as it takes.
         assign_at_once: Set the group's own `consumer.assignment.interval.ms` to 0 first, and leave it so. Kafka 4.3
             assigns once a second otherwise, and the first member reads alone for so long.
-        allow_speculation, control_host, show_progress, options: As for `run`.
+        allow_speculation: As for `run`.
+        control_host: As for `run`.
+        show_progress: As for `run`.
+        **options: As for `run`.
 
     Raises:
         ConfigurationError, TransportError: as `run`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,3 +105,9 @@ def section(text: str, heading: str) -> str:
 def tables(text: str) -> list[list[str]]:
     """Return the tables, each as its lines."""
     return [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose(text), re.MULTILINE)]
+
+
+def is_in_block(text: str) -> Callable[[int], bool]:
+    """Return a function that returns whether a position of the text is in a code block."""
+    spans = [found.span() for found in _BLOCK.finditer(text)]
+    return lambda position: any(begin <= position < end for begin, end in spans)

@@ -1,0 +1,229 @@
+"""Build the documentation site into `build/site/html`: `python -m tests.support.site`.
+
+The generator (Zensical) reads Python-Markdown, which differs from the CommonMark that code forges show, and knows only
+the files below `docs`. So the pages are copied first:
+
+- Lists get a blank line before them and an indentation of four spaces.
+- A link to a file outside of `docs`, such as an example, leads to a page that shows this file. So the site shows the
+  files of its own version and needs no other host.
+
+The configuration is `zensical.toml`. The build is strict: a warning fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from tests.support.documents import DOCS, README, ROOT, is_in_block
+
+CONFIGURATION = ROOT / "zensical.toml"
+BUILD = ROOT / "build" / "site"
+HTML = BUILD / "html"
+#: Names of Pygments by ending, for pages that show a file.
+_LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".json": "json",
+    ".sh": "sh",
+    ".html": "html",
+}
+_LINK = re.compile(r"(?<=\]\()([^)\s:#]+)((?:#[^)\s]*)?)(?=[)\s])")
+_ITEM = re.compile(r"(?P<indent> *)(?P<marker>[-*+]|\d+[.)])(?P<space> +)(?P<text>.*)")
+#: The width of Python-Markdown's indentation.
+_INDENT = 4
+
+
+def configuration() -> dict[str, Any]:
+    """Return the table `project` of `zensical.toml`."""
+    project: dict[str, Any] = tomllib.loads(CONFIGURATION.read_text())["project"]
+    return project
+
+
+def pages_in(nav: list[Any]) -> Iterator[str]:
+    """Yield the pages of a navigation, in its order."""
+    for entry in nav:
+        match entry:
+            case str():
+                yield entry
+            case dict():
+                for below in entry.values():
+                    yield from pages_in(below if isinstance(below, list) else [below])
+
+
+def python_markdown(text: str) -> str:
+    """Return CommonMark as Python-Markdown: a blank line before each list, and items that are indented by four."""
+    lines = text.split("\n")
+    #: For each line the depth of its deepest item, the column of the item's text, and whether it is its first line.
+    items: dict[int, tuple[int, int, bool]] = {}
+    starts: set[int] = set()
+    depth = 0
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        match token.type:
+            case "bullet_list_open" | "ordered_list_open":
+                if depth == 0 and token.map is not None:
+                    starts.add(token.map[0])
+            case "list_item_open":
+                depth += 1
+                assert token.map is not None
+                first, end = token.map
+                if found := _ITEM.fullmatch(lines[first]):
+                    column = found.start("text")
+                    items |= {line: (depth, column, line == first) for line in range(first, end)}
+            case "list_item_close":
+                depth -= 1
+    shown: list[str] = []
+    for number, line in enumerate(lines):
+        if number in starts and shown and shown[-1].strip():
+            shown.append("")
+        depth, column, is_first = items.get(number, (0, 0, False))
+        if not depth or not line.strip():
+            shown.append(line)
+        elif is_first and (found := _ITEM.fullmatch(line)):
+            mark = found["marker"].ljust(_INDENT - 1) + " "
+            shown.append(" " * _INDENT * (depth - 1) + mark + found["text"])
+        else:
+            leading = len(line) - len(line.lstrip(" "))
+            shown.append(" " * (_INDENT * depth + max(0, leading - column)) + line.lstrip(" "))
+    return "\n".join(shown)
+
+
+class Site:
+    """The pages of the site, copied into a folder.
+
+    Attributes:
+        folder: The folder of the build.
+    """
+
+    def __init__(self, folder: Path = BUILD) -> None:
+        self.folder = folder
+        self._pages = folder / "pages"
+        self._sources: dict[str, Path] = {}
+
+    def prepare(self) -> Path:
+        """Copy the pages, those of linked files, and the configuration; return the configuration's path."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for path in sorted(DOCS.rglob("*")):
+            below = path.relative_to(DOCS)
+            if path.is_dir() or below.parts[0] == ".theme":
+                continue
+            copy = self._pages / below
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".md":
+                copy.write_text(python_markdown(self._relinked(path)))
+            else:
+                shutil.copyfile(path, copy)
+        for name, source in self._sources.items():
+            page = self._pages / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(_shown(source))
+        return self._configure()
+
+    def build(self) -> Path:
+        """Build the site strictly; return the folder with its HTML.
+
+        Raises:
+            RuntimeError: The generator reported a warning or an error.
+        """
+        config = self.prepare()
+        command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(config)]
+        # Griffe finds the package from the project's root; NO_COLOR keeps reports readable in a log.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
+        report = built.stdout + built.stderr
+        if built.returncode or "Warning" in report or "No issues found" not in report:
+            raise RuntimeError(f"the site cannot be built:\n{_plain(report)}")
+        return self.folder / "html"
+
+    def _relinked(self, path: Path) -> str:
+        """Return the text of a page, with links to pages that show the files outside of `docs`."""
+        text = path.read_text()
+        inside = is_in_block(text)
+
+        def relinked(found: re.Match[str]) -> str:
+            target = (path.parent / found[1]).resolve()
+            if inside(found.start()) or target.is_relative_to(DOCS) or not target.exists():
+                return found[0]
+            if target == README:
+                return os.path.relpath(DOCS / "index.md", path.parent)
+            name = f"source/{target.relative_to(ROOT)}.md"
+            self._sources[name] = target
+            return os.path.relpath(DOCS / name, path.parent)
+
+        return _LINK.sub(relinked, text)
+
+    def _configure(self) -> Path:
+        """Write the configuration with this build's folders; JSON is also YAML, which the generator reads."""
+        project = configuration()
+        theme = dict(project["theme"], custom_dir=str(DOCS / ".theme"))
+        nav = _present(project["nav"], self._pages)
+        project |= {"docs_dir": "pages", "site_dir": "html", "theme": theme, "nav": nav}
+        handler: dict[str, Any] = project["plugins"]["mkdocstrings"]["handlers"]["python"]
+        handler["paths"] = [str(ROOT)]
+        config = self.folder / "zensical.yml"
+        config.write_text(json.dumps(project, indent=1))
+        return config
+
+
+def _present(nav: list[Any], pages: Path) -> list[Any]:
+    """Return a navigation without the pages that do not exist yet."""
+    found: list[Any] = []
+    for entry in nav:
+        match entry:
+            case str() if (pages / entry).exists():
+                found.append(entry)
+            case dict():
+                ((title, below),) = entry.items()
+                if isinstance(below, list):
+                    found += [{title: rest}] if (rest := _present(below, pages)) else []
+                elif (pages / below).exists():
+                    found.append(entry)
+    return found
+
+
+def _shown(source: Path) -> str:
+    """Return a page that shows a file, or the list of the files in a folder."""
+    name = source.relative_to(ROOT)
+    if source.is_dir():
+        inside = sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return f"# {name}\n\n" + "\n".join(_section(path, source) for path in inside)
+    return f"# {name}\n\n{_code(source)}"
+
+
+def _section(path: Path, folder: Path) -> str:
+    return f"## {path.relative_to(folder)}\n\n{_code(path)}"
+
+
+def _code(path: Path) -> str:
+    language = _LANGUAGES.get(path.suffix, "text")
+    return f"`````{language}\n{path.read_text().rstrip()}\n`````\n"
+
+
+def _plain(report: str) -> str:
+    """Return a report without the codes of colors."""
+    return re.sub(r"\x1b\[[\d;]*m", "", report)
+
+
+def titles(html: Path) -> Mapping[str, str]:
+    """Return the titles of the built pages by their paths."""
+    found = {}
+    for page in html.rglob("*.html"):
+        if title := re.search(r"<title>(.*?)</title>", page.read_text(), re.DOTALL):
+            found[str(page.relative_to(html))] = title[1]
+    return found
+
+
+if __name__ == "__main__":
+    print(Site().build())

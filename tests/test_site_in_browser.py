@@ -1,0 +1,127 @@
+"""The documentation site in a headless browser: search, both color schemes, a phone's width, and no other host.
+
+The stage `docs` of `python -m tests` runs this module. It needs chromium with chromedriver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser import headless_browser, set_scheme, set_width
+from tests.support.site import Site
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+#: The width of a small phone, in CSS pixels.
+PHONE = 375
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        """Drop the line."""
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site."""
+    return Site(tmp_path_factory.mktemp("site") / "build").build()
+
+
+@pytest.fixture(scope="module")
+def site(html: Path) -> Iterator[str]:
+    """Serve the site on the loopback, below a path as on a host for several projects; return its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(html.parent))) as server:
+        thread = threading.Thread(target=server.serve_forever, name="site")
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/{html.name}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """Start a browser."""
+    with headless_browser() as started:
+        yield started
+
+
+def color_of(browser: Any) -> tuple[int, ...]:
+    """Return red, green and blue of the page's background."""
+    color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    return tuple(int(part) for part in color.removeprefix("rgb").strip("(a)").split(",")[:3])
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("waits_for", "reference/"),
+        ("MembershipView", "reference/api/membership-view/"),
+        ("Lost previously assigned partitions", "reference/log-messages/"),
+    ],
+)
+def test_site_search_finds_a_page(browser: Any, site: str, html: Path, words: str, page: str) -> None:
+    """The search lists the page, and the result opens it."""
+    if not (html / page).exists():
+        pytest.skip(f"there is no page {page} yet")
+    browser.get(site)
+    browser.execute_script("document.querySelector('[data-md-component=search] button, .md-search__button').click()")
+    wait_until(lambda: browser.execute_script("return document.activeElement.tagName") == "INPUT", "the search's field")
+    browser.switch_to.active_element.send_keys(words)
+
+    def is_result(link: str) -> bool:
+        return link.startswith(f"{site}{page}") and "?h=" in link
+
+    results = "return [...document.querySelectorAll('a')].map(a => a.href)"
+    wait_until(lambda: any(map(is_result, browser.execute_script(results))), f"a result that leads to {page}")
+    browser.get(next(filter(is_result, browser.execute_script(results))))
+    assert words.lower() in browser.find_element("tag name", "article").text.lower()
+
+
+def test_site_pages_fit_a_phone_and_request_no_other_host(browser: Any, site: str, html: Path) -> None:
+    """No page scrolls sideways at a phone's width, and each resource comes from the site."""
+    set_width(browser, PHONE)
+    too_wide, foreign = [], []
+    for path in sorted(html.rglob("index.html")):
+        page = f"{path.parent.relative_to(html)}/".removeprefix("./")
+        browser.get(site + page)
+        width = browser.execute_script("return document.documentElement.scrollWidth")
+        too_wide += [(page, width)] if width > PHONE else []
+        loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        foreign += [(page, address) for address in loaded if not address.startswith(site)]
+    assert too_wide == []
+    assert foreign == []
+
+
+def test_site_has_a_light_and_a_dark_scheme(browser: Any, site: str) -> None:
+    """The user's preference decides the scheme, and the switch in the header changes it."""
+    found = {}
+    for scheme in ("light", "dark"):
+        set_scheme(browser, scheme)
+        browser.get(site)
+        browser.execute_script("localStorage.clear()")  # the choice of an earlier visit
+        browser.refresh()
+        found[scheme] = sum(color_of(browser))
+    assert found["light"] > 700
+    assert found["dark"] < 200
+    browser.execute_script("document.querySelector('label[title=\"Switch to light mode\"]').click()")
+    wait_until(lambda: sum(color_of(browser)) == found["light"], "the light scheme")
+
+
+def test_site_draws_diagrams(browser: Any, site: str) -> None:
+    """Mermaid's diagrams are drawn by the copy that the site has."""
+    browser.get(f"{site}reference/states/")
+    height = "return Math.min(...[...document.querySelectorAll('div.mermaid')].map(found => found.clientHeight))"
+    wait_until(
+        lambda: browser.execute_script("return document.querySelectorAll('div.mermaid').length") == 3, "three diagrams"
+    )
+    assert browser.execute_script(height) > 100
