@@ -58,9 +58,12 @@ KEYS = frozenset(
 )
 #: The first part of dotted names that are not keys of a consumer.
 KEY_PREFIXES = frozenset({"spark", "context", "consumer", "messaging", "app", "kubernetes"})
-#: Operations of Kafka's ACLs, error codes and environment variables of other programs.
+#: Operations of Kafka's ACLs, states of Java's members, and environment variables of other programs.
 CAPITALS = frozenset(
     {
+        "COMPLETING_REBALANCE",
+        "PREPARE_LEAVING",
+        "PREPARING_REBALANCE",
         "ALTER_CONFIGS",
         "CLUSTER_ACTION",
         "CREATE_TOKENS",

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ class Site:
         built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
         report = built.stdout + built.stderr
         if built.returncode or "Warning" in report or "No issues found" not in report:
-            raise RuntimeError(f"the site cannot be built:\n{_plain(report)}")
+            raise RuntimeError(f"the site cannot be built:\n{_plain(report.partition('Traceback')[0])}")
         return self.folder / "html"
 
     def _relinked(self, path: Path) -> str:
@@ -214,15 +214,6 @@ def _code(path: Path) -> str:
 def _plain(report: str) -> str:
     """Return a report without the codes of colors."""
     return re.sub(r"\x1b\[[\d;]*m", "", report)
-
-
-def titles(html: Path) -> Mapping[str, str]:
-    """Return the titles of the built pages by their paths."""
-    found = {}
-    for page in html.rglob("*.html"):
-        if title := re.search(r"<title>(.*?)</title>", page.read_text(), re.DOTALL):
-            found[str(page.relative_to(html))] = title[1]
-    return found
 
 
 if __name__ == "__main__":
