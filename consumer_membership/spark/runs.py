@@ -200,7 +200,7 @@ def run(
 
 
 @with_suggestions(*Options.__annotations__)
-def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call; `run` describes what they share
+def drain(  # noqa: PLR0913 - a caller names each option at the call
     spark: SparkSession,
     config: Mapping[str, object],
     topics: Sequence[str],
