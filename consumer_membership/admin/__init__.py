@@ -1,4 +1,4 @@
-"""Groups as their operators see them: described with what they still have to read, and rid of members.
+"""Administer consumer groups: describe them with their lag, read their history, and remove members.
 
     from consumer_membership.admin import GroupAdmin
 
@@ -6,9 +6,9 @@
     print(admin.describe("orders").lag)
     admin.remove_members("orders", instance_ids=["orders-3"])
 
-For scripts and the command line; it works on groups of both protocols. This room asks brokers and says what they said;
-it is no member of anything and must not know how one is made (`membership`). Beside it stands what confluent-kafka has
-in its own room of this name (`AdminClient`, `NewTopic`, ...), for programs that import it from here.
+For scripts and the command line; it works with groups of both protocols. The package sends requests to brokers and
+returns their responses; it never joins a group and must not import `membership`. It also exports the names of
+confluent-kafka's package `admin` (`AdminClient`, `NewTopic`, ...), for programs that import them from here.
 """
 
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """confluent-kafka's, which takes time to import, when it is asked for (PEP 562)."""
+    """Import confluent-kafka's names on first use (PEP 562), because the import takes time."""
     import confluent_kafka.admin  # noqa: PLC0415
 
     if name.startswith("_") or not hasattr(confluent_kafka.admin, name):

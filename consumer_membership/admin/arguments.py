@@ -1,6 +1,7 @@
-"""What operators pass to `GroupAdmin`, checked before anybody is asked: each refusal names the argument and the remedy.
+"""Check the arguments of `GroupAdmin` before a request is sent; each error names the argument, the value and the fix.
 
-A mistake of type is a TypeError, too. Nothing is guessed: `everyone="false"` would remove everybody.
+A wrong type raises an error that is also a TypeError. Values are never converted: the string in `all_members="false"`
+is true, and would remove all members.
 """
 
 from __future__ import annotations
@@ -14,70 +15,70 @@ from consumer_membership.text import LONGEST_STRING, excerpt, problem_of
 
 
 def group_id(given: object) -> str:
-    """The group that is meant."""
-    name = _text("group_id", given, "name a group, as text")
+    """Return the checked group id."""
+    name = _text("group_id", given, "a group id must be a string")
     if not name:
-        raise ConfigurationError("group_id", name, "it must not be empty; name a group")
+        raise ConfigurationError("group_id", name, "a group id must not be empty")
     return name
 
 
 def seconds(given: object) -> float:
-    """How long a call may take."""
+    """Return the checked timeout of a call in seconds."""
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ArgumentTypeError("timeout_s", given, "give seconds as a number, more than 0")
+        raise ArgumentTypeError("timeout_s", given, "the timeout must be a number of seconds above 0")
     if not given > 0:
-        raise ConfigurationError("timeout_s", given, "give seconds, more than 0")
+        raise ConfigurationError("timeout_s", given, "the timeout must be above 0 seconds")
     return float(given)
 
 
 def moment(given: object) -> float:
-    """A time, as `time.time()` has it."""
+    """Return the checked time in seconds since 1970, as from `time.time()`."""
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ArgumentTypeError("since", given, "give seconds since 1970 as a number, as time.time() does")
+        raise ArgumentTypeError("since", given, "the time must be a number of seconds since 1970, as from time.time()")
     if not 0 <= given < inf:
-        raise ConfigurationError("since", given, "give seconds since 1970, as time.time() does")
+        raise ConfigurationError("since", given, "the time must be in seconds since 1970, as from time.time()")
     return float(given)
 
 
 def grain(given: object) -> float:
-    """Seconds within which one commit is enough."""
+    """Return the checked resolution of commits in seconds."""
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ArgumentTypeError("grain_s", given, "give seconds as a number; 0 keeps every commit")
+        raise ArgumentTypeError("grain_s", given, "the resolution must be a number of seconds; 0 keeps every commit")
     if not 0 <= given < inf:
-        raise ConfigurationError("grain_s", given, "give seconds; 0 keeps every commit")
+        raise ConfigurationError("grain_s", given, "the resolution must be at least 0 seconds; 0 keeps every commit")
     return float(given)
 
 
 def on_progress(given: Callable[[ReadingProgress], object] | None) -> Callable[[ReadingProgress], object] | None:
-    """Who is told how far a call is."""
+    """Return the checked callback for the progress of a call."""
     if given is not None and not callable(given):
-        raise ArgumentTypeError("on_progress", given, "give a function, or None")
+        raise ArgumentTypeError("on_progress", given, "the callback must be a function or None")
     return given
 
 
 def flag(name: str, given: object) -> bool:
-    """True or False, and nothing that only counts as one of them."""
+    """Return the checked flag; a value that is only truthy or falsy raises an error."""
     if not isinstance(given, bool):
-        raise ArgumentTypeError(name, given, "give True or False")
+        raise ArgumentTypeError(name, given, "the value must be True or False")
     return given
 
 
 def ids(name: str, given: object) -> tuple[str, ...]:
-    """Ids of members."""
-    # A text is an iterable of texts: each of its letters would be taken for an id.
+    """Return the checked member ids or instance ids."""
+    # A string is an iterable of strings: each character would be an id.
     if isinstance(given, str):
-        raise ConfigurationError(name, excerpt(given), "give a list of ids, none of them empty")
+        raise ConfigurationError(name, excerpt(given), "the ids must be a list of strings")
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise ArgumentTypeError(name, given, "give a list of ids")
-    listed = tuple(_text(f"{name}[{place}]", one, "an id is text") for place, one in enumerate(given))
+        raise ArgumentTypeError(name, given, "the ids must be a list of strings")
+    listed = tuple(_text(f"{name}[{place}]", one, "an id must be a string") for place, one in enumerate(given))
     if not all(listed):
-        raise ConfigurationError(name, listed, "give a list of ids, none of them empty")
+        raise ConfigurationError(name, listed, "an id must not be empty")
     return listed
 
 
 def reason(given: object) -> str | None:
-    """What the coordinator is told; the wire shortens it."""
-    return None if given is None else _text("reason", given, "give text, or None", longest=None)
+    """Return the checked reason for the coordinator's log; the request shortens a long one."""
+    return None if given is None else _text("reason", given, "the reason must be a string or None", longest=None)
 
 
 def _text(name: str, given: object, remedy: str, longest: int | None = LONGEST_STRING) -> str:

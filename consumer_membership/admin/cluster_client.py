@@ -1,6 +1,6 @@
-"""Brokers asked what operators ask beside groups; each question goes to each broker that may know a part of the answer.
+"""Send administrative requests that are not about one group to all brokers that may have a part of the response.
 
-A broker that does not answer does not keep the others back: what it would have said is missing, and why is told.
+A broker that does not respond does not delay the others: its part is missing, and the result contains the reason.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.versions import BrokerVersions
 
-__all__ = ["BrokerRefusal", "ClusterClient", "ClusterMetadata", "ListedGroup", "OpenTransaction", "Unanswered"]
+__all__ = ["BrokerRefusal", "ClusterClient", "ClusterMetadata", "ListedGroup", "OpenTransaction", "RequestFailure"]
 
 AnswerT = TypeVar("AnswerT")
-Unanswered: TypeAlias = BrokerRefusal | TransportError
-"""Why a broker told nothing."""
+RequestFailure: TypeAlias = BrokerRefusal | TransportError
+"""Why a broker returned no data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsOfBroker:
-    """The groups of one coordinator, or why it told none."""
+    """The groups of one coordinator, or the error of its request."""
 
     broker: BrokerAddress
-    groups: tuple[ListedGroup, ...] | Unanswered
+    groups: tuple[ListedGroup, ...] | RequestFailure
 
 
 class ClusterClient:
-    """Questions to the brokers of one cluster, whose connections are its owner's to close."""
+    """Sends requests to the brokers of one cluster; the owner of `Cluster` closes the connections."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def groups(self, timeout_s: float) -> tuple[GroupsOfBroker, ...]:
-        """What each broker lists.
+        """Return the groups that each broker lists.
 
         Raises:
-            BrokerRefusal, TransportError: nobody told which brokers there are.
+            BrokerRefusal, TransportError: The brokers of the cluster are unknown.
         """
         brokers = await self._cluster.brokers(timeout_s)
 
         async def ask(broker: BrokerAddress) -> GroupsOfBroker:
             try:
                 message = await self._ask(broker, surveys.list_groups, timeout_s)
-                found: tuple[ListedGroup, ...] | Unanswered = _granted(surveys.listed_groups(message))
+                found: tuple[ListedGroup, ...] | RequestFailure = _granted(surveys.listed_groups(message))
             except (BrokerRefusal, TransportError) as error:
                 found = error
             return GroupsOfBroker(broker=broker, groups=found)
@@ -65,12 +65,12 @@ class ClusterClient:
     async def open_transactions(
         self, found: ClusterMetadata, partitions: Iterable[TopicPartition], timeout_s: float
     ) -> tuple[OpenTransaction, ...]:
-        """The open transactions of these partitions with what their coordinators say, the oldest of each first.
+        """Return the open transactions of these partitions with the data of their coordinators, the oldest first.
 
-        Needs READ on the topics; a transaction whose coordinator may not describe it has no transactional id.
+        Requires READ on the topics. A transaction that may not be described has no transactional id.
 
         Raises:
-            BrokerRefusal, TransportError: a leader told nothing.
+            BrokerRefusal, TransportError: The request to a partition leader failed.
         """
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for one in partitions:
@@ -89,13 +89,13 @@ class ClusterClient:
         named = await asyncio.gather(
             *(self._transactions_of(broker, opened, timeout_s) for broker in found.brokers.values())
         )
-        told = {producer: facts for of_broker in named for producer, facts in of_broker.items()}
-        return tuple(_completed(one, told[one.producer_id]) if one.producer_id in told else one for one in opened)
+        known = {producer: facts for of_broker in named for producer, facts in of_broker.items()}
+        return tuple(_completed(one, known[one.producer_id]) if one.producer_id in known else one for one in opened)
 
     async def _transactions_of(
         self, broker: BrokerAddress, opened: Sequence[OpenTransaction], timeout_s: float
     ) -> Mapping[int, tuple[str, TransactionState | None]]:
-        """Transactional id and state of those producers that this coordinator knows; nothing where it may not tell."""
+        """Return transactional id and state of the producers that this coordinator knows; empty if a request fails."""
         producers = {one.producer_id for one in opened}
         try:
             listed = await self._ask(broker, lambda versions: surveys.list_transactions(versions, producers), timeout_s)
@@ -111,14 +111,14 @@ class ClusterClient:
         return {producer: (name, states.get(producer)) for producer, name in names.items()}
 
     async def broker_settings(self, broker: BrokerAddress, timeout_s: float) -> Mapping[str, str]:
-        """How this broker is set. Needs DESCRIBE_CONFIGS on the cluster."""
+        """Return the configuration of this broker. Requires DESCRIBE_CONFIGS on the cluster."""
         message = await self._ask(
             broker, lambda versions: surveys.describe_broker_config(versions, broker.node_id), timeout_s
         )
         return _granted(surveys.settings(message))
 
     async def group_settings(self, broker: BrokerAddress, group_id: str, timeout_s: float) -> Mapping[str, str]:
-        """How this group is set, with the broker's defaults. Needs DESCRIBE_CONFIGS on the group."""
+        """Return the configuration of this group with the broker's defaults. Requires DESCRIBE_CONFIGS on the group."""
         message = await self._ask(
             broker, lambda versions: surveys.describe_whole_group_config(versions, group_id), timeout_s
         )
@@ -136,7 +136,7 @@ def _producers_of(partitions: Sequence[TopicPartition]) -> Callable[[BrokerVersi
 
 
 def _completed(one: OpenTransaction, facts: tuple[str, TransactionState | None]) -> OpenTransaction:
-    """With what its coordinator knows of it."""
+    """Return the transaction with the data of its coordinator."""
     name, state = facts
     if state is None:
         return replace(one, transactional_id=name)

@@ -1,4 +1,4 @@
-"""`GroupAdmin`: groups described and rid of members, for scripts; synchronous and typed."""
+"""`GroupAdmin`: a synchronous, typed API for scripts that describe groups or remove members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from consumer_membership.admin import arguments
 from consumer_membership.admin.cluster_client import ClusterClient
 from consumer_membership.admin.group_log import ReadingProgress
-from consumer_membership.admin.history import GroupHistory, HistoryQuestion, history_of
+from consumer_membership.admin.history import GroupHistory, HistoryQuery, history_of
 from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.listing import GroupListing, listing
 from consumer_membership.admin.progress import GroupReport
@@ -24,28 +24,28 @@ from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicParti
 
 AnswerT = TypeVar("AnswerT")
 
-#: The configuration is a consumer's, which must have a group; the groups meant here come with each call.
+#: A placeholder: a consumer configuration requires a group id, but here each call has its own.
 _NO_GROUP = "-"
-#: As Java's default.api.timeout.ms for its admin client, halved: somebody is waiting at a terminal.
+#: Half of default.api.timeout.ms of Java's admin client, because a person waits at a terminal.
 DEFAULT_TIMEOUT_S = 30.0
 
 
 class GroupAdmin:
-    """Asks a cluster about its consumer groups, of both protocols.
+    """Describes consumer groups of a cluster and removes their members, with both protocols.
 
     `config` is the dict of a consumer (`bootstrap.servers`, `client.id`, socket timeouts, ...; environment variables
-    count too); `group.id` is not needed, and keys that concern membership or fetching have no effect. `timeout_s`
-    bounds each call, attempts and backoff together.
+    also apply). `group.id` is not required, and keys for membership or fetching have no effect. `timeout_s` limits each
+    call in seconds, including retries and backoff.
 
-    Each call connects, asks and disconnects, so that nothing is to be closed, threads may share the object, and it
-    survives a fork. A call blocks: within an asyncio loop use `asyncio.to_thread`.
+    Each call opens and closes its own connections. The object therefore needs no close, can be shared between threads
+    and survives a fork. Calls block; in an asyncio event loop use `asyncio.to_thread`.
 
     Raises:
-        ConfigurationError: a key, or a method's argument, that cannot work; a TypeError too where its type is wrong.
-        GroupError: by every method: the coordinator refused; no such group, a right is missing, ... (`code`).
-        UnsupportedProtocolError: by every method: the brokers cannot be asked this.
-        TransportError: by every method: no answer in time.
-        UseError: by every method: called within a running asyncio loop.
+        ConfigurationError: A key or an argument is invalid; also a TypeError if its type is wrong.
+        GroupError: The coordinator rejected the request: the group does not exist, an ACL is missing, ... (`code`).
+        UnsupportedProtocolError: The brokers do not support the request.
+        TransportError: No response within the timeout.
+        UseError: A method was called in a running asyncio event loop.
     """
 
     def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -56,15 +56,15 @@ class GroupAdmin:
         self._security = ConnectionSecurity(self._settings)
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
-        """The group: what it is, its members, and how far it is in each partition.
+        """Return the group's state, its members, and the committed offset, end and lag of each partition.
 
-        Without offsets the report has no partitions, and needs no rights on topics in a classic group.
+        Without offsets the report has no partitions, and a classic group requires no ACLs on topics.
         """
         wants_offsets = arguments.flag("with_offsets", with_offsets)
         return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
 
     def list_groups(self) -> GroupListing:
-        """Every group that the asker may describe, of any kind, by group id; and which brokers did not tell theirs."""
+        """Return all groups of any type that this client may describe, and the errors of brokers."""
 
         async def ask(cluster: Cluster) -> GroupListing:
             return await listing(ClusterClient(cluster), self._timeout_s)
@@ -72,11 +72,11 @@ class GroupAdmin:
         return self._run(ask)
 
     def survey(self, group_id: str, *, in_depth: bool = True) -> GroupSurvey:
-        """The group with what surrounds it: its topics, the offsets of its partitions, transactions, limits.
+        """Return the group with its topics, the offsets of its partitions, open transactions and settings.
 
-        What cannot be told, for want of a right or of an answer, is missing and named in `refusals`: only a cluster
-        that does not answer at all raises. Not `in_depth`: without start and last stable offsets, transactions and
-        settings, which do not change from one second to the next.
+        Data that could not be read, because of a missing ACL or a failed request, is listed in `refusals`. Only an
+        unreachable cluster raises. Without `in_depth`, start offsets, last stable offsets, transactions and settings
+        are omitted, because they rarely change.
         """
         goes_deep = arguments.flag("in_depth", in_depth)
         group = arguments.group_id(group_id)
@@ -94,14 +94,14 @@ class GroupAdmin:
         grain_s: float = 0.0,
         on_progress: Callable[[ReadingProgress], object] | None = None,
     ) -> GroupHistory:
-        """What the group's coordinator wrote down since this moment (seconds since 1970), and how the group was then.
+        """Return the records of the group's coordinator since a time (seconds since 1970), and the state at that time.
 
-        It reads `__consumer_offsets`, for which it needs the ACL operations DESCRIBE and READ on that topic, and takes
-        time where much is committed in the cluster: `on_progress` is told how far it is, by another thread. Of many
-        commits of a partition within `grain_s` the last one is kept. What cannot be told is missing and said in
-        `notes`: only a cluster that does not answer at all raises.
+        The method reads `__consumer_offsets`, which requires the ACL operations DESCRIBE and READ on that topic. It
+        takes longer in a cluster with many commits; another thread calls `on_progress` meanwhile. Of several commits
+        of a partition within `grain_s` seconds, the last one is kept. `notes` has the reasons for missing data. Only
+        an unreachable cluster raises.
         """
-        question = HistoryQuestion(
+        query = HistoryQuery(
             group_id=arguments.group_id(group_id),
             since=arguments.moment(since),
             grain_s=arguments.grain(grain_s),
@@ -109,14 +109,14 @@ class GroupAdmin:
         )
 
         async def ask(cluster: Cluster) -> GroupHistory:
-            return await history_of(cluster, self._cluster_config, question, self._timeout_s)
+            return await history_of(cluster, self._cluster_config, query, self._timeout_s)
 
         return self._run(ask)
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
-        """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
+        """Return all committed offsets of the group that this client may see; empty if the group does not exist.
 
-        The zero with which librdkafka's clients end a commit's metadata is not a part of them.
+        The metadata is returned without the NUL character that librdkafka appends.
         """
         return self._ask(group_id, lambda inquiry: inquiry.committed())
 
@@ -126,26 +126,27 @@ class GroupAdmin:
         *,
         instance_ids: Sequence[str] = (),
         member_ids: Sequence[str] = (),
-        everyone: bool = False,
+        all_members: bool = False,
         reason: str | None = None,
         dry_run: bool = False,
     ) -> tuple[Removal, ...]:
-        """Remove members by instance id, by member id, or all of them (KIP-345); what became of each.
+        """Remove members by instance id, by member id, or all of them (KIP-345); return the result of each.
 
-        One member's failure does not keep the others: each has its own result, in the order given, instance ids first.
-        A member whose process still runs may come back at its next heartbeat; the result says so. `reason` goes into
-        the coordinator's log. A dry run removes nobody and says who is meant.
+        Each member has its own result, in the given order with instance ids first. A member whose process still runs
+        may join again at its next heartbeat; `message` states this. `reason` is written to the coordinator's log. A
+        dry run returns the selected members and removes none.
 
         Raises:
-            ConfigurationError: nobody is asked for, or both ids and everyone.
-            GroupError: the coordinator refused all of it.
-            TransportError: no answer in time; any of them may have been removed.
+            ConfigurationError: No member is selected, or `all_members` is combined with ids.
+            GroupError: The coordinator rejected the whole request.
+            TransportError: No response within the timeout; some members may have been removed.
         """
-        means_all, only_looks = arguments.flag("everyone", everyone), arguments.flag("dry_run", dry_run)
-        asked = chosen(instance_ids, member_ids, everyone=means_all)
-        said = arguments.reason(reason)
+        removes_all, is_dry = arguments.flag("all_members", all_members), arguments.flag("dry_run", dry_run)
+        requested = chosen(instance_ids, member_ids, all_members=removes_all)
+        checked_reason = arguments.reason(reason)
         return self._ask(
-            group_id, lambda inquiry: inquiry.remove(asked, everyone=means_all, reason=said, dry_run=only_looks)
+            group_id,
+            lambda inquiry: inquiry.remove(requested, all_members=removes_all, reason=checked_reason, dry_run=is_dry),
         )
 
     def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
@@ -157,7 +158,7 @@ class GroupAdmin:
         return self._run(inquire)
 
     def _run(self, ask: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
-        """What is answered over connections that are this call's."""
+        """Run the coroutine with connections that are opened and closed by this call."""
 
         async def run() -> AnswerT:
             cluster = Cluster(self._settings, self._security)
@@ -168,7 +169,7 @@ class GroupAdmin:
 
         if _is_in_a_loop():
             raise UseError(
-                "this call blocks, and an asyncio loop runs in this thread; use "
+                "GroupAdmin methods block and cannot be called in a running asyncio event loop; use "
                 "`await asyncio.to_thread(admin.describe, group_id)`"
             )
         return asyncio.run(run())

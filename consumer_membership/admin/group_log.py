@@ -41,7 +41,7 @@ __all__ = [
     "GroupEpochRecorded",
     "GroupLog",
     "GroupRecord",
-    "LogQuestion",
+    "LogQuery",
     "LoggedRecord",
     "MemberRecorded",
     "OffsetRecorded",
@@ -97,7 +97,7 @@ GoesOn = Callable[[ReadingProgress], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogQuestion:
+class LogQuery:
     """What is read of which group.
 
     `grain_s`: of commits of a partition that come within so many seconds the last one is enough, unless something else
@@ -145,7 +145,7 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % count
 
 
-def read_group_log(config: Mapping[str, object], question: LogQuestion, goes_on: GoesOn) -> GroupLog:
+def read_group_log(config: Mapping[str, object], question: LogQuery, goes_on: GoesOn) -> GroupLog:
     """What was written of the group since a moment, and how it was before; `config` says how to reach the cluster.
 
     Raises:

@@ -23,7 +23,7 @@ from consumer_membership.admin.group_log import (
     ClassicGroupRecorded,
     GroupLog,
     LoggedRecord,
-    LogQuestion,
+    LogQuery,
     OffsetRecorded,
     ReadingProgress,
     TargetRecorded,
@@ -52,7 +52,7 @@ class GroupPresent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryQuestion:
+class HistoryQuery:
     """Which group, and since when.
 
     `grain_s`: of commits of a partition within so many seconds one is enough. `on_progress` is told now and then, by
@@ -86,7 +86,7 @@ class GroupHistory:
 
 
 async def history_of(
-    cluster: Cluster, config: Mapping[str, object], question: HistoryQuestion, timeout_s: float
+    cluster: Cluster, config: Mapping[str, object], question: HistoryQuery, timeout_s: float
 ) -> GroupHistory:
     """The records of this group since then; none, and a note, where they may not be read.
 
@@ -142,7 +142,7 @@ async def _present(cluster: Cluster, group_id: str, timeout_s: float) -> GroupPr
 
 
 async def _read(
-    config: Mapping[str, object], question: HistoryQuestion, timeout_s: float, *, is_known_now: bool
+    config: Mapping[str, object], question: HistoryQuery, timeout_s: float, *, is_known_now: bool
 ) -> GroupLog:
     """The log, on a thread, which ends soon after this is cancelled: asyncio waits for it."""
     is_cancelled = threading.Event()
@@ -152,7 +152,7 @@ async def _read(
             question.on_progress(progress)
         return not is_cancelled.is_set()
 
-    asked = LogQuestion(
+    asked = LogQuery(
         group_id=question.group_id,
         since=question.since,
         timeout_s=timeout_s,

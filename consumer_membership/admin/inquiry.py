@@ -1,4 +1,4 @@
-"""The questions of one call, asked with backoff and within its time; a broker's refusals name group and remedy."""
+"""Send the requests of one call with retries and within its timeout; errors name the group and the fix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AnswerT = TypeVar("AnswerT")
 NOT_FOUND = "GROUP_ID_NOT_FOUND"
 NOT_OFFERED = "UNSUPPORTED_VERSION"
 GROUP_FORBIDDEN = "GROUP_AUTHORIZATION_FAILED"
-#: What a broker says of a group that is there, and of another kind than it was asked for.
+#: A part of the broker's message for an existing group of another type.
 OTHER_KIND = "is not a"
 
 _DESCRIBING, _REMOVING = "describing a group", "removing members"
@@ -40,10 +40,10 @@ _NEEDED_ACL = {_DESCRIBING: "DESCRIBE", _REMOVING: "READ"}
 
 
 class Inquiry:
-    """What one call asks about one group, within `timeout_s` in all.
+    """Sends the requests of one call about one group, within `timeout_s` in total.
 
-    A coordinator's refusal comes out as GroupError or UnsupportedProtocolError, and TransportError where there is no
-    answer in time: of a removal, any of the members may have been removed then.
+    An error from the coordinator becomes a GroupError or UnsupportedProtocolError. Without a response in time, a
+    TransportError is raised; in that case, a removal may have removed some members.
     """
 
     def __init__(self, client: GroupClient, group_id: str, timeout_s: float) -> None:
@@ -53,23 +53,23 @@ class Inquiry:
         self._deadline = self._clock() + timeout_s
 
     async def report(self, *, with_offsets: bool) -> GroupReport:
-        """The group, and how far it is."""
+        """Return the group with its members and, if requested, its offsets."""
         with self._refusals_of(_DESCRIBING):
             coordinator, group = await self._describe()
             if not with_offsets:
                 return GroupReport(group=group, coordinator=coordinator, partitions=())
-            # First what is committed, then the ends: nothing read in between makes a lag negative.
+            # Read the committed offsets before the ends, so that progress in between cannot make the lag negative.
             committed = await self._committed()
             partitions = partitions_of(group, committed)
             try:
                 async with asyncio.timeout(self._left_s()):
                     ends = await end_offsets(self._client.cluster, partitions)
             except TimeoutError as late:
-                raise TransportError("No broker answered in time when asked for the ends of partitions") from late
+                raise TransportError("No broker returned the end offsets within the timeout") from late
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
 
     async def committed(self) -> Committed:
-        """All that the group has committed."""
+        """Return all committed offsets of the group."""
         with self._refusals_of(_DESCRIBING):
             committed = await self._committed()
         return {partition: _as_written(found) for partition, found in committed.items()}
@@ -80,35 +80,35 @@ class Inquiry:
         )
 
     async def remove(
-        self, asked: Sequence[MemberIdentity], *, everyone: bool, reason: str | None, dry_run: bool
+        self, requested: Sequence[MemberIdentity], *, all_members: bool, reason: str | None, dry_run: bool
     ) -> tuple[Removal, ...]:
-        """Remove these members, or everyone; what became of each. A refusal means that nobody was removed."""
-        before = await self._described(is_needed=everyone or dry_run)
-        if everyone and before is not None:
-            asked = [removal.identity_of(member) for member in before.members]
+        """Remove these or all members and return the result of each; if it raises GroupError, none was removed."""
+        before = await self._described(is_needed=all_members or dry_run)
+        if all_members and before is not None:
+            requested = [removal.identity_of(member) for member in before.members]
         if dry_run and before is not None:
-            return tuple(removal.foreseen(one, before) for one in asked)
-        sent = removal.without_doubles(asked, before)
+            return tuple(removal.foreseen(one, before) for one in requested)
+        sent = removal.without_doubles(requested, before)
         members = tuple(dict.fromkeys(sent.values()))
         if not members:
             return ()
-        said = removal.full_reason(reason)
+        logged = removal.full_reason(reason)
         with self._refusals_of(_REMOVING):
             answers = await self._persist(
                 "the removal of members",
-                lambda at, left_s: self._client.remove_members(at, self._group_id, members, said, left_s),
+                lambda at, left_s: self._client.remove_members(at, self._group_id, members, logged, left_s),
             )
         errors = dict(zip(members, answers, strict=True))
-        # One that is not known to the coordinator left by itself, or was removed by an attempt whose answer was lost,
-        # or is of a kind that this coordinator does not remove: who is there now tells.
+        # An unknown member left, or was removed by an attempt whose response was lost, or uses a protocol whose
+        # members this coordinator cannot remove. The current members show which.
         is_doubtful = any(error is not None and error.code == UNKNOWN_MEMBER_CODE for error in answers)
         after = await self._described(is_needed=False) if is_doubtful else None
-        return tuple(removal.concluded(one, errors[sent[one]], before, after) for one in asked)
+        return tuple(removal.concluded(one, errors[sent[one]], before, after) for one in requested)
 
-    # ---- asking ------------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     async def _described(self, *, is_needed: bool) -> GroupDescription | None:
-        """The group; None where its topics may not be described, unless the description is needed."""
+        """Return the group, or None if its topics may not be described and the description is optional."""
         try:
             with self._refusals_of(_DESCRIBING, let_through=() if is_needed else (TOPIC_FORBIDDEN,)):
                 return (await self._describe())[1]
@@ -140,25 +140,25 @@ class Inquiry:
 async def described(
     client: GroupClient, coordinator: BrokerAddress, group_id: str, left_s: Callable[[], float]
 ) -> GroupDescription:
-    """The group as its coordinator has it, of whichever protocol it is; `left_s` says how long there is for it."""
+    """Return the coordinator's description of a group of either protocol; `left_s` returns the remaining seconds."""
     try:
         return await client.describe_consumer_group(coordinator, group_id, left_s())
     except BrokerRefusal as refusal:
-        # Not there, or a classic group; or a broker without the consumer protocol.
+        # The group does not exist or is classic, or the broker does not support the consumer protocol.
         if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
             raise
         return await client.describe_classic_group(coordinator, group_id, left_s())
 
 
 def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | BrokerError:
-    """Without the zero of C behind the text, which librdkafka's clients commit, and the drop-in as they do."""
+    """Remove the NUL character that librdkafka, and therefore this package, appends to the metadata of commits."""
     if isinstance(found, BrokerError):
         return found
     return replace(found, metadata=found.metadata.removesuffix("\0"))
 
 
 def _translated(refusal: BrokerRefusal, group_id: str, act: str) -> MembershipError:
-    """The refusal of `_DESCRIBING` or `_REMOVING` in words for whoever runs the script."""
+    """Return the error of `_DESCRIBING` or `_REMOVING` with a message for the operator."""
     error = refusal.error
     if error.name == NOT_OFFERED:
         return UnsupportedProtocolError(error.message)
@@ -169,22 +169,22 @@ def _remedy(refusal: BrokerRefusal, act: str) -> str:
     error = refusal.error
     if error.name == NOT_FOUND and OTHER_KIND in error.message:
         return (
-            "the group is neither of the consumer protocol nor a classic one; share groups and streams groups have "
-            "tools of their own (kafka-share-groups.sh, kafka-streams-groups.sh)"
+            "the group uses neither the consumer protocol nor the classic protocol; use kafka-share-groups.sh or "
+            "kafka-streams-groups.sh for share groups and streams groups"
         )
     if error.name == NOT_FOUND:
         return (
-            "the cluster has no such group; check the spelling and bootstrap.servers. A group is there as long as it "
-            "has members or committed offsets"
+            "the cluster has no group with this id; check group.id and bootstrap.servers. A group exists while it has "
+            "members or committed offsets"
         )
     if error.name == GROUP_FORBIDDEN:
         needed = f"the ACL operation {_NEEDED_ACL[act]} on the group"
-        return f"{act} is not allowed to this client ({error.name}); it needs {needed}"
+        return f"{act} is not allowed for this client ({error.name}); allow {needed}"
     if error.name == TOPIC_FORBIDDEN:
         return (
-            f"{act} is not allowed to this client ({error.name}); it needs the ACL operation DESCRIBE on every topic "
+            f"{act} is not allowed for this client ({error.name}); allow the ACL operation DESCRIBE on every topic "
             "that the group's members subscribe to"
         )
     if refusal.retriable:
-        return f"the group's coordinator was not ready in time ({error}); try again, or allow more time"
-    return f"{act} was refused: {error}"
+        return f"the group coordinator was not ready within the timeout ({error}); retry, or increase the timeout"
+    return f"{act} failed: {error}"

@@ -1,4 +1,4 @@
-"""Which groups a cluster has: what each coordinator lists, put together."""
+"""Merge the groups that the coordinators of a cluster list."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from consumer_membership.types import BrokerAddress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """The groups by group id, and why some brokers did not tell theirs: then groups may be missing."""
+    """The groups sorted by group id, and the errors of brokers whose groups are missing."""
 
     groups: tuple[ListedGroup, ...]
-    untold: Mapping[BrokerAddress, str]
+    errors: Mapping[BrokerAddress, str]
 
 
 async def listing(client: ClusterClient, timeout_s: float) -> GroupListing:
-    """What each broker lists.
+    """Return the groups of all brokers.
 
     Raises:
-        GroupError: a broker refuses to say which brokers there are.
-        TransportError: no broker answered.
+        GroupError: A broker rejected the metadata request.
+        TransportError: No broker responded.
     """
     try:
         answers = await client.groups(timeout_s)
     except BrokerRefusal as refusal:
-        raise GroupError(f"listing groups was refused: {refusal.error}", refusal.error.code) from refusal
+        raise GroupError(f"listing groups failed: {refusal.error}", refusal.error.code) from refusal
     groups = {
         group.group_id: group for answer in answers if isinstance(answer.groups, tuple) for group in answer.groups
     }
-    untold = {answer.broker: str(answer.groups) for answer in answers if not isinstance(answer.groups, tuple)}
-    return GroupListing(groups=tuple(groups[name] for name in sorted(groups)), untold=untold)
+    errors = {answer.broker: str(answer.groups) for answer in answers if not isinstance(answer.groups, tuple)}
+    return GroupListing(groups=tuple(groups[name] for name in sorted(groups)), errors=errors)

@@ -1,4 +1,4 @@
-"""How far a group is: what it committed, where the partitions end, and who has them."""
+"""Combine the committed offsets of a group with the ends and owners of its partitions."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ LogEnds = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
 
 TOPIC_FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 
-#: A leader that just moved is found at the second attempt; a topic that was deleted is found at none.
+#: A second attempt finds a leader that has just moved; no attempt finds a deleted topic.
 _ATTEMPTS = 3
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 0.5
 
 _NOTHING_COMMITTED = "nothing committed"
-_BEYOND_THE_END = "the committed offset lies beyond the end: the topic was truncated, or made anew"
+_BEYOND_THE_END = "the committed offset is beyond the end: the topic was truncated or recreated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """How far a group is in one partition; None for what is not known, and then `note` says why.
+    """The offsets and the owner of one partition of a group; for an unknown value (None), `note` has the reason.
 
-    `owner` and `next_owner` are member ids: who has the partition, and who is to have it where that is another one.
+    `owner` and `next_owner` are member ids; `next_owner` is set only if the target assignment has another owner.
     """
 
     topic: str
     partition: int
-    #: The next offset that the group reads; None: nothing is committed, or it cannot be told.
+    #: The next offset that the group consumes; None: nothing is committed, or it could not be read.
     committed: int | None
-    #: The partition's high watermark, as kafka-consumer-groups.sh takes it; records of open transactions count.
+    #: The partition's high watermark, as in kafka-consumer-groups.sh; records of open transactions count.
     end: int | None
     lag: int | None
     owner: str | None
@@ -57,7 +57,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """A group, its coordinator, and every partition that it committed or that a member has or is to have."""
+    """A group, its coordinator, and each partition that has a committed offset, an owner or a next owner."""
 
     group: GroupDescription
     coordinator: BrokerAddress
@@ -65,22 +65,22 @@ class GroupReport:
 
     @property
     def lag(self) -> int | None:
-        """How many records the group has still to read, in the partitions where that is known; None: in none."""
+        """The total lag of the partitions with a known lag; None if it is unknown for all."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(known) if known else None
 
 
 def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicPartition, ...]:
-    """Every partition that the group committed, or that a member has or is to have; sorted."""
+    """Return each partition with a committed offset, an owner or a next owner, sorted."""
     assigned = (partition for member in group.members for partition in (*member.assignment, *(member.target or ())))
     return tuple(sorted({*committed, *assigned}))
 
 
 async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> LogEnds:
-    """The end of each partition, or why it is not known; asked again where a leader may have moved.
+    """Return the end of each partition or the error; the request is retried if a leader may have moved.
 
     Raises:
-        BrokerRefusal, TransportError: nobody told who leads what.
+        BrokerRefusal, TransportError: The leaders of the partitions are unknown.
     """
     found: dict[TopicPartition, int | BrokerRefusal | TransportError] = {}
 
@@ -100,7 +100,7 @@ async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) ->
 
 
 def _end(state: RetryCallState) -> None:
-    """What is known by now is enough; but if nobody told even who leads what, say so."""
+    """Accept a partial result after the last attempt, but raise if the leaders are unknown."""
     if state.outcome is not None:
         state.outcome.result()
 
@@ -110,16 +110,16 @@ def _may_pass(answer: int | BrokerRefusal | TransportError) -> bool:
 
 
 def progress(group: GroupDescription, committed: Committed, ends: LogEnds) -> tuple[PartitionProgress, ...]:
-    """The rows of the report, one for each partition in `ends`."""
+    """Return the rows of the report, one for each partition in `ends`."""
     owners = _holders((member, member.assignment) for member in group.members)
-    heirs = _holders((member, member.target or frozenset()) for member in group.members)
+    next_owners = _holders((member, member.target or frozenset()) for member in group.members)
     return tuple(
         _row(
             partition,
             committed.get(partition),
             ends[partition],
             owner=owners.get(partition),
-            heir=heirs.get(partition),
+            next_owner=next_owners.get(partition),
         )
         for partition in sorted(ends)
     )
@@ -135,7 +135,7 @@ def _row(
     end: int | BrokerRefusal | TransportError,
     *,
     owner: str | None,
-    heir: str | None,
+    next_owner: str | None,
 ) -> PartitionProgress:
     known_offset = committed.offset if isinstance(committed, OffsetAndMetadata) else None
     known_end = end if isinstance(end, int) else None
@@ -147,7 +147,7 @@ def _row(
         end=known_end,
         lag=None if lag is None or lag < 0 else lag,
         owner=owner,
-        next_owner=None if heir == owner else heir,
+        next_owner=None if next_owner == owner else next_owner,
         note=_note(partition.topic, committed, end, lag),
     )
 
@@ -158,17 +158,17 @@ def _note(
     end: int | BrokerRefusal | TransportError,
     lag: int | None,
 ) -> str:
-    """Why there is no lag; empty where there is one."""
+    """Return why the lag is unknown, or an empty string."""
     if isinstance(end, BrokerRefusal) and end.error.name == TOPIC_FORBIDDEN:
-        # Brokers leave such topics out of what a group committed, without a word.
-        return f"not authorised: the ACL operation DESCRIBE on topic {topic} is needed"
+        # Brokers silently omit such topics from committed offsets.
+        return f"not authorized: allow the ACL operation DESCRIBE on topic {topic}"
     reasons = []
     if committed is None:
         reasons.append(_NOTHING_COMMITTED)
     elif isinstance(committed, BrokerError):
-        reasons.append(f"committed offset not told: {committed}")
+        reasons.append(f"committed offset unknown: {committed}")
     if not isinstance(end, int):
-        reasons.append(f"end not told: {end}")
+        reasons.append(f"end offset unknown: {end}")
     if lag is not None and lag < 0:
         reasons.append(_BEYOND_THE_END)
     return "; ".join(reasons)

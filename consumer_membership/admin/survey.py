@@ -1,7 +1,6 @@
-"""A group with what surrounds it, as one value: each question is asked by itself, and a refusal is part of the answer.
+"""Read a group and its environment as one value, in which failed requests are part of the result.
 
-`describe` is for whoever wants to know how a group is, and fails where it cannot say; a survey is for whoever wants to
-know what is the matter with it, and then what is refused is a finding.
+`describe` raises if it cannot read the data. A survey is for a diagnosis: a failed request is itself a finding.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 AnswerT = TypeVar("AnswerT")
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
 
-#: What a question is called that nobody answered in time.
+#: The error name of a request without a response in time.
 _SILENCE = "_TIMED_OUT"
-#: Each question has this share of the time: a coordinator that does not come back must not take it from the others.
+#: Each request has this share of the timeout, so that an unavailable coordinator leaves time for the others.
 _SHARE = 0.4
 
 
 class Subject(Enum):
-    """What was asked for, and may have been refused."""
+    """The parts of a survey, each of which may fail."""
 
     COORDINATOR = "the coordinator"
     GROUP = "the group"
@@ -43,7 +42,7 @@ class Subject(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSurvey:
-    """A topic: its partitions with their leaders' node ids (None: nobody leads it now), or why it is not told."""
+    """A topic: the node id of each partition's leader (None: no leader), or the error of the request."""
 
     leaders: Mapping[int, int | None]
     is_internal: bool
@@ -52,22 +51,22 @@ class TopicSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """The offsets of a partition; None: not asked for, or not told, and then `error` says why."""
+    """The offsets of a partition; None if not requested, or if the request failed with `error`."""
 
     start: int | None
     end: int | None
-    #: The last stable offset: readers of committed records get nothing from here on.
+    #: The last stable offset: consumers with read_committed receive no records from here on.
     stable: int | None
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSurvey:
-    """A group and what surrounds it at one moment.
+    """A group and its environment at one point in time.
 
-    `group` and `coordinator` are None where they were refused, and everything that was refused is in `refusals`. The
-    topics are those that members subscribe to or have, and those that the group committed; `offsets` has every
-    partition of them. `at` is in seconds since 1970, by this machine's clock.
+    `group` and `coordinator` are None if their requests failed; `refusals` has all errors. `topics` contains subscribed
+    and assigned topics and topics with committed offsets; `offsets` has all their partitions. `at` is in seconds since
+    1970, by this machine's clock.
     """
 
     group_id: str
@@ -84,17 +83,17 @@ class GroupSurvey:
 
 
 async def surveyed(cluster: Cluster, group_id: str, timeout_s: float, *, in_depth: bool) -> GroupSurvey:
-    """The group as it is now.
+    """Return the current survey of the group.
 
     Raises:
-        TransportError: no broker of the cluster answered.
+        TransportError: No broker of the cluster responded.
     """
     await cluster.brokers(timeout_s)
     return await _Surveyor(cluster, group_id, timeout_s * _SHARE).survey(in_depth=in_depth)
 
 
 class _Surveyor:
-    """Asks the questions of one survey and keeps what was refused."""
+    """Sends the requests of one survey and collects the errors."""
 
     def __init__(self, cluster: Cluster, group_id: str, patience_s: float) -> None:
         self._cluster = cluster
@@ -117,9 +116,9 @@ class _Surveyor:
         broker_settings: Mapping[str, str] = {}
         group_settings: Mapping[str, str] = {}
         if in_depth and metadata is not None:
-            held = [partition for partition, one in offsets.items() if _is_held(one)]
-            if held:
-                asked = self._brokers.open_transactions(metadata, held, self._patience_s)
+            blocked = [partition for partition, one in offsets.items() if _is_blocked(one)]
+            if blocked:
+                asked = self._brokers.open_transactions(metadata, blocked, self._patience_s)
                 transactions = await self._asked(Subject.TRANSACTIONS, asked) or ()
             broker = coordinator or next(iter(metadata.brokers.values()), None)
             if broker is not None:
@@ -164,7 +163,8 @@ class _Surveyor:
     async def _offsets(
         self, partitions: Sequence[TopicPartition], *, in_depth: bool
     ) -> Mapping[TopicPartition, PartitionOffsets]:
-        # The last stable offset first: nothing that is ended in between makes it look as if it were held.
+        # Read the last stable offset before the end, so that it is never above the end. If it is below the end, the
+        # list of open transactions shows whether a transaction is the reason.
         nothing: Mapping[TopicPartition, _Offset] = {}
         stable = await self._of_leaders(self._cluster.stable_offsets, partitions) if in_depth else nothing
         ends = await self._of_leaders(self._cluster.end_offsets, partitions)
@@ -190,14 +190,14 @@ class _Surveyor:
         return await self._cluster.with_coordinator(self._group_id, what, self._patience_s, ask)
 
     async def _asked(self, subject: Subject, question: Awaitable[AnswerT]) -> AnswerT | None:
-        """The answer; None where there is none, and then why is kept."""
+        """Return the response, or None after storing the error."""
         try:
             async with asyncio.timeout(self._patience_s):
                 return await question
         except BrokerRefusal as refusal:
             self._refusals[subject] = refusal.error
         except (TransportError, TimeoutError) as error:
-            self._refusals[subject] = BrokerError(code=-185, name=_SILENCE, message=str(error) or "no answer in time")
+            self._refusals[subject] = BrokerError(code=-185, name=_SILENCE, message=str(error) or "no response in time")
         return None
 
 
@@ -206,7 +206,7 @@ async def _itself(coordinator: BrokerAddress) -> BrokerAddress:
 
 
 def _names_of(group: GroupDescription | None, committed: Committed) -> frozenset[str]:
-    """The topics that the group has to do with."""
+    """Return the topics with a subscription, an assignment or a committed offset."""
     of_members = () if group is None else group.members
     subscribed = {name for member in of_members for name in member.topics}
     held = () if group is None else partitions_of(group, committed)
@@ -225,7 +225,7 @@ def _topics(metadata: ClusterMetadata, names: frozenset[str]) -> Mapping[str, To
     }
 
 
-def _is_held(offsets: PartitionOffsets) -> bool:
+def _is_blocked(offsets: PartitionOffsets) -> bool:
     return offsets.stable is not None and offsets.end is not None and offsets.stable < offsets.end
 
 

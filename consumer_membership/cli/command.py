@@ -1,11 +1,12 @@
-"""The arguments of all subcommands, and which code each runs."""
+"""Define the subcommands: arguments, help, exit codes, and the function that each one runs."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -15,9 +16,9 @@ from consumer_membership import __version__
 from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.doctor import DoctorOptions, examine
-from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
+from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalOptions, describe, remove_members
 from consumer_membership.cli.overview import STATES, LagOptions, ListOptions, list_groups, show_lag
-from consumer_membership.cli.replay import REPLAY_DESCRIPTION, ReplayOptions, replay
+from consumer_membership.cli.replay import REPLAY_DESCRIPTION, REPLAY_EXAMPLES, REPLAY_EXITS, ReplayOptions, replay
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
 from consumer_membership.demo.brokers import BACKENDS
 from consumer_membership.demo.run import DemoOptions, run_demo
@@ -26,128 +27,160 @@ from consumer_membership.devbroker.foreground import run_foreground
 from consumer_membership.text import excerpt, problem_of
 
 _TEN_MINUTES_S = 600.0
-#: More than this nobody means, and `inf` is no time that a system waits for.
+#: An upper limit for durations: a larger value is a mistake, and the system cannot wait for `inf` seconds.
 _YEAR_S = 366 * 24 * 3_600.0
 _Number = TypeVar("_Number", int, float)
 
-_DESCRIPTION = "Kafka consumer groups whose membership (KIP-848) you can see."
+_DESCRIPTION = "Consume from Kafka, and inspect, diagnose and repair consumer groups."
 _CONSUME = """\
-Prints the records of topics as a member of a group: records on stdout, what
-happens to the membership on stderr. Ctrl-C commits what was printed, leaves the
-group and exits with 0. Exits with 1 if none of the topics exists.
-
-examples:
-  consumer-membership consume -b localhost:9092 -g look -t orders
-  consumer-membership consume -b localhost:9092 -g look -t '^order.*' --json
+Join a consumer group and print records on stdout. Membership events (state
+changes, assignments, errors) go to stderr. Ctrl-C commits the offsets of the
+printed records and leaves the group.
+"""
+_CONSUME_EXAMPLES = """\
+  consumer-membership consume -b localhost:9092 -g billing -t orders
+  consumer-membership consume -b localhost:9092 -g billing -t '^order.*' --json
 """
 _DESCRIBE = """\
-Shows what a group is, who its members are and what they have, and how far the
-group is in each partition; groups of the consumer protocol (KIP-848) and
-classic ones. Needs the ACL operation DESCRIBE on the group and its topics.
-
-examples:
+Show the state of a consumer group, its members with their assignments, and the
+committed offset, end offset and lag of each partition. Works for groups of the
+consumer protocol (KIP-848) and of the classic protocol. Requires the ACL
+operation DESCRIBE on the group and on its topics.
+"""
+_DESCRIBE_EXAMPLES = """\
   consumer-membership describe -b localhost:9092 -g orders
   consumer-membership describe -b localhost:9092 -g orders --json | jq .lag
 """
 _LIST = """\
-Lists the groups of a cluster, of every kind, as their coordinators tell them. A
-group that this client may not describe is not told. Exits with 1 if a broker did
-not tell its groups.
-
-examples:
+List the groups of a cluster: consumer, classic, share and streams groups. The
+list contains only groups that this client may describe.
+"""
+_LIST_EXAMPLES = """\
   consumer-membership list -b localhost:9092
-  consumer-membership list -b localhost:9092 --state Empty --protocol classic --json
+  consumer-membership list -b localhost:9092 --state Empty --type classic --json
 """
 _LAG = """\
-Shows how far a group is behind, worst partition first; with --watch again and
-again, with rates and the time until it is at the end, if it goes on so. With
---json, --watch writes one object a line. Needs what `describe` needs.
-
-examples:
+Show the lag of a consumer group, largest first. With --watch, repeat until
+Ctrl-C and add the consumption rate, the production rate and the estimated time
+until the lag is zero. With --watch and --json, each sample is one line.
+Requires the ACL operation DESCRIBE on the group and on its topics.
+"""
+_LAG_EXAMPLES = """\
   consumer-membership lag -b localhost:9092 -g orders
   consumer-membership lag -b localhost:9092 -g orders --watch --interval 5
 """
 _DOCTOR = """\
-Watches a group of any client for some seconds and says what is the matter with
-it, the cause first that explains the others: who holds partitions and does not
-commit, transactions that are open, members that are away, rebalances that do not
-end, topics, leaders, offsets, rights, limits. Exits with 1 if something is not
-read and will not be by itself. Needs DESCRIBE on the group and its topics; what
-it may not ask for is named.
-
-examples:
+Observe a consumer group for some seconds and print findings with evidence and
+a fix, root causes first. Works with any client library. The checks cover
+access rights, the coordinator, topics, partition leaders, committed offsets,
+open transactions, stalled members and partitions, static members that are
+away, rebalances, assignments and broker limits. Requires the ACL operation
+DESCRIBE on the group and on its topics; the report lists every request that
+was denied.
+"""
+_DOCTOR_EXAMPLES = """\
   consumer-membership doctor -b localhost:9092 -g orders
   consumer-membership doctor -b localhost:9092 -g orders --seconds 30 --json
 """
 _TIMELINE = """\
-Writes a page about a group of any client that needs no server: who owned which
-partition when, each change of the group with its cause, how long partitions
-stood still, and the lag. --last shows what was, by the coordinator's records, at
-once and without having watched; --for watches from now on, and Ctrl-C writes what
-was seen until then; with neither it is ten minutes of each. Recordings of members
-of this package (consumer.dump(), recorder.directory) are merged in exactly. Exits
-with 1 if the group was not seen at all. Needs what `describe` needs; the past also
-READ on the topic __consumer_offsets, and where that is not allowed the page says
-so.
-
-examples:
+Write one HTML file that shows the owner of each partition over time, each
+change of the group with its cause, standstills, and lag. Works with any client
+library. --last reads the past from __consumer_offsets. --for samples the group
+from now on; Ctrl-C stops early and writes the page. Without either option, the
+page shows the last ten minutes and the next ten. --recording adds the
+recordings of members of this package (consumer.dump(), recorder.directory),
+with exact times. Requires the ACL operation DESCRIBE on the group and on its
+topics; --last also requires READ on the topic __consumer_offsets.
+"""
+_TIMELINE_EXAMPLES = """\
   consumer-membership timeline -b localhost:9092 -g orders --last 10m -o group.html
   consumer-membership timeline -b localhost:9092 -g orders --for 10m -o group.html
   consumer-membership timeline -b localhost:9092 -g orders --last 1h -o group.html --recording a.gz b.gz
 """
 _WATCH = """\
-A live screen of a group of any client: members, what moves, and for each
-partition lag, rate, time until it is at the end and how long it stands still.
-Keys: l p o s sort by lag, partition, owner, standstill; f filters; arrows, pages,
-j k space b g G scroll the partitions, after m the members; q ends.
+Show a consumer group as a live screen: members, partitions that move, and lag,
+consumption rate and stall time of each partition. Works with any client
+library.
 
-examples:
+keys:
+  l, p, o, s              sort by lag, partition, owner or stall time
+  f                       filter: all, with lag, stalled, moving
+  j, k, arrows            scroll by one line
+  space, b, Page Up/Down  scroll by one page
+  g, G, Home, End         go to the first or last line
+  m                       switch scrolling between partitions and members
+  q                       quit
+"""
+_WATCH_EXAMPLES = """\
   consumer-membership watch -b localhost:9092 -g orders
 """
 _REMOVE = """\
-Removes members from a group on their behalf, static and dynamic ones, of both
-protocols: their partitions go to the others at once. Where the process still
-runs, a dynamic member comes back at its next heartbeat; a static one of this
-package ends with a fatal error, and one of another client comes back: stop the
-process first. Asks nothing; --dry-run shows who is meant. Needs the ACL operation READ on the
-group. Exits with 1 if any of them could not be removed.
-
-examples:
+Remove static or dynamic members from a consumer group (KIP-345), of either
+protocol. The remaining members receive the partitions immediately. If the
+process of a removed member still runs, a dynamic member joins again; a static
+member of this package stops with a fatal error; a static member of another
+client joins again. Stop the process first to keep it out. The command does not
+ask for confirmation; use --dry-run to check. Requires the ACL operation READ
+on the group.
+"""
+_REMOVE_EXAMPLES = """\
   consumer-membership remove-members -b localhost:9092 -g orders --instance-id orders-3 --dry-run
   consumer-membership remove-members -b localhost:9092 -g orders --all --reason 'moving to another cluster'
 """
 _CHECKPOINT = """\
-Shows where a streaming query of Spark is, from its checkpoint's folder (of
-spark-sql-kafka or of kafka-group). to-group commits these offsets to a group,
-from-group makes a new checkpoint that begins where a group is, and to-kafka
-rewrites the checkpoint of a kafka-group query in place, so that the query goes
-on with format("kafka"). Nothing is written without --execute.
-Stop the query first, and the group's members. A kafka-group query is recognized
-by its member; an idle query of spark-sql-kafka cannot be recognized. Folders of
-other file systems (hdfs://, s3a://): consumer_membership.spark.CheckpointFolder.
+Show or convert the Kafka offsets in the checkpoint of a Spark streaming query:
 
-examples:
+  show        print the query id, the batches and the offsets
+  to-group    commit the offsets to a consumer group
+  from-group  create a checkpoint that starts at a group's committed offsets
+  to-kafka    rewrite the checkpoint of a kafka-group query, so that the query
+              continues with format("kafka")
+
+to-group, from-group and to-kafka change nothing without --execute. Stop the
+query and the members of the group first. A running kafka-group query is
+detected; an idle query of spark-sql-kafka is not. The command reads local
+folders; for other file systems (hdfs://, s3a://) use
+consumer_membership.spark.CheckpointFolder.
+"""
+_CHECKPOINT_EXAMPLES = """\
   consumer-membership checkpoint show /data/orders/checkpoint
   consumer-membership checkpoint to-group /data/orders/checkpoint -b localhost:9092 -g orders --execute
   consumer-membership checkpoint from-group /data/orders/new -b localhost:9092 -g orders --execute
   consumer-membership checkpoint to-kafka /data/orders/checkpoint -b localhost:9092 --execute
 """
 _DEMO = """\
-Starts a real Kafka, a stream of numbered records and members as processes of
-their own; shows a scale-out from one to three members, a clean leave and a
-kill -9; then checks that every record was seen, that only the killed member's
-were seen twice, and that committed offsets = end offsets. Exits with 0 if that
-holds, else with 1.
+Start an Apache Kafka broker, produce numbered records, and run consumers in
+separate processes. The demo scales out from one member to three, stops one
+member cleanly and kills another with SIGKILL. Then it checks that every record
+was consumed, that only records of the killed member were consumed twice, and
+that the committed offsets equal the end offsets.
+"""
+_DEMO_EXAMPLES = """\
+  consumer-membership demo
+  consumer-membership demo --plain --backend jvm
 """
 _BROKER = """\
-Runs a real Kafka on free ports of this machine until Ctrl-C, in Docker if there
-is an engine, else in a local Java. Where KAFKA_BOOTSTRAP_SERVERS names a broker
-it only shows that one.
+Run an Apache Kafka broker on free local ports until Ctrl-C. The broker runs in
+Docker if an engine is available, otherwise in a local JVM. Its data is deleted
+at the end. If KAFKA_BOOTSTRAP_SERVERS is set, print that broker's address and
+exit.
 """
+_BROKER_EXAMPLES = """\
+  consumer-membership broker
+  consumer-membership broker --version 4.4.0 --nodes 3 --port 9092 -p group.max.size=100
+"""
+
+#: The exit codes of most commands that send requests to a cluster; Ctrl-C has the code that shells use for SIGINT.
+_EXITS: Mapping[int, str] = {
+    0: "success",
+    1: "a broker rejected a request or did not respond, or the output cannot be written",
+    2: "invalid argument or configuration",
+    130: "interrupted by Ctrl-C",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (`sys.argv` by default); the exit code."""
+    """Run the command line (`sys.argv` by default) and return the exit code."""
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     return run(options)
@@ -157,16 +190,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="consumer-membership", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        form = argparse.RawDescriptionHelpFormatter
+    for command in COMMANDS:
         sub = subparsers.add_parser(
-            command.name, help=command.summary, description=command.description, formatter_class=form
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         for flags, how in command.arguments:
             sub.add_argument(*flags.split(), **how)
-        either = sub.add_mutually_exclusive_group() if command.either else sub
-        for flags, how in command.either:
-            either.add_argument(*flags.split(), **how)
+        exclusive = sub.add_mutually_exclusive_group() if command.exclusive else sub
+        for flags, how in command.exclusive:
+            exclusive.add_argument(*flags.split(), **how)
         sub.set_defaults(run=command.run, parser=sub, bootstrap_servers=os.environ.get("KAFKA_BOOTSTRAP_SERVERS"))
     return parser
 
@@ -193,13 +229,13 @@ def _config(options: argparse.Namespace) -> dict[str, object]:
     return config
 
 
-def _asking(options: argparse.Namespace) -> Asking:
-    return Asking(config=_config(options), group=options.group, is_json=options.json, timeout_s=options.timeout)
+def _query(options: argparse.Namespace) -> GroupQuery:
+    return GroupQuery(config=_config(options), group=options.group, is_json=options.json, timeout_s=options.timeout)
 
 
 def _describe(options: argparse.Namespace) -> int:
     chosen = DescribeOptions(
-        asking=_asking(options), shows_members=not options.offsets, shows_offsets=not options.members
+        query=_query(options), shows_members=not options.offsets, shows_offsets=not options.members
     )
     return describe(chosen, sys.stdout, sys.stderr)
 
@@ -208,7 +244,7 @@ def _list(options: argparse.Namespace) -> int:
     chosen = ListOptions(
         config=_config(options),
         states=frozenset(options.state),
-        protocols=frozenset(options.protocol),
+        types=frozenset(options.type),
         is_json=options.json,
         timeout_s=options.timeout,
     )
@@ -217,18 +253,18 @@ def _list(options: argparse.Namespace) -> int:
 
 def _lag(options: argparse.Namespace) -> int:
     chosen = LagOptions(
-        asking=_asking(options), watches=options.watch, interval_s=options.interval, looks=options.looks
+        query=_query(options), watches=options.watch, interval_s=options.interval, samples=options.samples
     )
     return show_lag(chosen, sys.stdout, sys.stderr)
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    return examine(DoctorOptions(asking=_asking(options), seconds=options.seconds), sys.stdout, sys.stderr)
+    return examine(DoctorOptions(query=_query(options), seconds=options.seconds), sys.stdout, sys.stderr)
 
 
 def _timeline(options: argparse.Namespace) -> int:
     chosen = TimelineOptions(
-        asking=Asking(config=_config(options), group=options.group, timeout_s=options.timeout),
+        query=GroupQuery(config=_config(options), group=options.group, timeout_s=options.timeout),
         output=Path(options.output),
         seconds=options.seconds if options.seconds is not None else _TEN_MINUTES_S * (options.last is None),
         interval_s=options.interval,
@@ -239,11 +275,11 @@ def _timeline(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    # A terminal of POSIX, and rich, for this command alone.
+    # Only this command needs a POSIX terminal and rich.
     from consumer_membership.cli.watch import watch_group
 
-    asking = Asking(config=_config(options), group=options.group, timeout_s=options.timeout)
-    return watch_group(asking, options.interval, sys.stdout, sys.stderr)
+    query = GroupQuery(config=_config(options), group=options.group, timeout_s=options.timeout)
+    return watch_group(query, options.interval, sys.stdout, sys.stderr)
 
 
 def _remove_members(options: argparse.Namespace) -> int:
@@ -253,10 +289,10 @@ def _remove_members(options: argparse.Namespace) -> int:
     if not options.all and not named:
         options.parser.error("one of the arguments --instance-id --member-id --all is required")
     chosen = RemovalOptions(
-        asking=_asking(options),
+        query=_query(options),
         instance_ids=tuple(options.instance_id),
         member_ids=tuple(options.member_id),
-        everyone=options.all,
+        all_members=options.all,
         reason=options.reason,
         is_dry_run=options.dry_run,
     )
@@ -293,7 +329,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _checkpoint(options: argparse.Namespace) -> int:
-    # Spark's checkpoints are for this command alone.
+    # Only this command needs the Spark modules.
     from consumer_membership.cli.checkpoint import CheckpointOptions, checkpoint
 
     chosen = CheckpointOptions(
@@ -325,41 +361,39 @@ def _broker(options: argparse.Namespace) -> int:
 
 
 def _text(given: str) -> str:
-    """Text that Kafka can be told: an argument with bytes that are not UTF-8 is none."""
+    """Return the argument; bytes that are not UTF-8 cannot be sent to Kafka and raise ArgumentTypeError."""
     problem = problem_of(given)
     if problem is not None:
-        raise argparse.ArgumentTypeError(f"{excerpt(given)!a} cannot be told to Kafka: {problem}")
+        raise argparse.ArgumentTypeError(f"invalid value {excerpt(given)!a}: {problem}")
     return given
 
 
 def _key_and_value(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise argparse.ArgumentTypeError(f"{excerpt(text)!a} is not KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"invalid value {excerpt(text)!a}: KEY=VALUE is required")
     # The value may be a secret, and a long text such as a certificate.
     problem = problem_of(key) or problem_of(value, None, is_secret=True)
     if problem is not None:
-        raise argparse.ArgumentTypeError(f"{excerpt(key)!a} cannot be set so: {problem}")
+        raise argparse.ArgumentTypeError(f"invalid value of {excerpt(key)!a}: {problem}")
     return key.strip(), value
 
 
 def _state(text: str) -> str:
-    """A state of a group, in any case of letters."""
+    """Return the group state with this name; upper and lower case are equal."""
     state = next((one for one in STATES if one.lower() == text.lower()), None)
     if state is None:
-        raise argparse.ArgumentTypeError(
-            f"{excerpt(text)!a} is not a state of a group; give one of {', '.join(STATES)}"
-        )
+        raise argparse.ArgumentTypeError(f"unknown group state {excerpt(text)!a}: choose from {', '.join(STATES)}")
     return state
 
 
 def _duration(text: str) -> float:
-    """Seconds: `90`, `90s`, `10m`, `2h`, `7d`."""
+    """Return the seconds of a duration such as `90`, `90s`, `10m`, `2h` or `7d`."""
     unit = _UNITS.get(text[-1:])
     number = text if unit is None else text[:-1]
     seconds = _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
     if seconds > _YEAR_S:
-        raise argparse.ArgumentTypeError(f"{text} is more than a year")
+        raise argparse.ArgumentTypeError(f"{text} is more than 366 days")
     return seconds
 
 
@@ -375,7 +409,7 @@ def _at_least(least: _Number, kind: type[_Number], most: float = inf) -> Callabl
         if not value >= least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
         if value > most:
-            raise argparse.ArgumentTypeError(f"{text} is more than a year in seconds")
+            raise argparse.ArgumentTypeError(f"{text} is more than 366 days")
         return value
 
     return number
@@ -388,29 +422,40 @@ def _seconds(least: float) -> Callable[[str], float]:
 # ---- the commands and their arguments -------------------------------------------------------------------------------
 
 
-#: What `add_argument` is told: the flags in one text, and how.
+#: The flags in one string, and the keyword arguments of `add_argument`.
 _Argument: TypeAlias = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    """A subcommand; of its `either` one may be given at most."""
+class Command:
+    """A subcommand: help, exit codes and arguments; at most one of its `exclusive` arguments may be given."""
 
     name: str
     summary: str
     description: str
+    examples: str
+    exits: Mapping[int, str]
     run: Callable[[argparse.Namespace], int]
     arguments: tuple[_Argument, ...]
-    either: tuple[_Argument, ...] = ()
+    exclusive: tuple[_Argument, ...] = ()
+
+    @property
+    def epilog(self) -> str:
+        """The end of the help: exit codes and examples."""
+        lines = (
+            textwrap.fill(text, 78, initial_indent=f"  {code:<4} ", subsequent_indent=" " * 7)
+            for code, text in self.exits.items()
+        )
+        return "exit codes:\n{}\n\nexamples:\n{}".format("\n".join(lines), self.examples)
 
 
 def _takes(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
-    """An argument with a value, text unless another type is given."""
+    """Return an argument with a value, which is a string unless another type is given."""
     return flags, {"metavar": metavar, "help": help_text, "type": _text, **how}
 
 
-def _several(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
-    """An argument that may be repeated."""
+def _repeated(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
+    """Return an argument that may be repeated."""
     return _takes(flags, metavar, help_text, action="append", **how)
 
 
@@ -420,190 +465,278 @@ def _flag(flags: str, help_text: str, **how: object) -> _Argument:
 
 _COUNT, _NUMBER = _at_least(1, int), _seconds(0)
 _BROKER_BACKENDS = [backend.value for backend in Backend]
-_BACKEND_HELP = "where the broker comes from (default: the first of these that can be had)"
-#: Which group, of which cluster, and how to get there.
+_BACKEND_HELP = "where the broker runs (default: the first one that is available)"
 _CLUSTER = (
-    _takes("-b --bootstrap-servers", "HOST:PORT", "several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)"),
-    _several(
-        "-c --config", "KEY=VALUE", "any other configuration key; may be repeated", type=_key_and_value, default=[]
+    _takes(
+        "-b --bootstrap-servers",
+        "HOST:PORT",
+        "comma-separated list of host:port (default: $KAFKA_BOOTSTRAP_SERVERS)",
+    ),
+    _repeated(
+        "-c --config", "KEY=VALUE", "set a configuration property; may be repeated", type=_key_and_value, default=[]
     ),
 )
-_GROUP = (*_CLUSTER, _takes("-g --group", None, "group.id", required=True))
-_HOW = (
-    _flag("--json", "one JSON object instead of tables"),
-    _takes("--timeout", "S", "seconds for it all, attempts included (default 30)", type=_seconds(0.001)),
+_GROUP = (*_CLUSTER, _takes("-g --group", "GROUP", "group id", required=True))
+_OUTPUT = (
+    _flag("--json", "print one JSON object instead of tables"),
+    _takes("--timeout", "SECONDS", "total timeout, including retries (default: 30)", type=_seconds(0.001)),
 )
-_ASKING = (*_GROUP, *_HOW)
-_KINDS = ("classic", "consumer", "share", "streams")
-_COMMANDS = (
-    _Command(
+_QUERY = (*_GROUP, *_OUTPUT)
+_SAMPLE_TIMEOUT = _takes("--timeout", "SECONDS", "timeout of each sample (default: 30)", type=_seconds(0.001))
+_TYPES = ("classic", "consumer", "share", "streams")
+COMMANDS = (
+    Command(
         "demo",
-        "show a group at work on a real broker, and check it",
+        "run a consumer group on a real broker and check the result",
         _DEMO,
+        _DEMO_EXAMPLES,
+        {0: "the check passed", 1: "the check failed, or no broker is available", 130: "stopped by Ctrl-C or SIGTERM"},
         _demo,
         (
-            _takes("--version", "V", f"Kafka's version (default {DEFAULT_VERSION})", choices=SUPPORTED_VERSIONS),
-            _takes("--partitions", "N", "of the topic (default %(default)s)", type=_at_least(3, int), default=12),
-            _takes("--rate", "R", "records per second (default %(default)s)", type=_COUNT, default=2_000),
-            _takes("--seconds", "S", "to look at each step's result (default 3)", type=_NUMBER, default=3.0),
-            _takes("--backend", None, _BACKEND_HELP, choices=BACKENDS),
-            _flag("--plain", "lines instead of the live table, as when stdout is no terminal"),
+            _takes("--version", "VERSION", f"Kafka version (default: {DEFAULT_VERSION})", choices=SUPPORTED_VERSIONS),
+            _takes("--partitions", "N", "partitions (default: %(default)s)", type=_at_least(3, int), default=12),
+            _takes("--rate", "N", "records per second (default: %(default)s)", type=_COUNT, default=2_000),
+            _takes("--seconds", "SECONDS", "pause after each step (default: 3)", type=_NUMBER, default=3.0),
+            _takes("--backend", "BACKEND", f"{_BACKEND_HELP}: {', '.join(BACKENDS)}", choices=BACKENDS),
+            _flag("--plain", "print lines instead of a live table (default if stdout is not a terminal)"),
         ),
     ),
-    _Command(
+    Command(
         "consume",
-        "print records, and what happens to the membership",
+        "join a group and print records",
         _CONSUME,
+        _CONSUME_EXAMPLES,
+        {
+            0: "stopped by Ctrl-C, SIGTERM, --max-records or --timeout",
+            1: "fatal error, not joined before --timeout, no such topic for 3 seconds, or the output cannot be written",
+            2: "invalid argument or configuration, or an error before the member joined",
+        },
         _consume,
         (
             *_GROUP,
-            _several("-t --topic", None, "a name, or a regular expression that begins with ^", required=True),
-            _takes("--instance-id", "I", "group.instance.id: be a static member"),
-            _flag("--json", "one JSON object per record; bytes that are not UTF-8 as base64"),
-            _flag("--from-beginning", "begin at the oldest record, where the group has committed nothing"),
-            _takes("-n --max-records", "MAX", "leave after so many records", type=_COUNT),
-            _takes("--timeout", "S", "leave after so many seconds without a record", type=_NUMBER),
-            _flag("-v --verbose", "the log on stderr too; twice: heartbeats as well", action="count", default=0),
+            _repeated(
+                "-t --topic",
+                "TOPIC",
+                "topic name, or a regular expression that starts with ^; may be repeated",
+                required=True,
+            ),
+            _takes("--instance-id", "ID", "join as a static member with this group.instance.id"),
+            _flag("--json", "print one JSON object per record; bytes that are not UTF-8 are in base64"),
+            _flag("--from-beginning", "start at the oldest record if the group has no committed offset"),
+            _takes("-n --max-records", "N", "leave after N records", type=_COUNT),
+            _takes("--timeout", "SECONDS", "leave if no record arrives for this time", type=_NUMBER),
+            _flag("-v --verbose", "log to stderr; repeat to include heartbeats", action="count", default=0),
         ),
     ),
-    _Command(
+    Command(
         "describe",
-        "show a group, its members and its lag",
+        "show the members and the lag of a group",
         _DESCRIBE,
+        _DESCRIBE_EXAMPLES,
+        _EXITS,
         _describe,
-        _ASKING,
-        either=(
-            _flag("--members", "the members only; asks for no offsets"),
-            _flag("--offsets", "the partitions only: committed, end, lag, owner"),
+        _QUERY,
+        exclusive=(
+            _flag("--members", "show only the members; does not read offsets"),
+            _flag("--offsets", "show only the partitions"),
         ),
     ),
-    _Command(
+    Command(
         "list",
         "list the groups of a cluster",
         _LIST,
+        _LIST_EXAMPLES,
+        {**_EXITS, 1: f"{_EXITS[1]}; or the list is incomplete because a broker did not return its groups"},
         _list,
         (
             *_CLUSTER,
-            *_HOW,
-            _several("--state", None, f"only groups in this state: {', '.join(STATES)}", type=_state, default=[]),
-            _several("--protocol", None, "only groups of this protocol; may be repeated", choices=_KINDS, default=[]),
+            *_OUTPUT,
+            _repeated(
+                "--state",
+                "STATE",
+                f"list only groups in this state; may be repeated: {', '.join(STATES)}",
+                type=_state,
+                default=[],
+            ),
+            _repeated(
+                "--type",
+                "TYPE",
+                f"list only groups of this type; may be repeated: {', '.join(_TYPES)}",
+                choices=_TYPES,
+                default=[],
+            ),
         ),
     ),
-    _Command(
+    Command(
         "lag",
-        "show how far a group is behind",
+        "show the lag of a group",
         _LAG,
+        _LAG_EXAMPLES,
+        _EXITS,
         _lag,
         (
-            *_ASKING,
-            _flag("--watch", "again and again, until Ctrl-C, with rates"),
-            _takes("--interval", "S", "seconds between two looks (default 2)", type=_seconds(0.1), default=2.0),
-            _takes("--looks", "N", "end after so many looks", type=_COUNT),
+            *_QUERY,
+            _flag("--watch", "repeat until Ctrl-C and show rates"),
+            _takes(
+                "--interval",
+                "SECONDS",
+                "seconds between samples (default: 2)",
+                type=_seconds(0.1),
+                default=2.0,
+            ),
+            _takes("--samples", "N", "stop after N samples with --watch", type=_COUNT),
         ),
     ),
-    _Command(
+    Command(
         "doctor",
-        "say what is the matter with a group",
+        "diagnose a consumer group",
         _DOCTOR,
+        _DOCTOR_EXAMPLES,
+        {**_EXITS, 0: "no critical finding", 1: f"critical finding; or {_EXITS[1]}"},
         _doctor,
         (
-            *_ASKING,
+            *_QUERY,
             _takes(
                 "--seconds",
-                "S",
-                "to watch it (default 12; below that, whoever commits every 5 s may look still)",
+                "SECONDS",
+                "observation time (default: 12); use more than the commit interval of the members, otherwise they may "
+                "appear stalled",
                 type=_seconds(0.1),
                 default=12.0,
             ),
         ),
     ),
-    _Command(
+    Command(
         "timeline",
-        "write a page: who owned what when",
+        "write an HTML page with the owners of each partition over time",
         _TIMELINE,
+        _TIMELINE_EXAMPLES,
+        {**_EXITS, 0: "the page was written", 1: f"the group was never seen; or {_EXITS[1]}"},
         _timeline,
         (
             *_GROUP,
-            _takes("--timeout", "S", "seconds for each look (default 30)", type=_seconds(0.001)),
-            _takes("--last", "TIME", "how much of the past: 90s, 10m, 2h, 7d", type=_duration),
-            _takes("--for", "TIME", "how long to watch from now on", type=_duration, dest="seconds"),
-            _takes("--recording", "FILE", "recordings of members", nargs="+", action="extend", default=[]),
-            _takes("--interval", "S", "seconds between two looks (default 1)", type=_seconds(0.1), default=1.0),
-            _takes("-o --output", "FILE", "the page", required=True),
+            _SAMPLE_TIMEOUT,
+            _takes("--last", "TIME", "time to show from the past, for example 90s, 10m, 2h or 7d", type=_duration),
+            _takes("--for", "TIME", "time to sample from now on", type=_duration, dest="seconds"),
+            _takes(
+                "--recording",
+                "FILE",
+                "recordings of members of this package to include",
+                nargs="+",
+                action="extend",
+                default=[],
+            ),
+            _takes("--interval", "SECONDS", "time between samples (default: 1)", type=_seconds(0.1), default=1.0),
+            _takes("-o --output", "FILE", "HTML file to write", required=True),
         ),
     ),
-    _Command(
+    Command(
         "watch",
         "show a group as a live screen",
         _WATCH,
+        _WATCH_EXAMPLES,
+        {**_EXITS, 2: f"{_EXITS[2]}, or stdin or stdout is not a terminal"},
         _watch,
         (
             *_GROUP,
-            _takes("--timeout", "S", "seconds for each look (default 30)", type=_seconds(0.001)),
-            _takes("--interval", "S", "seconds between two looks (default 2)", type=_seconds(0.1), default=2.0),
+            _SAMPLE_TIMEOUT,
+            _takes("--interval", "SECONDS", "time between samples (default: 2)", type=_seconds(0.1), default=2.0),
         ),
     ),
-    _Command(
+    Command(
         "remove-members",
         "remove members from a group",
         _REMOVE,
+        _REMOVE_EXAMPLES,
+        {**_EXITS, 0: "all members were removed", 1: f"a member was not removed; or {_EXITS[1]}"},
         _remove_members,
         (
-            *_ASKING,
-            _several("--instance-id", "I", "a static member's; may be repeated", default=[]),
-            _several("--member-id", "M", "of any member; may be repeated", default=[]),
-            _flag("--all", "every member"),
-            _flag("--dry-run", "remove nobody, show who is meant"),
-            _takes("--reason", "TEXT", "for the coordinator's log"),
+            *_QUERY,
+            _repeated("--instance-id", "ID", "remove this static member; may be repeated", default=[]),
+            _repeated("--member-id", "ID", "remove the member with this member id; may be repeated", default=[]),
+            _flag("--all", "remove all members"),
+            _flag("--dry-run", "show the members, but do not remove them"),
+            _takes("--reason", "TEXT", "reason for the coordinator's log"),
         ),
     ),
-    _Command(
+    Command(
         "run",
-        "run a program with this package's consumer in it",
+        "run a program with the consumer of this package",
         run.RUN_DESCRIPTION,
+        run.RUN_EXAMPLES,
+        run.RUN_EXITS,
         lambda options: run.run_program(options.program),
-        (("program", {"nargs": argparse.REMAINDER, "metavar": "PROGRAM", "help": "and its arguments; -m MODULE"}),),
+        (
+            (
+                "program",
+                {
+                    "nargs": argparse.REMAINDER,
+                    "metavar": "PROGRAM",
+                    "help": "the program and its arguments, or -m MODULE and its arguments",
+                },
+            ),
+        ),
     ),
-    _Command(
+    Command(
         "replay",
-        "run a member's recording again, and show what it waited for",
+        "replay the recording of a member",
         REPLAY_DESCRIPTION,
+        REPLAY_EXAMPLES,
+        REPLAY_EXITS,
         _replay,
         (
-            _takes("file", "FILE", "a recording"),
-            _takes("--until", "S", "stop so many seconds after the first event", type=_NUMBER, default=inf),
-            _flag("--step", "show each event, what it led to, and the state"),
-            _flag("--explain", "say in a paragraph what was the matter"),
-            _flag("--json", "one JSON object"),
+            _takes("file", "FILE", "recording to replay"),
+            _takes("--until", "SECONDS", "stop this time after the first event", type=_NUMBER, default=inf),
+            _flag("--step", "print each event, its effects and the state"),
+            _flag("--explain", "print a diagnosis in one paragraph"),
+            _flag("--json", "print one JSON object"),
         ),
     ),
-    _Command(
+    Command(
         "checkpoint",
-        'show where a query of Spark is; move it to a group, from a group, or to format("kafka")',
+        "show or convert the offsets in a Spark checkpoint",
         _CHECKPOINT,
+        _CHECKPOINT_EXAMPLES,
+        _EXITS,
         _checkpoint,
         (
-            _takes("action", None, "what to do", choices=("show", "to-group", "from-group", "to-kafka")),
-            _takes("path", "PATH", "the query's checkpointLocation, a local folder"),
+            _takes(
+                "action",
+                "ACTION",
+                "show, to-group, from-group or to-kafka",
+                choices=("show", "to-group", "from-group", "to-kafka"),
+            ),
+            _takes("path", "PATH", "checkpointLocation of the query, a local folder"),
             *_CLUSTER,
-            _takes("-g --group", None, "group.id"),
-            _takes("--source", "N", "which source of the query, from 0, where it has several", type=_at_least(0, int)),
-            _flag("--execute", "write; without it only what would be written is shown"),
-            _flag("--json", "show: one JSON object"),
+            _takes("-g --group", "GROUP", "group id; required by to-group and from-group"),
+            _takes("--source", "N", "index of the source, from 0, if the query has several", type=_at_least(0, int)),
+            _flag("--execute", "write the changes; without this option they are only printed"),
+            _flag("--json", "print one JSON object (show only)"),
         ),
     ),
-    _Command(
+    Command(
         "broker",
-        "run a real Kafka until Ctrl-C",
+        "run an Apache Kafka broker until Ctrl-C",
         _BROKER,
+        _BROKER_EXAMPLES,
+        {0: "stopped by Ctrl-C or SIGTERM", 1: "no broker is available, or the broker ended", 2: "invalid argument"},
         _broker,
         (
-            _takes("--version", "V", ", ".join(SUPPORTED_VERSIONS), choices=SUPPORTED_VERSIONS),
-            _takes("--nodes", "N", "how many nodes (default 1)", type=_COUNT),
-            _takes("--port", "P", "the first node's port (default: free ones)", type=_COUNT),
-            _takes("--backend", None, "default: the first of these that can be had", choices=_BROKER_BACKENDS),
-            _several(
-                "-p --property", "KEY=VALUE", "a broker property; may be repeated", type=_key_and_value, default=[]
+            _takes(
+                "--version",
+                "VERSION",
+                f"Kafka version (default: {DEFAULT_VERSION}): {', '.join(SUPPORTED_VERSIONS)}",
+                choices=SUPPORTED_VERSIONS,
+            ),
+            _takes("--nodes", "N", "number of nodes (default: 1)", type=_COUNT),
+            _takes("--port", "PORT", "port of the first node; the others follow (default: free ports)", type=_COUNT),
+            _takes("--backend", "BACKEND", f"{_BACKEND_HELP}: {', '.join(_BROKER_BACKENDS)}", choices=_BROKER_BACKENDS),
+            _repeated(
+                "-p --property",
+                "KEY=VALUE",
+                "set a broker property; may be repeated",
+                type=_key_and_value,
+                default=[],
             ),
         ),
     ),

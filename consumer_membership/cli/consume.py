@@ -1,4 +1,4 @@
-"""`consume`: be a member of a group, print what comes, and say what happens to the membership."""
+"""The command `consume`: join a group, print records on stdout and membership events on stderr."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
 from consumer_membership.text import printable
 
-#: The exit codes: all went well; the group refused the member for good, or never took it in, or there is no topic; the
-#: arguments are wrong.
+#: The exit codes: success; a fatal error, a failed join or a missing topic; invalid arguments.
 _DONE, _REFUSED, _MISUSED = 0, 1, 2
 
 _POLL_S = 0.2
-_LOOK_S = 0.1
-#: Brokers know a topic that was just made within a second.
+_UPDATE_S = 0.1
+#: Long enough for a new topic, which brokers know within a second.
 _NO_TOPIC_S = 3.0
 _LEVELS = (logging.CRITICAL, logging.INFO, logging.DEBUG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """What to print and when to stop; None: until Ctrl-C."""
+    """The topics and the limits; a limit of None means until Ctrl-C."""
 
     topics: tuple[str, ...]
     config: Mapping[str, object]
@@ -49,9 +48,9 @@ class ConsumeOptions:
 
 
 def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
-    """Print records on `out` and the membership on `err` until there is a reason to stop; the exit code.
+    """Print records to `out` and membership events to `err` until a limit or a signal; return the exit code.
 
-    To be called in the main thread: SIGINT and SIGTERM make it leave the group, a second one ends it at once.
+    Call it in the main thread: SIGINT or SIGTERM leaves the group, a second signal stops the process immediately.
     """
     narration = Narration(err)
     config = {**options.config, "error_cb": narration.error}
@@ -72,11 +71,11 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
             )
             code = printing.run()
         except (KafkaException, MembershipError) as error:
-            narration.tell(f"error: {_message_of(error)}")
+            narration.print(f"error: {_message_of(error)}")
             code = _MISUSED if not narration.has_joined else _REFUSED
         finally:
             consumer.close()
-            narration.look(consumer.membership(), time.monotonic())
+            narration.update(consumer.membership(), time.monotonic())
     return code
 
 
@@ -95,40 +94,41 @@ class _Printing:
         self._is_terminal = out.isatty()
         self._printed = 0
         self._is_fatal = False
-        #: Since when none of the topics exists; inf while one does.
+        #: Since when none of the topics exists; inf while at least one exists.
         self._no_topic_since = inf
 
     def run(self) -> int:
-        """Print until there is a reason to stop; the exit code."""
+        """Print records until a limit or a signal; return the exit code."""
         try:
             self._loop()
             self._out.flush()
         except BrokenPipeError:
-            # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
+            # The reader, such as `head`, has closed the pipe. Python would report the closed pipe again at exit.
             discard(self._out)
             return _DONE
         except OSError as error:
-            # The network's are translated: it is the output's, as of a full disk.
+            # Network errors are MembershipErrors, so this is an error of the output, such as a full disk.
             discard(self._out)
-            self._narration.tell(f"error: {error.strerror or error}")
+            self._narration.print(f"error: {error.strerror or error}")
             return _REFUSED
         if self._is_fatal:
             return _REFUSED
         if self._options.timeout_s is not None and not self._narration.has_joined and not self._stop.is_set():
-            self._narration.tell("the group did not take the member in")
+            timeout_s = self._options.timeout_s
+            self._narration.print(f"error: the member did not join the group within --timeout {timeout_s:g}")
             return _REFUSED
         if not self._printed and not self._stop.is_set() and self._has_no_topic:
-            self._narration.tell(f"nothing to consume: {missing_of(self._options.topics)}")
+            self._narration.print(f"error: {missing_of(self._options.topics)}")
             return _REFUSED
         return _DONE
 
     @property
     def _has_no_topic(self) -> bool:
-        """Whether none of the topics exists, as far as the member knows."""
+        """Whether none of the topics exists, according to the member's metadata."""
         return frozenset(self._options.topics) <= self._consumer.membership().missing_topics
 
     def _loop(self) -> None:
-        look_at = 0.0
+        update_at = 0.0
         last_record_at = time.monotonic()
         while not self._is_over(time.monotonic() - last_record_at):
             message = self._consumer.poll(_POLL_S)
@@ -136,9 +136,9 @@ class _Printing:
             if message is not None and message.error() is None:
                 last_record_at = now
             self._take(message)
-            if now >= look_at:
-                look_at = now + _LOOK_S
-                self._narration.look(self._consumer.membership(), now)
+            if now >= update_at:
+                update_at = now + _UPDATE_S
+                self._narration.update(self._consumer.membership(), now)
                 self._no_topic_since = min(self._no_topic_since, now) if self._has_no_topic else inf
 
     def _is_over(self, silence_s: float) -> bool:
@@ -153,7 +153,7 @@ class _Printing:
 
     def _take(self, message: Message | None) -> None:
         if message is None:
-            # Nothing more to come for now: what was printed should be seen.
+            # No record is available, so this is a good time to flush.
             self._out.flush()
             return
         error = message.error()
@@ -169,13 +169,13 @@ class _Printing:
 
 @contextmanager
 def _stop_signals(narration: Narration) -> Iterator[Event]:
-    """An event that is set by the first SIGINT or SIGTERM; the second one has its usual effect."""
+    """Yield an event that the first SIGINT or SIGTERM sets; the second signal has its default effect."""
     stop = Event()
 
     def stopped(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
         stop.set()
-        narration.tell("leaving the group; once more ends this at once")
+        narration.print("leaving the group; press Ctrl-C again to stop immediately")
 
     before = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -186,7 +186,7 @@ def _stop_signals(narration: Narration) -> Iterator[Event]:
 
 
 def _logger(verbosity: int, err: TextIO) -> logging.Logger:
-    """The package's log, silent unless it is asked for: what matters is narrated."""
+    """Return the logger for librdkafka, and enable the package's log if `verbosity` is above 0."""
     package = logging.getLogger("consumer_membership")
     handler = logging.StreamHandler(err) if verbosity else logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
@@ -196,7 +196,7 @@ def _logger(verbosity: int, err: TextIO) -> logging.Logger:
 
 
 def _message_of(error: Exception) -> str:
-    """The error's text without the wrapping of confluent-kafka's exceptions."""
+    """Return the text of an error; a KafkaException contains the error as its first argument."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
     text = getattr(cause, "str", None)
     return text() if callable(text) else str(cause)
@@ -206,10 +206,10 @@ def _message_of(error: Exception) -> str:
 
 
 def text_line(message: Message) -> str:
-    """`TOPIC[PARTITION]@OFFSET TIME key=... value=...`, and headers where there are some.
+    """Return a record as `TOPIC[PARTITION]@OFFSET TIME key=... value=...` with any headers.
 
-    Bytes that are not UTF-8, and control characters, are escaped as in Python, also in header names: a record is always
-    one line, and cannot control a terminal.
+    Bytes that are not UTF-8 and control characters are escaped as in Python, also in header names. A record is always
+    one line and cannot control a terminal.
     """
     parts = [
         f"{message.topic()}[{message.partition()}]@{message.offset()}",
@@ -222,7 +222,7 @@ def text_line(message: Message) -> str:
 
 
 def json_line(message: Message) -> str:
-    """One JSON object; bytes are a string where they are UTF-8, else `{"base64": ...}`; no key or value is null."""
+    """Return a record as one JSON object; bytes that are not UTF-8 are `{"base64": ...}`, a missing value is null."""
     record = {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -233,7 +233,7 @@ def json_line(message: Message) -> str:
         "headers": [{"key": name, "value": _for_json(_raw(value))} for name, value in _headers(message)],
     }
     line = json.dumps(record, ensure_ascii=False)
-    # JSON allows some line ends and control characters inside strings that a terminal or a line reader would honour.
+    # JSON allows line separators and control characters in strings that a terminal or a line reader would interpret.
     return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 

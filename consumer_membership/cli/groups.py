@@ -1,11 +1,11 @@
-"""`describe` and `remove-members`: a group, its members and how far they are; as tables, or as one JSON object."""
+"""The commands `describe` and `remove-members`, and what all query commands share: exit codes, errors and tables."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin, GroupReport, MemberDescription, PartitionProgress, Removal
@@ -15,22 +15,22 @@ from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.text import printable
 from consumer_membership.types import GroupProtocol, TopicPartition
 
-#: The exit codes: all went well; a broker or the network refused; the arguments are wrong; Ctrl-C, as shells have it.
+#: The exit codes: success; a request failed; invalid arguments; Ctrl-C (128 + SIGINT, as in shells).
 DONE, REFUSED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _PROTOCOLS = {GroupProtocol.CONSUMER: "consumer protocol (KIP-848)", GroupProtocol.CLASSIC: "classic protocol"}
 _AWAY = "away"
 _KEEPS = "keeps its partitions until its session ends"
-#: The columns that are numbers.
+#: The columns with numbers, which are right-aligned.
 _NUMBERS = frozenset({"PARTITION", "COMMITTED", "END", "LAG", "EPOCH"})
 _GAP = "  "
-#: What stands where nothing is known.
+#: The text of a cell without a value.
 _UNKNOWN = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """Which cluster to ask about which group, and how long; None: the default."""
+class GroupQuery:
+    """The cluster, the group and the timeout of a query; the timeout None is the default of `GroupAdmin`."""
 
     config: Mapping[str, object]
     group: str
@@ -38,32 +38,32 @@ class Asking:
     timeout_s: float | None = None
 
     def admin(self) -> GroupAdmin:
-        """Who asks.
+        """Return an admin client for the cluster.
 
         Raises:
-            ConfigurationError: the configuration cannot work.
+            ConfigurationError: The configuration is invalid.
         """
         if self.timeout_s is None:
             return GroupAdmin(self.config)
         return GroupAdmin(self.config, timeout_s=self.timeout_s)
 
 
-def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: TextIO, err: TextIO) -> int:
-    """Write the lines of `ask` to `out`; its exit code. What it raises is one line on `err`.
+def run_query(command: str, query: Callable[[], tuple[Iterable[str], int]], out: TextIO, err: TextIO) -> int:
+    """Write the lines that `query` returns to `out` and return its exit code; write an error as one line to `err`.
 
-    Names of groups, clients and hosts are texts of strangers: each line is escaped so that it controls no terminal.
+    Names of groups, clients and hosts come from other systems, so control characters are escaped.
     """
-    # What failed on the way is in the error, if it mattered in the end.
+    # Failed attempts are not logged; the final error contains the last one.
     logging.getLogger("consumer_membership").addHandler(logging.NullHandler())
     try:
-        lines, code = ask()
+        lines, code = query()
         write_lines(out, lines)
     except BrokenPipeError:
-        # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
+        # The reader, such as `head`, has closed the pipe. Python would report the closed pipe again at exit.
         discard(out)
         return DONE
     except OSError as error:
-        # The network's are translated: it is the output's, as of a full disk.
+        # Network errors are MembershipErrors, so this is an error of the output, such as a full disk.
         discard(out)
         err.write(f"consumer-membership {command}: {error.strerror or error}\n")
         return REFUSED
@@ -76,7 +76,7 @@ def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: Te
 
 
 def write_lines(out: TextIO, lines: Iterable[str]) -> None:
-    """Write each as one printable line."""
+    """Write each line with control characters escaped."""
     out.writelines(f"{printable(line)}\n" for line in lines)
     out.flush()
 
@@ -86,27 +86,27 @@ def write_lines(out: TextIO, lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeOptions:
-    """Which group to show, and which of its two tables."""
+    """The group to show, and which of the two tables to print."""
 
-    asking: Asking
+    query: GroupQuery
     shows_members: bool = True
     shows_offsets: bool = True
 
 
 def describe(options: DescribeOptions, out: TextIO, err: TextIO) -> int:
-    """Show the group on `out`; the exit code. What a broker or the network refuses is one line on `err`."""
+    """Print the group to `out` and return the exit code; a failed request is one line on `err`."""
 
-    def ask() -> tuple[Iterable[str], int]:
-        asking = options.asking
-        report = asking.admin().describe(asking.group, with_offsets=options.shows_offsets)
-        as_json = asking.is_json
+    def fetch() -> tuple[Iterable[str], int]:
+        query = options.query
+        report = query.admin().describe(query.group, with_offsets=options.shows_offsets)
+        as_json = query.is_json
         return described_json(report, options).splitlines() if as_json else described_text(report, options), DONE
 
-    return answered("describe", ask, out, err)
+    return run_query("describe", fetch, out, err)
 
 
 def described_text(report: GroupReport, options: DescribeOptions) -> Iterator[str]:
-    """First what the group is, then its members, then its partitions."""
+    """Yield a headline, the table of members and the table of partitions."""
     yield _headline(report, with_lag=options.shows_offsets)
     if options.shows_members and report.group.members:
         yield ""
@@ -116,16 +116,16 @@ def described_text(report: GroupReport, options: DescribeOptions) -> Iterator[st
         if report.partitions:
             yield from table(list(map(_partition_row, report.partitions)), _NUMBERS)
         else:
-            yield "Nothing is committed, and nobody has partitions."
+            yield "The group has no committed offsets and no assigned partitions."
 
 
 def _headline(report: GroupReport, *, with_lag: bool) -> str:
-    """The group in one line."""
+    """Return the group's type, state and lag in one line."""
     group = report.group
     facts = [_PROTOCOLS[group.protocol], group.state]
     if group.epoch is not None:
         catching_up = group.assignment_epoch is not None and group.assignment_epoch < group.epoch
-        facts.append(f"epoch {group.epoch}" + (f" (assignment of {group.assignment_epoch})" if catching_up else ""))
+        facts.append(f"epoch {group.epoch}" + (f" (assignment epoch {group.assignment_epoch})" if catching_up else ""))
     if group.assignor:
         facts.append(f"assignor {group.assignor}")
     if group.protocol_type not in ("", "consumer"):
@@ -141,8 +141,8 @@ def _lag(report: GroupReport) -> str:
     if report.lag is None:
         return "unknown"
     unknown = sum(partition.lag is None for partition in report.partitions)
-    in_some = f" (unknown in {unknown} of {_counted(len(report.partitions), 'partition')})" if unknown else ""
-    return f"{report.lag:,}{in_some}"
+    suffix = f" (unknown in {unknown} of {_counted(len(report.partitions), 'partition')})" if unknown else ""
+    return f"{report.lag:,}{suffix}"
 
 
 def _counted(count: int, what: str) -> str:
@@ -150,8 +150,8 @@ def _counted(count: int, what: str) -> str:
 
 
 def _member_row(member: MemberDescription, report: GroupReport) -> Mapping[str, str]:
-    """One member; its protocol only where it is not its group's."""
-    is_foreign = member.protocol is not report.group.protocol
+    """Return a member's row; the protocol is shown only if it differs from the group's protocol."""
+    differs = member.protocol is not report.group.protocol
     topics = " ".join(sorted(member.topics))
     return {
         "MEMBER ID": member.member_id,
@@ -159,7 +159,7 @@ def _member_row(member: MemberDescription, report: GroupReport) -> Mapping[str, 
         "CLIENT ID": member.client_id,
         "HOST": member.host,
         "RACK": member.rack_id or "",
-        "PROTOCOL": member.protocol.value if is_foreign else "",
+        "PROTOCOL": member.protocol.value if differs else "",
         "EPOCH": _epoch_of(member),
         "ASSIGNED": named(member.assignment),
         "TARGET": _target(member),
@@ -169,15 +169,15 @@ def _member_row(member: MemberDescription, report: GroupReport) -> Mapping[str, 
 
 
 def _epoch_of(member: MemberDescription) -> str:
-    """The member's epoch, or in a word that it is away."""
+    """Return the member's epoch, or `away` for a static member that has left temporarily."""
     return _AWAY if member.is_away else "" if member.epoch is None else str(member.epoch)
 
 
 def _target(member: MemberDescription) -> str:
-    """What the member is to have, where that is something else than it has."""
+    """Return the target assignment if it differs from the current assignment."""
     if member.target is None or member.target == member.assignment:
         return ""
-    return named(member.target) or "nothing"
+    return named(member.target) or "none"
 
 
 def _partition_row(partition: PartitionProgress) -> Mapping[str, str]:
@@ -194,7 +194,7 @@ def _partition_row(partition: PartitionProgress) -> Mapping[str, str]:
 
 
 def described_json(report: GroupReport, options: DescribeOptions) -> str:
-    """The report as one JSON object; null for what is not known."""
+    """Return the report as one JSON object; unknown values are null."""
     group, coordinator = report.group, report.coordinator
     output: dict[str, object] = {
         "group_id": group.group_id,
@@ -210,12 +210,26 @@ def described_json(report: GroupReport, options: DescribeOptions) -> str:
         output["members"] = [_member_record(member) for member in group.members]
     if options.shows_offsets:
         output["lag"] = report.lag
-        output["partitions"] = [asdict(one) | {"note": one.note or None} for one in report.partitions]
+        output["partitions"] = [partition_record(one) for one in report.partitions]
     return json.dumps(output, indent=2)
 
 
+def partition_record(partition: PartitionProgress) -> dict[str, object]:
+    """Return a partition as a JSON object."""
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "committed_offset": partition.committed,
+        "end_offset": partition.end,
+        "lag": partition.lag,
+        "owner": partition.owner,
+        "next_owner": partition.next_owner,
+        "note": partition.note or None,
+    }
+
+
 def _member_record(member: MemberDescription) -> dict[str, object]:
-    """One member as JSON has it."""
+    """Return a member as a JSON object."""
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -228,7 +242,7 @@ def _member_record(member: MemberDescription) -> dict[str, object]:
         "topics": sorted(member.topics),
         "pattern": member.pattern,
         "assignment": _records(member.assignment),
-        "target": None if member.target is None else _records(member.target),
+        "target_assignment": None if member.target is None else _records(member.target),
         "note": member.note or None,
     }
 
@@ -242,63 +256,63 @@ def _records(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalOptions:
-    """Whom to remove from which group."""
+    """The members to remove, and their group."""
 
-    asking: Asking
+    query: GroupQuery
     instance_ids: tuple[str, ...] = ()
     member_ids: tuple[str, ...] = ()
-    everyone: bool = False
+    all_members: bool = False
     reason: str | None = None
     is_dry_run: bool = False
 
 
 def remove_members(options: RemovalOptions, out: TextIO, err: TextIO) -> int:
-    """Remove the members and show what became of each on `out`; the exit code, 1 if any of them failed."""
+    """Remove the members, print each result to `out`, and return the exit code: 1 if a member was not removed."""
 
-    def ask() -> tuple[Iterable[str], int]:
-        asking = options.asking
-        removals = asking.admin().remove_members(
-            asking.group,
+    def remove() -> tuple[Iterable[str], int]:
+        query = options.query
+        removals = query.admin().remove_members(
+            query.group,
             instance_ids=options.instance_ids,
             member_ids=options.member_ids,
-            everyone=options.everyone,
+            all_members=options.all_members,
             reason=options.reason,
             dry_run=options.is_dry_run,
         )
         code = DONE if all(removal.succeeded for removal in removals) else REFUSED
-        as_json = asking.is_json
+        as_json = query.is_json
         return removals_json(removals, options).splitlines() if as_json else removals_text(removals, options), code
 
-    return answered("remove-members", ask, out, err)
+    return run_query("remove-members", remove, out, err)
 
 
 def removals_text(removals: Sequence[Removal], options: RemovalOptions) -> Iterator[str]:
-    """First the sum, then each member, then what follows for whom."""
+    """Yield a summary, a table with the result of each member, and the messages with the members they apply to."""
     if not removals:
-        yield f"Group {options.asking.group}: no members, nobody to remove"
+        yield f"Group {options.query.group}: the group has no members"
         return
     done = sum(removal.succeeded for removal in removals)
-    act = "would be removed (dry run, nothing was done)" if options.is_dry_run else "removed"
-    yield f"Group {options.asking.group}: {done} of {len(removals)} {act}"
+    act = "would be removed (dry run: no member was removed)" if options.is_dry_run else "removed"
+    yield f"Group {options.query.group}: {done} of {_counted(len(removals), 'member')} {act}"
     yield ""
     yield from table([_removal_row(removal) for removal in removals])
     messages: dict[str, list[str]] = {}
     for removal in removals:
         if removal.message:
-            messages.setdefault(removal.message, []).append(_asked(removal))
+            messages.setdefault(removal.message, []).append(_requested(removal))
     if messages:
         yield ""
-    for message, who in messages.items():
-        yield f"{', '.join(who)}: {message}"
+    for message, members in messages.items():
+        yield f"{', '.join(members)}: {message}"
 
 
-def _asked(removal: Removal) -> str:
-    return removal.asked.member_id or removal.asked.instance_id or ""
+def _requested(removal: Removal) -> str:
+    return removal.requested.member_id or removal.requested.instance_id or ""
 
 
 def _removal_row(removal: Removal) -> dict[str, str]:
     member = removal.member
-    row = {"ASKED FOR": _asked(removal), "RESULT": removal.outcome.value}
+    row = {"REQUESTED ID": _requested(removal), "RESULT": removal.outcome.value}
     if member is None:
         return row
     return row | {
@@ -311,10 +325,13 @@ def _removal_row(removal: Removal) -> dict[str, str]:
 
 
 def removals_json(removals: Sequence[Removal], options: RemovalOptions) -> str:
-    """The results as one JSON object."""
+    """Return the results as one JSON object."""
     results = [
         {
-            "asked": {"member_id": removal.asked.member_id or None, "instance_id": removal.asked.instance_id},
+            "requested": {
+                "member_id": removal.requested.member_id or None,
+                "instance_id": removal.requested.instance_id,
+            },
             "outcome": removal.outcome.name.lower(),
             "succeeded": removal.succeeded,
             "message": removal.message or None,
@@ -322,7 +339,7 @@ def removals_json(removals: Sequence[Removal], options: RemovalOptions) -> str:
         }
         for removal in removals
     ]
-    output = {"group_id": options.asking.group, "dry_run": options.is_dry_run, "results": results}
+    output = {"group_id": options.query.group, "dry_run": options.is_dry_run, "results": results}
     return json.dumps(output, indent=2)
 
 
@@ -332,9 +349,9 @@ def removals_json(removals: Sequence[Removal], options: RemovalOptions) -> str:
 def table(
     rows: Sequence[Mapping[str, str]], numbers: frozenset[str] = frozenset(), widest: int | None = None
 ) -> list[str]:
-    """The rows as lines under their keys; columns in which no row has anything are left out; `numbers` to the right.
+    """Return a header and the rows as aligned lines; empty columns are omitted and `numbers` are right-aligned.
 
-    A cell that is longer than `widest` moves the rest of its own row only.
+    A cell longer than `widest` shifts only the rest of its own row.
     """
     columns = dict.fromkeys(column for row in rows for column in row)
     shown = [column for column in columns if any(row.get(column) for row in rows)]
@@ -350,5 +367,5 @@ def table(
 
 
 def _number(value: int | None) -> str:
-    """The number with separators, empty where there is none."""
+    """Return the number with thousands separators, or an empty string for None."""
     return "" if value is None else f"{value:,}"

@@ -1,9 +1,9 @@
-"""`replay`: a recording of a member, run through the same core, compared, and shown; as text, or as one JSON object."""
+"""The command `replay`: replay a member's recording, compare the effects with the recorded ones, print the result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import TextIO
 
-from consumer_membership.cli.groups import DONE, REFUSED, answered
+from consumer_membership.cli.groups import DONE, REFUSED, run_query
 from consumer_membership.cli.narration import missing_of, named
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.view import MembershipView
@@ -21,22 +21,28 @@ from consumer_membership.recorder.replay import Difference, Replay, ReplayedEven
 from consumer_membership.recorder.values import RecordingError
 
 REPLAY_DESCRIPTION = """\
-Runs the membership's state machine on a recording (consumer.dump(), or
-recorder.directory), compares everything that it orders with what was ordered
-then, and shows the member as it was: state, what it owned and was to own, what
-it waited for. Asks no broker. Exits with 0 where all is the same, with 1 at the
-first difference, which is shown: another version of the package does otherwise.
-
-examples:
+Replay a recording (consumer.dump(), or recorder.directory) in the membership
+state machine, compare each effect with the recorded one, and show the member:
+its state, owned partitions, target assignment, and what it waited for. Sends
+no requests to a broker. A difference occurs if another version of the package
+behaves differently.
+"""
+REPLAY_EXAMPLES = """\
   consumer-membership replay orders-3.recording.gz --explain
   consumer-membership replay orders-3.recording.gz --step --until 12.5
 """
+REPLAY_EXITS: Mapping[int, str] = {
+    0: "all effects equal the recorded ones",
+    1: "an effect differs, or the output cannot be written",
+    2: "invalid argument, or the recording cannot be read",
+    130: "interrupted by Ctrl-C",
+}
 _STEP_WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Which file, until when (seconds after its first event), and what to show."""
+    """The recording, the end of the replay (seconds after the first event), and the parts to print."""
 
     path: Path
     until_s: float = inf
@@ -46,14 +52,14 @@ class ReplayOptions:
 
 
 def replay(options: ReplayOptions, out: TextIO, err: TextIO) -> int:
-    """Show a recording on `out`; the exit code. A file that cannot be read is one line on `err`."""
+    """Print a recording to `out` and return the exit code; an unreadable file is one line on `err`."""
 
-    def ask() -> tuple[Iterable[str], int]:
+    def run_replay() -> tuple[Iterable[str], int]:
         try:
             recording = read(options.path)
             run = Replay(recording)
             replayed = tuple(run.steps(_begun(recording) + options.until_s))
-            # All lines at once: values of a damaged file may turn out not to fit only when they are shown.
+            # Format all lines here: values of a damaged file may raise only when they are formatted.
             shown = as_json(run, replayed, options).splitlines() if options.is_json else as_text(run, replayed, options)
             lines = list(shown)
         except OSError as error:
@@ -64,14 +70,14 @@ def replay(options: ReplayOptions, out: TextIO, err: TextIO) -> int:
             raise ConfigurationError("FILE", str(options.path), damage_of(error)) from error
         return lines, DONE if run.difference is None else REFUSED
 
-    return answered("replay", ask, out, err)
+    return run_query("replay", run_replay, out, err)
 
 
 # ---- as text ---------------------------------------------------------------------------------------------------------
 
 
 def as_text(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOptions) -> Iterator[str]:
-    """What was recorded, step by step where that is wanted, how it compares, and how the member was."""
+    """Yield the headline, the steps if requested, the comparison, and the member's state."""
     recording = run.recording
     yield from _headline(recording)
     if options.is_stepwise:
@@ -90,30 +96,30 @@ def as_text(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
 
 def _headline(recording: Recording) -> Iterator[str]:
     settings = recording.settings
-    who = f"group {settings.group_id}" + (f", instance {settings.instance_id}" if settings.instance_id else "")
-    yield f"{who}, process {recording.process}, consumer-membership {recording.package}, Python {recording.python}"
-    yield f"written {_clock(recording.written_at)}: {recording.cause}"
-    begin = "from the member's birth on"
+    member = f"group {settings.group_id}" + (f", instance {settings.instance_id}" if settings.instance_id else "")
+    yield f"{member}, process {recording.process}, consumer-membership {recording.package}, Python {recording.python}"
+    yield f"written at {_clock(recording.written_at)}: {recording.cause}"
+    begin = "since the member was created"
     if recording.state is not None:
-        begin = f"from a checkpoint on, after {recording.first} events"
+        begin = f"since a checkpoint after event {recording.first}"
     count = len(recording.entries)
     lasted_s = recording.entries[-1].at - recording.entries[0].at if count else 0.0
     yield f"{count} events in {lasted_s:.1f} s, {begin}"
     if not recording.is_whole:
-        yield "the file has no end: what follows is not known"
+        yield "the file is incomplete: later events are missing"
 
 
 def _comparison(run: Replay, recording: Recording) -> Iterator[str]:
     if run.difference is None:
-        yield f"replayed {run.count} of {len(recording.entries)} events: all as they were then"
+        yield f"replayed {run.count} of {len(recording.entries)} events: all effects equal the recorded ones"
         return
     yield from _difference(run.difference, recording)
 
 
 def _difference(difference: Difference, recording: Recording) -> Iterator[str]:
     yield f"difference at event {difference.number}, {_after(difference.at, recording)}: {difference.what}"
-    yield from (f"  then: {_describe(one)}" for one in difference.recorded)
-    yield from (f"  now:  {_describe(one)}" for one in difference.replayed)
+    yield from (f"  recorded: {_describe(one)}" for one in difference.recorded)
+    yield from (f"  replayed: {_describe(one)}" for one in difference.replayed)
 
 
 def _step(one: ReplayedEvent, recording: Recording) -> Iterator[str]:
@@ -127,26 +133,29 @@ def _step(one: ReplayedEvent, recording: Recording) -> Iterator[str]:
 
 def _member(view: MembershipView, recording: Recording, now: float) -> Iterator[str]:
     def lasted(since: float | None) -> str:
-        return "" if since is None else f", since {now - since:.1f} s"
+        return "" if since is None else f", for {now - since:.1f} s"
 
     protocol = f"{view.protocol.value} ({view.protocol_reason})" if view.protocol_reason else view.protocol.value
     yield f"at {_clock(recording.moment(now))} ({_after(now, recording)})"
     yield f"state     {view.state}{lasted(view.transitions[-1].at if view.transitions else None)}"
     yield f"member    {view.member_id or '-'}, epoch {view.member_epoch}, protocol {protocol}"
-    yield f"owned     {named(view.owned) or 'nothing'}"
-    unresolved = f" and {view.unresolved} of topics without a name" if view.unresolved else ""
-    yield f"target    {named(view.target) or 'nothing'}{unresolved}"
+    yield f"owned     {named(view.owned) or 'none'}"
+    unresolved = f" and {view.unresolved} partitions of topics with unknown names" if view.unresolved else ""
+    yield f"target    {named(view.target) or 'none'}{unresolved}"
     if view.pending_revocation:
         yield f"revoking  {named(view.pending_revocation)}"
-    until = "" if view.waits_until is None else f", for {max(0.0, view.waits_until - now):.1f} s more"
+    until = "" if view.waits_until is None else f", at most {max(0.0, view.waits_until - now):.1f} s more"
     yield f"waits for {view.waits_for_text or 'nothing'}{lasted(view.waits_since)}{until}"
-    heard = "" if view.last_heartbeat_at is None else f", last heard of {now - view.last_heartbeat_at:.1f} s before"
-    yield f"asks      {view.coordinator or 'no coordinator'}{heard}"
+    heartbeat = ""
+    if view.last_heartbeat_at is not None:
+        heartbeat = f", last heartbeat response {now - view.last_heartbeat_at:.1f} s ago"
+    yield f"broker    {view.coordinator or 'coordinator unknown'}{heartbeat}"
     if view.missing_topics:
         yield f"topics    {missing_of(view.missing_topics)}"
     if view.last_error is not None:
-        over = "" if view.last_error_over_at is None else f", over{lasted(view.last_error_over_at)}"
-        yield f"error     {view.last_error}{lasted(view.last_error_at)}{over}"
+        at = "" if view.last_error_at is None else f" ({now - view.last_error_at:.1f} s ago"
+        over = "" if view.last_error_over_at is None else f", recovered {now - view.last_error_over_at:.1f} s ago"
+        yield f"error     {view.last_error}{at}{over}{')' if at else ''}"
     for change in view.transitions:
         yield f"{_after(change.at, recording):>12}  {change.old} -> {change.new}: {change.reason}"
 
@@ -159,26 +168,26 @@ def _explanation(recording: Recording, replayed: tuple[ReplayedEvent, ...], view
 
 
 def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOptions) -> str:
-    """All of it as one object; times are seconds after the first event, but for `written`."""
+    """Return the result as one JSON object; times are seconds after the first event, except `written_at` (UTC)."""
     recording, difference = run.recording, run.difference
     view = replayed[-1].view if replayed else run.member.view()
     output: dict[str, object] = {
         "group_id": recording.settings.group_id,
         "instance_id": recording.settings.instance_id,
         "process": recording.process,
-        "package": recording.package,
-        "written": _clock(recording.written_at),
-        "cause": recording.cause,
-        "is_whole": recording.is_whole,
+        "package_version": recording.package,
+        "written_at": _clock(recording.written_at),
+        "reason": recording.cause,
+        "is_complete": recording.is_whole,
         "events": len(recording.entries),
-        "replayed": run.count,
+        "replayed_events": run.count,
         "is_identical": difference is None,
         "difference": None
         if difference is None
         else {
-            "number": difference.number,
-            "at": difference.at - _begun(recording),
-            "what": difference.what,
+            "event": difference.number,
+            "at_s": difference.at - _begun(recording),
+            "description": difference.what,
             "recorded": [_describe(one) for one in difference.recorded],
             "replayed": [_describe(one) for one in difference.replayed],
         },
@@ -190,7 +199,7 @@ def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
         output["steps"] = [
             {
                 "number": one.number,
-                "at": one.entry.at - _begun(recording),
+                "at_s": one.entry.at - _begun(recording),
                 "event": _describe(one.entry.event),
                 "effects": [_describe(effect) for effect in one.effects],
                 "state": one.view.state.name,
@@ -225,13 +234,13 @@ def _plain(view: MembershipView, begun: float) -> dict[str, object]:
         "last_error_at": after(view.last_error_at),
         "last_error_over_at": after(view.last_error_over_at),
         "transitions": [
-            {"at": after(one.at), "old": one.old.name, "new": one.new.name, "reason": one.reason}
+            {"at_s": after(one.at), "old": one.old.name, "new": one.new.name, "reason": one.reason}
             for one in view.transitions
         ],
     }
 
 
-# ---- words -----------------------------------------------------------------------------------------------------------
+# ---- formatting ------------------------------------------------------------------------------------------------------
 
 
 def _begun(recording: Recording) -> float:
@@ -239,7 +248,7 @@ def _begun(recording: Recording) -> float:
 
 
 def _moment_of(replayed: tuple[ReplayedEvent, ...], recording: Recording) -> float:
-    """When the member is looked at: when the file was written, unless the replay stopped before its end."""
+    """Return the time of the member's state: the end of the recording, or the last event of a shorter replay."""
     if len(replayed) == len(recording.entries) or not replayed:
         return recording.known_until
     return replayed[-1].entry.at
@@ -254,16 +263,16 @@ def _clock(moment: float) -> str:
 
 
 def _describe(value: object) -> str:
-    """A value of the core in few words: fields that say nothing are left out."""
+    """Return a short text of a value of the core; empty fields are omitted."""
     match value:
         case Enum():
             return value.name
         case str() | None:
             return repr(value)
         case _ if is_dataclass(value) and not isinstance(value, type):
-            said = ((one.name, getattr(value, one.name)) for one in fields(value))
+            values = ((one.name, getattr(value, one.name)) for one in fields(value))
             inner = ", ".join(
-                f"{name}={_describe(one)}" for name, one in said if one is not None and one not in ("", ())
+                f"{name}={_describe(one)}" for name, one in values if one is not None and one not in ("", ())
             )
             return f"{type(value).__name__}({inner})"
         case tuple() if hasattr(value, "_fields"):

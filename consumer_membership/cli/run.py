@@ -1,6 +1,6 @@
-"""`consumer-membership run`: a program as it is, with this package's consumer in the place of confluent-kafka's.
+"""`consumer-membership run`: run an unchanged program with this package's consumer instead of confluent-kafka's.
 
-Alone among the commands it needs none of what the extra `cli` brings: it is for images that run one program.
+This command does not need the extra `cli`, so that container images with one program can use it.
 """
 
 from __future__ import annotations
@@ -8,36 +8,41 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-#: Where the `sitecustomize` is that Python imports at its start.
+#: The folder of the `sitecustomize` module that Python imports at startup.
 _STARTUP = Path(__file__).parent / "startup"
 
 RUN_DESCRIPTION = """\
-Runs a program in which confluent_kafka.Consumer is this package's, from the
-first import on: the program itself, and the Python processes that it starts.
-Arguments of the program follow it; what Python is started with -I, -E or -S
-does not see it.
-
-examples:
+Run a program in which confluent_kafka.Consumer is the consumer of this
+package, without a change of its code. This also applies to Python processes
+that the program starts. It does not apply to Python started with -I, -E or -S.
+"""
+RUN_EXAMPLES = """\
   consumer-membership run -- python app.py --verbose
   consumer-membership run -m app.worker --verbose
   consumer-membership run -- gunicorn app:server
 """
+RUN_EXITS: Mapping[int, str] = {
+    2: "no program is given; otherwise the exit code is that of the program",
+    126: "the program cannot be executed",
+    127: "the program was not found",
+}
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 def run_program(program: Sequence[str]) -> NoReturn:
-    """Become the program that these arguments name.
+    """Replace this process with the program.
 
     Raises:
-        SystemExit: they name none, or it cannot be started; its code is a shell's (127: not found, 126: no program).
+        SystemExit: No program is given (2), or it cannot be started; as in a shell, 127 if it was not found, else 126.
     """
     form = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--] PROGRAM [ARGUMENT ...]\n       %(prog)s -m MODULE [ARGUMENT ...]"
-    parser = argparse.ArgumentParser("consumer-membership run", usage, RUN_DESCRIPTION, formatter_class=form)
+    epilog = f"examples:\n{RUN_EXAMPLES}"
+    parser = argparse.ArgumentParser("consumer-membership run", usage, RUN_DESCRIPTION, epilog, formatter_class=form)
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = list(program)
     if given[:1] in (["-h"], ["--help"]):
@@ -45,7 +50,7 @@ def run_program(program: Sequence[str]) -> NoReturn:
     is_module = given[:1] == ["-m"]
     program = given[1:] if given[:1] in (["-m"], ["--"]) else given
     if not program or (program[0].startswith("-") and given[:1] != ["--"]):
-        parser.error("name a program, or with -m a module")
+        parser.error("a program is required, or -m and a module")
     if is_module:
         program = [sys.executable, "-m", *program]
     elif program[0].endswith(".py") and Path(program[0]).is_file() and not os.access(program[0], os.X_OK):

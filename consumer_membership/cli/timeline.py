@@ -1,4 +1,4 @@
-"""`timeline`: who owned what when, as one page: of what was, by the coordinator's records, and of what is seen now."""
+"""The command `timeline`: write a page with partition owners over time, from the past and from new samples."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin, ReadingProgress
-from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered
+from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
-from consumer_membership.observe.recorded import MemberAccount, account_of
+from consumer_membership.observe.recorded import RecordedMember, recorded_member
 from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
 from consumer_membership.recorder.recording import UNFIT, damage_of
 from consumer_membership.recorder.values import RecordingError
 from consumer_membership.text import printable
 
-#: How long the past is read without a word, and between two.
+#: The interval of progress messages while the past is read.
 REPORT_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineOptions:
-    """Which group, for how long from now on, how often, and which file to write.
+    """The group, the output file, the sampling time and interval, and the sources of the past.
 
-    `last_s`: how much of the past is read of `__consumer_offsets`. `recordings`: files of members of ours.
+    `last_s`: seconds of the past to read from `__consumer_offsets`. `recordings`: files of members of this package.
     """
 
-    asking: Asking
+    query: GroupQuery
     output: Path
     seconds: float = 600.0
     interval_s: float = 1.0
@@ -47,21 +47,21 @@ def draw_timeline(
     wait: Callable[[float], object] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Write the page; the exit code, 1 if the group was not seen at all. Ctrl-C writes what was seen until then."""
+    """Write the page, also after Ctrl-C, and return the exit code: 1 if the group was never seen."""
     pause = threading.Event().wait if wait is None else wait
 
     def report(message: str) -> None:
         err.write(f"consumer-membership timeline: {printable(message)}\n")
 
-    def ask() -> tuple[Iterable[str], int]:
+    def draw() -> tuple[Iterable[str], int]:
         _check_output(options.output)
-        accounts = [_account(path, options.asking.group) for path in options.recordings]
-        admin = options.asking.admin()
-        timeline = _begun(options, admin, report, clock)
-        for account in accounts:
-            timeline.add_account(account)
-        looks = _watched(timeline, admin, options, report, pause, clock)
-        if not looks:
+        recorded = [_recorded(path, options.query.group) for path in options.recordings]
+        admin = options.query.admin()
+        timeline = _past(options, admin, report, clock)
+        for member in recorded:
+            timeline.add_recording(member)
+        samples = _sample(timeline, admin, options, report, pause, clock)
+        if not samples:
             return [], REFUSED
         try:
             options.output.write_text(timeline.page(), encoding="utf-8")
@@ -69,12 +69,14 @@ def draw_timeline(
             report(f"{options.output}: {error.strerror}")
             return [], REFUSED
         code = DONE if timeline.has_seen_group else REFUSED
-        return [f"{options.output}: {looks} looks, {len(timeline.events)} changes"], code
+        count = len(timeline.events)
+        summary = f"{samples} sample{'s' * (samples != 1)}, {count} change{'s' * (count != 1)}"
+        return [f"wrote {options.output}: {summary}"], code
 
-    return answered("timeline", ask, out, err)
+    return run_query("timeline", draw, out, err)
 
 
-def _watched(
+def _sample(
     timeline: Timeline,
     admin: GroupAdmin,
     options: TimelineOptions,
@@ -82,45 +84,45 @@ def _watched(
     pause: Callable[[float], object],
     clock: Callable[[], float],
 ) -> int:
-    """Look once at least, and until the time is over or Ctrl-C comes; how many looks were answered.
+    """Take at least one sample, until the time is over or Ctrl-C; return the number of successful samples.
 
     Raises:
-        MembershipError: the first look was not.
+        MembershipError: The first sample failed.
     """
-    looks, reported, deadline = 0, 0, clock() + options.seconds
+    samples, reported, deadline = 0, 0, clock() + options.seconds
     try:
         while True:
             begun = clock()
             try:
-                timeline.add(admin.survey(options.asking.group, in_depth=False))
-                looks += 1
-                # At once: a name that is wrong is nothing to wait ten minutes for.
+                timeline.add(admin.survey(options.query.group, in_depth=False))
+                samples += 1
+                # Report notes immediately, so that nobody waits ten minutes for a misspelled group id.
                 for note in timeline.notes[reported:]:
                     report(note)
                 reported = len(timeline.notes)
             except MembershipError as error:
-                if not looks:
+                if not samples:
                     raise
-                # A cluster that is away for a while is what one wants to see.
+                # The page shows a temporary outage of the cluster.
                 report(str(error))
             if clock() + options.interval_s > deadline:
                 break
             pause(max(0.0, begun + options.interval_s - clock()))
     except KeyboardInterrupt:
-        report("ended early")
-    return looks
+        report("stopped early by Ctrl-C")
+    return samples
 
 
-def _begun(
+def _past(
     options: TimelineOptions, admin: GroupAdmin, report: Callable[[str], None], clock: Callable[[], float]
 ) -> Timeline:
-    """A timeline that has what was, as far as it may be read."""
-    group, shown_s = options.asking.group, options.seconds + options.last_s
+    """Return a timeline with the past, as far as this client may read it."""
+    group, shown_s = options.query.group, options.seconds + options.last_s
     if options.last_s <= 0:
         return Timeline(group, shown_s)
     since = time.time() - options.last_s
     timeline = Timeline(group, shown_s, began=since)
-    # No more than a column of the page shows.
+    # The page shows one value per column.
     grain_s = options.last_s / LAG_COLUMNS
     history = admin.history(group, since, grain_s=grain_s, on_progress=ReadingReporter(report, clock))
     timeline.notes += history.notes
@@ -130,7 +132,7 @@ def _begun(
 
 
 class ReadingReporter:
-    """Tells how far the reading of the past is, where it takes longer than one would wait without a word."""
+    """Reports the progress of reading the past if it takes longer than `REPORT_INTERVAL_S`."""
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._report = report
@@ -138,17 +140,17 @@ class ReadingReporter:
         self._reported_at = clock()
 
     def __call__(self, progress: ReadingProgress) -> None:
-        """A part more was read."""
+        """Report the progress if the last report is old enough."""
         if self._clock() - self._reported_at >= REPORT_INTERVAL_S:
             self._reported_at = self._clock()
             self._report(
-                f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of {progress.most:,} offsets, at "
-                "most; Ctrl-C ends it without a page"
+                f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of at most {progress.most:,} "
+                "offsets; Ctrl-C stops without a page"
             )
 
 
 def _check_output(path: Path) -> None:
-    """Refuse a page that could not be written before anybody has watched for ten minutes."""
+    """Raise an error if the page cannot be written, before the sampling starts."""
     folder = path.parent
     if path.is_dir():
         code = errno.EISDIR
@@ -158,18 +160,18 @@ def _check_output(path: Path) -> None:
         code = errno.EACCES
     else:
         return
-    raise ConfigurationError("--output", str(path), f"it cannot be written ({os.strerror(code)})")
+    raise ConfigurationError("--output", str(path), f"the file cannot be written ({os.strerror(code)})")
 
 
-def _account(path: Path, group: str) -> MemberAccount:
+def _recorded(path: Path, group: str) -> RecordedMember:
     try:
-        account = account_of(path)
+        member = recorded_member(path)
     except OSError as error:
         raise ConfigurationError("--recording", str(path), error.strerror or str(error)) from error
     except RecordingError as error:
         raise ConfigurationError("--recording", str(path), str(error)) from error
     except UNFIT as error:
         raise ConfigurationError("--recording", str(path), damage_of(error)) from error
-    if account.group_id != group:
-        raise ConfigurationError("--recording", str(path), f"it is of a member of group {account.group_id!r}")
-    return account
+    if member.group_id != group:
+        raise ConfigurationError("--recording", str(path), f"the recording is of a member of group {member.group_id!r}")
+    return member

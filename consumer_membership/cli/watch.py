@@ -1,4 +1,4 @@
-"""`watch`: a group as a live screen; keys sort and filter its partitions."""
+"""The command `watch`: show a group as a live screen, whose partitions can be sorted and filtered with keys."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from rich.table import Table
 from rich.text import Text
 
 from consumer_membership.admin import GroupReport, PartitionProgress
-from consumer_membership.cli.groups import DONE, MISUSED, Asking, answered
+from consumer_membership.cli.groups import DONE, MISUSED, GroupQuery, run_query
 from consumer_membership.cli.narration import named
-from consumer_membership.cli.overview import duration, positions
+from consumer_membership.cli.overview import drain_time, duration, positions
 from consumer_membership.observe.rates import Rates
 from consumer_membership.types import TopicPartition
 
-_SORTS = {"l": "lag", "p": "partition", "o": "owner", "s": "standstill"}
-_FILTERS = ("all", "behind", "still", "moving")
-_KEYS = "sort l lag p partition o owner s still  f filter  j k scroll  m members  q quit"
-#: What a terminal sends for keys that have no letter.
+_SORTS = {"l": "lag", "p": "partition", "o": "owner", "s": "stall time"}
+_FILTERS = ("all", "with lag", "stalled", "moving")
+_KEYS = "sort: l lag p partition o owner s stall  f filter  j k scroll  m members  q quit"
+#: The escape sequences of keys without a letter, with the letter of the same function.
 _NAMED_KEYS = {"\x1b[B": "j", "\x1b[A": "k", "\x1b[6~": " ", "\x1b[5~": "b", "\x1b[H": "g", "\x1b[F": "G"}
-#: Lines of the screen that are not rows: heads, keys, margins.
-_HEADS = 9
+#: Lines of the screen that are not rows: headings, keys, margins.
+_FIXED_LINES = 9
 _MOST_MEMBERS = 8
 _PAGE, _FAR = 10, 1 << 30
-#: Below so many columns the table of partitions leaves out rates, and owners.
+#: On a terminal with fewer columns, the table of partitions omits rates, or rates and owners.
 _WIDE, _NARROW = 64, 48
 _LEAST_NAME = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchView:
-    """How the partitions are sorted, which are shown, and how far they and the members are scrolled.
+    """The sort order, the filter, and the scroll positions of the screen.
 
-    `first` and `first_member` count what is above the screen; `scrolls_members` says which of both the keys move.
+    `first` and `first_member` are the numbers of rows above the screen; `scrolls_members` is true if the keys scroll
+    the members instead of the partitions.
     """
 
     sort: str = "lag"
@@ -52,7 +53,7 @@ class WatchView:
     scrolls_members: bool = False
 
     def after(self, key: str, page: int = _PAGE) -> WatchView:
-        """The view once this key was pressed; a page has so many lines."""
+        """Return the view after this key; `page` is the number of lines of a page."""
         if key in _SORTS:
             return replace(self, sort=_SORTS[key], first=0)
         if key == "f":
@@ -64,27 +65,29 @@ class WatchView:
             return replace(self, first_member=max(0, self.first_member + steps.get(key, 0)))
         return replace(self, first=max(0, self.first + steps.get(key, 0)))
 
-    def within(self, rows: int, room: int, members: int) -> WatchView:
-        """No further than to the last line of what there is."""
+    def within(self, rows: int, height: int, members: int) -> WatchView:
+        """Return the view scrolled at most to the last row."""
         return replace(
             self,
-            first=min(self.first, max(0, rows - room)),
+            first=min(self.first, max(0, rows - height)),
             first_member=min(self.first_member, max(0, members - _MOST_MEMBERS)),
         )
 
 
-def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> int:
-    """Show the group until q or Ctrl-C; the exit code, 2 where there is no terminal."""
+def watch_group(query: GroupQuery, interval_s: float, out: TextIO, err: TextIO) -> int:
+    """Show the group until q or Ctrl-C and return the exit code: 2 without a terminal."""
     if not (sys.stdin.isatty() and out.isatty()):
-        err.write("consumer-membership watch: it needs a terminal; `lag --watch --json` is for programs\n")
+        err.write(
+            "consumer-membership watch: stdin and stdout must be a terminal; in scripts use `lag --watch --json`\n"
+        )
         return MISUSED
 
-    def ask() -> tuple[Iterable[str], int]:
-        admin, rates, view, console = asking.admin(), Rates(), WatchView(), Console(file=out)
+    def show() -> tuple[Iterable[str], int]:
+        admin, rates, view, console = query.admin(), Rates(), WatchView(), Console(file=out)
         with _keys(), Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
-                report = admin.describe(asking.group)
-                rates.look(time.monotonic(), positions(report))
+                report = admin.describe(query.group)
+                rates.add(time.monotonic(), positions(report))
                 due = time.monotonic() + interval_s
                 while (left_s := due - time.monotonic()) > 0:
                     live.update(picture(report, rates, view, *reversed(console.size)), refresh=True)
@@ -93,31 +96,31 @@ def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> 
                     for key in keys_of(os.read(sys.stdin.fileno(), 256).decode("ascii", "replace")):
                         if key in ("q", ""):
                             return [], DONE
-                        view = view.after(key, room_of(report, console.height))
+                        view = view.after(key, rows_in(report, console.height))
                     view = view.within(
-                        len(chosen(report, rates, view)), room_of(report, console.height), len(report.group.members)
+                        len(chosen(report, rates, view)), rows_in(report, console.height), len(report.group.members)
                     )
 
-    return answered("watch", ask, out, err)
+    return run_query("watch", show, out, err)
 
 
 def keys_of(read: str) -> list[str]:
-    """The keys in what a terminal sent, those without a letter by the letter that does the same; "": its end."""
+    """Return the keys in the terminal's input, with letters for escape sequences; `""` is the end of the input."""
     for sent, letter in _NAMED_KEYS.items():
         read = read.replace(sent, letter)
     return list(read) or [""]
 
 
-def room_of(report: GroupReport, height: int) -> int:
-    """How many partitions there is room for."""
+def rows_in(report: GroupReport, height: int) -> int:
+    """Return the number of partitions that fit on the screen."""
     members = len(report.group.members)
-    return max(1, height - _HEADS - min(members, _MOST_MEMBERS) - (members > _MOST_MEMBERS))
+    return max(1, height - _FIXED_LINES - min(members, _MOST_MEMBERS) - (members > _MOST_MEMBERS))
 
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Keys come at once and are not shown."""
-    # POSIX alone has them; elsewhere every module can be imported all the same.
+    """Switch the terminal to unbuffered input without echo."""
+    # Imported here because these modules exist only on POSIX.
     import termios
     import tty
 
@@ -131,7 +134,7 @@ def _keys() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """A text of which the end is shown where there is no room for all of it: a partition's number, not its topic."""
+    """A text that is cut at its start on a narrow terminal, so that the partition number stays visible."""
 
     text: str
 
@@ -139,46 +142,46 @@ class _Tail:
         return Measurement(min(len(self.text), _LEAST_NAME), len(self.text)).with_maximum(options.max_width)
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width
-        shown = (
-            self.text if len(self.text) <= room else f"\N{HORIZONTAL ELLIPSIS}{self.text[len(self.text) - room + 1 :]}"
-        )
+        width = options.max_width
+        shown = self.text
+        if len(self.text) > width:
+            shown = f"\N{HORIZONTAL ELLIPSIS}{self.text[len(self.text) - width + 1 :]}"
         yield Text(shown, no_wrap=True)
 
 
 def picture(report: GroupReport, rates: Rates, view: WatchView, height: int, width: int) -> RenderableType:
-    """The group, its members and as many of its partitions as there is room for."""
+    """Return the screen: the group, its members, and the partitions that fit."""
     group, rate = report.group, rates.of_all()
     lag = "unknown" if report.lag is None else f"{report.lag:,}"
-    pace = "" if rate is None else f", reads {rate.read:,.0f}/s of {rate.written:,.0f}/s"
-    until = "" if rate is None or report.lag is None else f", drained in {duration(rate.drained_in_s(report.lag))}"
+    pace = "" if rate is None else f", consumed {rate.consumed:,.0f}/s, produced {rate.produced:,.0f}/s"
+    until = "" if rate is None or report.lag is None else f", {drain_time(rate, report.lag)}"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
-    rows, room = chosen(report, rates, view), room_of(report, height)
-    view = view.within(len(rows), room, len(group.members))
-    last = min(len(rows), view.first + room)
-    where = f", {view.first + 1} to {last}" if len(rows) > room else ""
+    rows, shown = chosen(report, rates, view), rows_in(report, height)
+    view = view.within(len(rows), shown, len(group.members))
+    last = min(len(rows), view.first + shown)
+    where = f", {view.first + 1} to {last}" if len(rows) > shown else ""
     return Group(
         Text(f"Group {group.group_id}: {group.protocol.value}, {group.state}{epoch}", style="bold", no_wrap=True),
         Text(f"lag {lag}{pace}{until}", no_wrap=True),
         _members(report, view),
-        Text(f"{len(rows)} partitions, {view.shown}, by {view.sort}{where}", style="dim"),
+        Text(f"{len(rows)} partitions ({view.shown}), sorted by {view.sort}{where}", style="dim"),
         _partitions(rows[view.first : last], rates, width),
         Text(_KEYS, style="dim", no_wrap=True),
     )
 
 
 def chosen(report: GroupReport, rates: Rates, view: WatchView) -> list[PartitionProgress]:
-    """The partitions that the filter lets through, in the order of the sort."""
+    """Return the partitions that match the filter, sorted."""
 
-    def still_s(one: PartitionProgress) -> float:
-        return rates.still_for_s(TopicPartition(one.topic, one.partition)) or 0.0
+    def stalled_s(one: PartitionProgress) -> float:
+        return rates.stalled_for_s(TopicPartition(one.topic, one.partition)) or 0.0
 
     kept = [
         one
         for one in report.partitions
         if view.shown == "all"
-        or (view.shown == "behind" and one.lag)
-        or (view.shown == "still" and still_s(one))
+        or (view.shown == "with lag" and one.lag)
+        or (view.shown == "stalled" and stalled_s(one))
         or (view.shown == "moving" and one.next_owner)
     ]
     match view.sort:
@@ -186,14 +189,14 @@ def chosen(report: GroupReport, rates: Rates, view: WatchView) -> list[Partition
             return sorted(kept, key=lambda one: -(one.lag or 0))
         case "owner":
             return sorted(kept, key=lambda one: (one.owner or "", one.topic, one.partition))
-        case "standstill":
-            return sorted(kept, key=lambda one: -still_s(one))
+        case "stall time":
+            return sorted(kept, key=lambda one: -stalled_s(one))
         case _:
             return kept
 
 
 def _members(report: GroupReport, view: WatchView) -> RenderableType:
-    table = Table("member", "epoch", "has", "gives up, or waits for", box=None, expand=True)
+    table = Table("member", "epoch", "assigned", "to revoke (-) or assign (+)", box=None, expand=True)
     members, first = report.group.members, view.first_member
     for member in members[first : first + _MOST_MEMBERS]:
         target = member.assignment if member.target is None else member.target
@@ -210,8 +213,8 @@ def _members(report: GroupReport, view: WatchView) -> RenderableType:
 
 def _partitions(rows: list[PartitionProgress], rates: Rates, width: int) -> RenderableType:
     shown = ["lag"]
-    shown += ["read/s", "drained"] if width >= _WIDE else []
-    shown += ["still"]
+    shown += ["consumed/s", "drained in"] if width >= _WIDE else []
+    shown += ["stalled"]
     table = Table("partition", box=None, expand=True)
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
@@ -219,13 +222,13 @@ def _partitions(rows: list[PartitionProgress], rates: Rates, width: int) -> Rend
         table.add_column("owner", no_wrap=True)
     for one in rows:
         partition = TopicPartition(one.topic, one.partition)
-        rate, still_s = rates.of(partition), rates.still_for_s(partition)
-        owner = (one.owner or "nobody")[:12] + (f" -> {one.next_owner[:12]}" if one.next_owner else "")
+        rate, stalled_s = rates.of(partition), rates.stalled_for_s(partition)
+        owner = (one.owner or "none")[:12] + (f" -> {one.next_owner[:12]}" if one.next_owner else "")
         cells = {
             "lag": "-" if one.lag is None else f"{one.lag:,}",
-            "read/s": "-" if rate is None else f"{rate.read:,.0f}",
-            "drained": "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
-            "still": duration(still_s) if still_s else "",
+            "consumed/s": "-" if rate is None else f"{rate.consumed:,.0f}",
+            "drained in": "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
+            "stalled": duration(stalled_s) if stalled_s else "",
         }
         row = [cells[name] for name in shown] + ([owner] if width >= _NARROW else [])
         table.add_row(_Tail(f"{one.topic}[{one.partition}]"), *row)

@@ -1,5 +1,5 @@
-"""Groups of any client, seen from outside: how fast they read, what is the matter with them, who owned what when.
+"""Observe groups of any client from outside: consumption rates, diagnosis, and a timeline of partition owners.
 
-Everything is made of what `admin` is told: samples of a group go in, values and pages come out. Nothing here joins a
-group, reads a record, or asks a broker by itself, so that whatever client a group's members are, they notice nothing.
+The input is samples of a group from `admin`; the output is values and pages. This package never joins a group and
+never consumes the application's records, so that observation has no effect on the members, whatever client they use.
 """

@@ -1,12 +1,12 @@
-"""What is the matter with a group, ranked: every rule applied to what was seen of it.
+"""Diagnose a group: apply all rules to an observation and rank the findings.
 
-The rules are pure: an `Observation` goes in, findings come out. They say what is seen from outside, of any client's
-group, and nothing that only a member could know.
+The rules are pure functions from an `Observation` to findings. They use only what is visible from outside, so that
+they work for groups of any client.
 """
 
 from __future__ import annotations
 
-from consumer_membership.observe.findings import Cause, GroupFinding, Urgency, ranked
+from consumer_membership.observe.findings import Cause, GroupFinding, Severity, ranked
 from consumer_membership.observe.observation import Observation
 from consumer_membership.observe.rules_of_access import ACCESS_RULES
 from consumer_membership.observe.rules_of_members import MEMBER_RULES
@@ -14,17 +14,17 @@ from consumer_membership.observe.rules_of_members import MEMBER_RULES
 RULES = (*ACCESS_RULES, *MEMBER_RULES)
 
 
-def diagnosed(seen: Observation) -> tuple[GroupFinding, ...]:
-    """All findings, the cause first that explains the others; one that says so where there is none."""
+def diagnose(seen: Observation) -> tuple[GroupFinding, ...]:
+    """Return all findings, root causes first; if there is no problem, a finding states that."""
     findings = ranked(finding for rule in RULES for finding in rule(seen))
-    if any(one.urgency is not Urgency.NOTE for one in findings):
+    if any(one.severity is not Severity.INFO for one in findings):
         return findings
     lag = sum(seen.lags.values())
-    well = GroupFinding(
-        urgency=Urgency.NOTE,
-        cause=Cause.WELL,
+    healthy = GroupFinding(
+        severity=Severity.INFO,
+        cause=Cause.HEALTHY,
         subject=seen.last.group_id,
-        explanation=f"nothing that could be seen from outside in {seen.seconds:.0f} s is the matter with the group",
-        evidence=(f"{len(seen.members)} members, {lag:,} records to read",),
+        explanation=f"no problem was visible from outside in {seen.seconds:.0f} s",
+        evidence=(f"{len(seen.members)} members, lag {lag:,}",),
     )
-    return (*findings, well)
+    return (*findings, healthy)

@@ -1,4 +1,4 @@
-"""What is the matter with a group: the cause in words, what shows it, and what to do about it."""
+"""The findings of a diagnosis: cause, severity, evidence and fix."""
 
 from __future__ import annotations
 
@@ -7,72 +7,73 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Urgency(Enum):
-    """How much it matters, the most first."""
+class Severity(Enum):
+    """The severity of a finding, the most severe first."""
 
-    #: Something is not read, and will not be by itself.
+    #: Records are not consumed, and this does not change without intervention.
     CRITICAL = "critical"
-    #: It is read later than it could be, or will soon not be.
+    #: Records are consumed late, or will soon not be consumed.
     WARNING = "warning"
-    #: Worth knowing.
-    NOTE = "note"
+    #: Information without an effect on consumption.
+    INFO = "info"
 
 
 class Cause(Enum):
-    """Every cause that the doctor knows, in the order in which they explain each other.
+    """Every cause that the doctor knows, root causes first.
 
-    What stands first makes what stands behind it look as it does: a partition without a leader explains a member that
-    does not commit. Of two findings of the same urgency the one whose cause stands first here is told first.
+    An earlier cause can explain a later one: a partition without a leader explains a member that does not commit. Of
+    two findings with equal severity, the one with the earlier cause is printed first. The lower-case names are stable:
+    they are the values of `cause` in the JSON output.
     """
 
-    GROUP_FORBIDDEN = "group may not be described"
-    COORDINATOR_UNAVAILABLE = "coordinator unavailable"
-    NO_SUCH_GROUP = "no such group"
-    OTHER_KIND = "no group of consumers"
-    TOPIC_FORBIDDEN = "topic may not be described"
+    GROUP_AUTHORIZATION_FAILED = "no permission to describe the group"
+    COORDINATOR_UNAVAILABLE = "group coordinator is unavailable"
+    GROUP_NOT_FOUND = "group does not exist"
+    UNSUPPORTED_GROUP_TYPE = "not a consumer group"
+    TOPIC_AUTHORIZATION_FAILED = "no permission to describe the topic"
     TOPIC_MISSING = "topic does not exist"
     PATTERN_WITHOUT_TOPIC = "pattern matches no topic"
-    PARTITION_OFFLINE = "partition without leader"
-    OFFSET_BEYOND_END = "committed offset beyond the end"
-    OFFSET_BEFORE_START = "committed offset before the start"
+    PARTITION_OFFLINE = "partition has no leader"
+    OFFSET_BEYOND_END = "committed offset is beyond the end"
+    OFFSET_BEFORE_START = "committed offset is before the start"
     OPEN_TRANSACTION = "open transaction"
-    REBALANCE_STORM = "rebalance after rebalance"
-    STUCK_REBALANCE = "rebalance does not end"
+    REBALANCE_STORM = "repeated rebalances"
+    STUCK_REBALANCE = "rebalance does not finish"
     STALE_TARGET = "stale target assignment"
-    STATIC_GHOST = "static member is away"
-    NO_MEMBERS = "nobody in the group"
-    READ_WITHOUT_MEMBERS = "read without members"
-    NOT_SUBSCRIBED = "nobody subscribes to the topic"
-    NOT_ASSIGNED = "nobody has the partition"
-    NEVER_COMMITTED = "member does not commit"
-    MEMBER_STANDS = "member stands still"
-    PARTITION_STANDS = "partition stands still"
-    TOO_SLOW = "slower than it is written to"
+    STATIC_MEMBER_AWAY = "static member is away"
+    NO_MEMBERS = "group has no members"
+    COMMITS_WITHOUT_MEMBERS = "offsets are committed without members"
+    TOPIC_NOT_SUBSCRIBED = "no member subscribes to the topic"
+    PARTITION_UNASSIGNED = "partition has no owner"
+    NEVER_COMMITTED = "member has never committed"
+    MEMBER_STALLED = "member is stalled"
+    PARTITION_STALLED = "partition is stalled"
+    TOO_SLOW = "consumption is slower than production"
     GROUP_FULL = "group is full"
-    CONVERSION_UNFINISHED = "conversion not finished"
+    CONVERSION_UNFINISHED = "members use different protocols"
     MIXED_SUBSCRIPTIONS = "members subscribe to different topics"
     TOO_MANY_MEMBERS = "more members than partitions"
     SKEWED_ASSIGNMENT = "uneven assignment"
-    SKEWED_LAG = "one partition has the lag"
-    UNREADABLE_MEMBER = "member cannot be read"
-    SHORT_SESSION = "session is short for its heartbeats"
+    SKEWED_LAG = "one partition has most of the lag"
+    UNREADABLE_MEMBER = "member metadata cannot be decoded"
+    SHORT_SESSION = "session timeout is too short"
     OFFSETS_EXPIRE = "offsets will expire"
     TOPIC_DELETED = "offsets of a deleted topic"
-    CANNOT_BE_CONVERTED = "classic group stays classic"
-    UNTOLD = "something may not be seen"
-    WELL = "nothing found"
+    CONVERSION_DISABLED = "classic group cannot be converted"
+    INCOMPLETE_DATA = "some data could not be read"
+    HEALTHY = "no problem found"
 
 
-_CAUSES, _URGENCIES = tuple(Cause), tuple(Urgency)
+_CAUSES, _URGENCIES = tuple(Cause), tuple(Severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFinding:
-    """One thing that is the matter: what it is, by which facts that is seen, and what helps."""
+    """One finding: its cause and severity, an explanation, the evidence, and the fix."""
 
-    urgency: Urgency
+    severity: Severity
     cause: Cause
-    #: The partition, member or topic that it is about.
+    #: The partition, member, topic or group that the finding is about.
     subject: str
     explanation: str
     evidence: tuple[str, ...] = ()
@@ -80,5 +81,5 @@ class GroupFinding:
 
 
 def ranked(findings: Iterable[GroupFinding]) -> tuple[GroupFinding, ...]:
-    """The most urgent first, and of those the one that explains the others."""
-    return tuple(sorted(findings, key=lambda one: (_URGENCIES.index(one.urgency), _CAUSES.index(one.cause))))
+    """Return the findings, the most severe first; with equal severity, root causes first."""
+    return tuple(sorted(findings, key=lambda one: (_URGENCIES.index(one.severity), _CAUSES.index(one.cause))))

@@ -1,7 +1,7 @@
-"""The records of a group's coordinator as surveys: what a look would have shown at each moment that something changed.
+"""Convert the records of a group's coordinator to surveys, as if samples had been taken in the past.
 
-So whatever is made of looks can be made of the past, too. A look stands at each change of the group, by the
-coordinator's own clock, and every so often between them for what was committed.
+Code that uses samples therefore also works for the past. There is a survey at each change of the group, by the
+coordinator's clock, and at regular intervals between them for committed offsets.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetada
 
 @dataclass(slots=True)
 class _Held:
-    """What a member of the consumer protocol has and is to have."""
+    """The current and the target assignment of a member of the consumer protocol."""
 
     epoch: int | None = None
-    has: frozenset[TopicPartition] = frozenset()
+    assigned: frozenset[TopicPartition] = frozenset()
     target: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(slots=True)
 class _Group:
-    """How the group is after some records."""
+    """The state of the group after some records."""
 
     history: GroupHistory
     classic: GroupDescription | None = None
@@ -56,14 +56,14 @@ class _Group:
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Be as the group was at the begin: what nobody wrote down since then as it is now, the rest by its records."""
+        """Set the state at the start: values without a later record are as now, the others come from older records."""
         if self.history.now is not None:
-            self._be(self.history.now)
+            self._set_unchanged(self.history.now)
         for record in self.history.before:
             self.take(record.fact)
 
-    def _be(self, now: GroupPresent) -> None:
-        """As now, in what nobody wrote down since the begin."""
+    def _set_unchanged(self, now: GroupPresent) -> None:
+        """Set the values that have no record since the start."""
         written = _Written.of(record.fact for record in self.history.records)
         self.committed = {
             partition: found
@@ -81,12 +81,12 @@ class _Group:
                 self.members[member.member_id] = member
             held = self.held.setdefault(member.member_id, _Held())
             if AssignmentRecorded not in of_member:
-                held.epoch, held.has = member.epoch, member.assignment
+                held.epoch, held.assigned = member.epoch, member.assignment
             if TargetRecorded not in of_member:
                 held.target = member.target or frozenset()
 
     def take(self, fact: GroupRecord) -> bool:
-        """Take one record in; whether it is about the group, and not only a commit."""
+        """Apply one record; return whether it changes the group, in contrast to a commit."""
         match fact:
             case OffsetRecorded(partition=partition, committed=committed):
                 if committed is None:
@@ -118,13 +118,13 @@ class _Group:
             case TargetRecorded(target=target):
                 held.target = self._named(target or frozenset())
             case AssignmentRecorded(epoch=epoch, assigned=assigned, revoking=revoking):
-                # What is still to be given up is still had: nobody else gets it before that.
-                held.epoch, held.has = epoch, self._named(assigned | revoking)
+                # A partition that is being revoked still belongs to the member: no other member gets it earlier.
+                held.epoch, held.assigned = epoch, self._named(assigned | revoking)
             case _:
                 assert_never(fact)
 
     def described(self) -> GroupDescription:
-        """The group as its coordinator would have described it."""
+        """Return the group as its coordinator would have described it."""
         if self.epoch is None and self.classic is not None:
             return self.classic
         if self.epoch is None:
@@ -154,17 +154,17 @@ class _Group:
 
     def _member(self, member: MemberDescription) -> MemberDescription:
         held = self.held.get(member.member_id) or _Held()
-        return replace(member, epoch=held.epoch, assignment=held.has, target=held.target)
+        return replace(member, epoch=held.epoch, assignment=held.assigned, target=held.target)
 
     def _named(self, partitions: Assignment) -> frozenset[TopicPartition]:
-        """By names; a topic that is there no more goes by its id."""
+        """Return the partitions with topic names; the name of a deleted topic is its id."""
         names = self.history.topic_names
         return frozenset(
             TopicPartition(names.get(one.topic_id) or str(one.topic_id), one.partition) for one in partitions
         )
 
     def survey(self, at: float) -> GroupSurvey:
-        """A look at this moment."""
+        """Return the survey at this time."""
         return GroupSurvey(
             group_id=self.history.group_id,
             at=at,
@@ -186,7 +186,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What some records are about."""
+    """The partitions, kinds and members that some records are about."""
 
     partitions: frozenset[TopicPartition]
     kinds: frozenset[type[GroupRecord]]
@@ -194,7 +194,7 @@ class _Written:
 
     @classmethod
     def of(cls, facts: Iterable[GroupRecord]) -> Self:
-        """By what they name."""
+        """Return what these records are about."""
         partitions: set[TopicPartition] = set()
         kinds: set[type[GroupRecord]] = set()
         members: dict[str, frozenset[type[GroupRecord]]] = {}
@@ -212,37 +212,37 @@ class _Written:
 
 
 def surveys_of(history: GroupHistory, interval_s: float) -> Iterator[GroupSurvey]:
-    """What looks would have shown: at each change of the group, and so often beside; the oldest first.
+    """Yield a survey at each change of the group and at least every `interval_s` seconds, the oldest first.
 
-    Nothing where there are no records at all.
+    Yields nothing if there are no records.
     """
     group = _Group(history)
     group.begin()
     if not history.before and not history.records and history.now is None:
         return
     yield group.survey(history.since)
-    looked_at, is_changed, at = history.since, False, history.since
+    sampled_at, is_changed, at = history.since, False, history.since
     for record in history.records:
-        # A coordinator writes what belongs together at one moment.
+        # A coordinator writes related records with the same timestamp.
         if record.at > at:
-            if is_changed or at - looked_at >= interval_s:
+            if is_changed or at - sampled_at >= interval_s:
                 yield group.survey(at)
-                looked_at, is_changed = at, False
-            while record.at - looked_at > interval_s:
-                looked_at += interval_s
-                yield group.survey(looked_at)
+                sampled_at, is_changed = at, False
+            while record.at - sampled_at > interval_s:
+                sampled_at += interval_s
+                yield group.survey(sampled_at)
             at = record.at
         is_changed |= group.take(record.fact)
     if at > history.since:
         yield group.survey(at)
-    looked_at = at
-    while history.until - looked_at > interval_s:
-        looked_at += interval_s
-        yield group.survey(looked_at)
+    sampled_at = at
+    while history.until - sampled_at > interval_s:
+        sampled_at += interval_s
+        yield group.survey(sampled_at)
 
 
 def _at(ends: Sequence[tuple[float, int]], at: float) -> float:
-    """The end at this moment: between two that are known, as if it had grown evenly."""
+    """Return the end offset at this time, interpolated between two known end offsets."""
     place = bisect_left(ends, at, key=itemgetter(0))
     if place in (0, len(ends)):
         return ends[min(place, len(ends) - 1)][1]

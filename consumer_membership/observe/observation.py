@@ -1,4 +1,4 @@
-"""A group watched for some seconds: several surveys of it, and what they say together."""
+"""Observe a group for some seconds, and compare the surveys taken."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from consumer_membership.admin import GroupAdmin, GroupDescription, GroupSurvey,
 from consumer_membership.observe.rates import Position
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
-#: Two commits of librdkafka's and Java's default (auto.commit.interval.ms is 5 s) come within it.
+#: Contains two commits with the default of librdkafka and Java (auto.commit.interval.ms is 5 s).
 DEFAULT_SECONDS = 12.0
 _INTERVAL_S = 1.5
-_LEAST_LOOKS = 3
-#: Whoever did not commit within this although there was something to read does not commit: one default interval, and
-#: a little for the way.
-_PATIENCE_S = 7.0
-#: A transaction's end takes one offset (KIP-98): who commits behind each record stays so far from the end of a topic
-#: that is written in transactions.
+_LEAST_SAMPLES = 3
+#: A member with lag that did not commit for this time is stalled: one default commit interval plus network latency.
+_STALLED_AFTER_S = 7.0
+#: A transaction marker occupies one offset (KIP-98) but is never delivered, so a member that has consumed everything
+#: may stay this far from the end of the partition.
 MARKERS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Surveys of one group, the oldest first; the first and the last are in depth. There is at least one.
+    """Surveys of one group, the oldest first; the first and the last are detailed. There is at least one.
 
-    Everything is judged by what they have in common: what was so in one of them only may have been on its way.
+    Rules use what all surveys have in common, because a state in one survey alone may be transient.
     """
 
     surveys: tuple[GroupSurvey, ...]
@@ -44,46 +43,46 @@ class Observation:
 
     @property
     def group(self) -> GroupDescription | None:
-        """The group as it was last; None where it may not be described, or is not there."""
+        """The group in the last survey; None if it may not be described or does not exist."""
         return self.last.group
 
     @property
     def members(self) -> tuple[MemberDescription, ...]:
-        """Those of the last survey."""
+        """The members in the last survey."""
         return () if self.group is None else self.group.members
 
     @property
     def groups(self) -> tuple[GroupDescription, ...]:
-        """The group in each survey in which it was told."""
+        """The group in each survey that contains it."""
         return tuple(survey.group for survey in self.surveys if survey.group is not None)
 
     @property
     def seconds(self) -> float:
-        """From the first survey to the last."""
+        """The seconds from the first survey to the last."""
         return self.last.at - self.first.at
 
     @cached_property
     def owners(self) -> Mapping[TopicPartition, MemberDescription]:
-        """Who has each partition."""
+        """The owner of each assigned partition."""
         return {partition: member for member in self.members for partition in member.assignment}
 
     def position(self, partition: TopicPartition, survey: GroupSurvey | None = None) -> Position:
-        """Where the group is in the partition, by the last survey unless another one is meant."""
-        of = self.last if survey is None else survey
-        committed = of.committed.get(partition)
-        offsets = of.offsets.get(partition)
+        """Return the committed offset and the end of the partition in a survey, by default the last one."""
+        source = self.last if survey is None else survey
+        committed = source.committed.get(partition)
+        offsets = source.offsets.get(partition)
         return Position(
             committed=committed.offset if isinstance(committed, OffsetAndMetadata) else None,
             end=None if offsets is None else offsets.end,
         )
 
     def offsets(self, partition: TopicPartition) -> PartitionOffsets | None:
-        """The partition's offsets by the last survey."""
+        """Return the partition's offsets in the last survey."""
         return self.last.offsets.get(partition)
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
-        """What is to be read in each partition where that is known; nothing committed counts from the start."""
+        """The lag of each partition with lag; without a committed offset, it counts from the start of the partition."""
         found = {}
         for partition, offsets in self.last.offsets.items():
             committed = self.position(partition).committed
@@ -92,10 +91,10 @@ class Observation:
                 found[partition] = offsets.end - begins
         return found
 
-    def stands(self, partition: TopicPartition) -> bool:
-        """Whether nothing was committed although there was something to read all the while.
+    def is_stalled(self, partition: TopicPartition) -> bool:
+        """Whether nothing was committed although the partition had lag during the whole observation.
 
-        There is time for a commit, or else more was written in between: a reader that gets records commits.
+        The observation must be long enough for a commit, or new records must have arrived, which lead to a commit.
         """
         if len(self.surveys) == 1:
             return False
@@ -107,19 +106,19 @@ class Observation:
             return False
         has_grown = before.end is not None and after.end is not None and after.end > before.end
         if before.committed is None and not has_grown:
-            return False  # it may have begun at the end, and there has been nothing to read since
+            return False  # the member may have started at the end, and no record has arrived since
         if not has_grown and after.lag == MARKERS:
-            return False  # what ended the last transaction is counted, too, and given to nobody
-        return has_grown or self.seconds >= _PATIENCE_S
+            return False  # the lag may be the marker of the last transaction, which is never delivered
+        return has_grown or self.seconds >= _STALLED_AFTER_S
 
     @property
-    def is_read_without_members(self) -> bool:
-        """Whether offsets were committed while nobody was in the group: by a program that assigns its partitions."""
+    def has_commits_without_members(self) -> bool:
+        """Whether offsets were committed while the group had no members: by a program that assigns its partitions."""
         is_empty = all(not group.members for group in self.groups)
-        return is_empty and any(map(self.moves, self.last.committed))
+        return is_empty and any(map(self.has_progress, self.last.committed))
 
-    def moves(self, partition: TopicPartition) -> bool:
-        """Whether something was committed in the meantime."""
+    def has_progress(self, partition: TopicPartition) -> bool:
+        """Whether the committed offset changed between the first and the last survey."""
         before, after = self.position(partition, self.first).committed, self.position(partition).committed
         return after is not None and before != after
 
@@ -130,15 +129,15 @@ def observe(
     seconds: float = DEFAULT_SECONDS,
     wait: Callable[[float], object] | None = None,
 ) -> Observation:
-    """Watch the group for so many seconds; the first survey and the last one are in depth.
+    """Observe the group for this number of seconds; the first and the last survey are detailed.
 
     Raises what `GroupAdmin.survey` raises.
     """
     pause = threading.Event().wait if wait is None else wait
-    looks = max(_LEAST_LOOKS, round(seconds / _INTERVAL_S) + 1)
+    samples = max(_LEAST_SAMPLES, round(seconds / _INTERVAL_S) + 1)
     surveys = [admin.survey(group_id)]
-    # A group that is not there, or may not be seen, is not there in a second either.
-    while len(surveys) < looks and surveys[0].group is not None:
-        pause(seconds / (looks - 1))
-        surveys.append(admin.survey(group_id, in_depth=len(surveys) == looks - 1))
+    # More samples do not help if the group does not exist or may not be described.
+    while len(surveys) < samples and surveys[0].group is not None:
+        pause(seconds / (samples - 1))
+        surveys.append(admin.survey(group_id, in_depth=len(surveys) == samples - 1))
     return Observation(surveys=tuple(surveys))

@@ -1,4 +1,4 @@
-"""How fast a group reads and others write, from two looks at its offsets; and when it will be at the end."""
+"""Compute consumption and production rates from samples of a group's offsets, and the time until the lag is zero."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from consumer_membership.types import TopicPartition
 
-#: A commit comes every few seconds (auto.commit.interval.ms is 5 s): a rate of less than that is one of commits.
+#: Several commit intervals (auto.commit.interval.ms is 5 s), so that a rate does not depend on the moment of a commit.
 WINDOW_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group is in a partition; None for what is not known."""
+    """The committed offset and the end offset of a partition; None if unknown."""
 
     committed: int | None
     end: int | None
 
     @property
     def lag(self) -> int | None:
-        """How many records there are still to read."""
+        """The number of offsets between the committed offset and the end; None if unknown."""
         if self.committed is None or self.end is None or self.committed > self.end:
             return None
         return self.end - self.committed
@@ -29,65 +29,65 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Records per second, of one partition or of several."""
+    """The consumed and produced records per second of one or more partitions."""
 
-    read: float
-    written: float
+    consumed: float
+    produced: float
 
     def drained_in_s(self, lag: int) -> float | None:
-        """When it will be at the end, if both go on so; None: never."""
+        """Return the seconds until the lag is zero at constant rates, or None if it does not shrink."""
         if lag == 0:
             return 0.0
-        gained = self.read - self.written
+        gained = self.consumed - self.produced
         return lag / gained if gained > 0 else None
 
 
 class Rates:
-    """Rates over the last `window_s` seconds, of whatever is shown to it; one look gives none."""
+    """The rates over the last `window_s` seconds; they need at least two samples."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
-        self._looks: deque[tuple[float, Mapping[TopicPartition, Position]]] = deque()
-        #: When the committed offset of each partition was last seen to change, or the partition was first seen.
+        self._samples: deque[tuple[float, Mapping[TopicPartition, Position]]] = deque()
+        #: When the committed offset of each partition last changed, or the partition was first seen.
         self._moved_at: dict[TopicPartition, float] = {}
 
-    def look(self, at: float, positions: Mapping[TopicPartition, Position]) -> None:
-        """Remember this; `at` is in seconds and never goes back."""
-        last = self._looks[-1][1] if self._looks else {}
+    def add(self, at: float, positions: Mapping[TopicPartition, Position]) -> None:
+        """Add a sample; `at` is in seconds and never decreases."""
+        last = self._samples[-1][1] if self._samples else {}
         for partition, position in positions.items():
             before = last.get(partition)
             if partition not in self._moved_at or (before is not None and before.committed != position.committed):
                 self._moved_at[partition] = at
-        self._looks.append((at, positions))
-        while len(self._looks) > 2 and at - self._looks[1][0] >= self._window_s:  # noqa: PLR2004 - first and last
-            self._looks.popleft()
+        self._samples.append((at, positions))
+        while len(self._samples) > 2 and at - self._samples[1][0] >= self._window_s:  # noqa: PLR2004 - first and last
+            self._samples.popleft()
 
     def of(self, partition: TopicPartition) -> Rate | None:
-        """The rate of this partition; None where it is not known at both ends of the window."""
-        if not self._looks:
+        """Return the rate of this partition, or None if its offsets are not known at both ends of the window."""
+        if not self._samples:
             return None
-        (began, first), (ended, last) = self._looks[0], self._looks[-1]
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
         before, after = first.get(partition), last.get(partition)
         if ended <= began or before is None or after is None:
             return None
         if before.committed is None or after.committed is None or before.end is None or after.end is None:
             return None
-        # A group that was set back reads again what it had read: that is no speed.
-        read = max(0, after.committed - before.committed)
-        return Rate(read=read / (ended - began), written=max(0, after.end - before.end) / (ended - began))
+        # An offset that was reset to an earlier one is not a negative rate.
+        consumed = max(0, after.committed - before.committed)
+        return Rate(consumed=consumed / (ended - began), produced=max(0, after.end - before.end) / (ended - began))
 
     def of_all(self) -> Rate | None:
-        """The sum over the partitions that have a rate; None where none has."""
-        known = [rate for one in (self._looks[-1][1] if self._looks else ()) if (rate := self.of(one)) is not None]
+        """Return the sum of the known rates, or None if no partition has one."""
+        known = [rate for one in (self._samples[-1][1] if self._samples else ()) if (rate := self.of(one)) is not None]
         if not known:
             return None
-        return Rate(read=sum(rate.read for rate in known), written=sum(rate.written for rate in known))
+        return Rate(consumed=sum(rate.consumed for rate in known), produced=sum(rate.produced for rate in known))
 
-    def still_for_s(self, partition: TopicPartition) -> float | None:
-        """For how long the committed offset has been seen to stand although there is more to read; None: it moves."""
-        if not self._looks:
+    def stalled_for_s(self, partition: TopicPartition) -> float | None:
+        """Return for how many seconds a partition with lag had no commit, or None without lag."""
+        if not self._samples:
             return None
-        at, last = self._looks[-1]
+        at, last = self._samples[-1]
         position = last.get(partition)
         if position is None or not position.lag or partition not in self._moved_at:
             return None

@@ -1,7 +1,7 @@
-"""What members of ours recorded, as exact facts of a timeline: who had what when, what stood still, and why.
+"""Extract exact timeline data from recordings of this package's members: owners, standstills and their causes.
 
-A look from outside sees a change somewhere between two moments, and only what the coordinator knows. A recording has
-the moment itself, and what happened between the coordinator's order and the application's hands.
+A sample of a group locates a change only between two points in time, and shows only the coordinator's view. A recording
+has the exact time, and what happened between the coordinator's response and the application's callback.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from consumer_membership.recorder.replay import Replay, ReplayedEvent
 from consumer_membership.types import TopicPartition
 
 _S = MemberState
-#: The states that are the cause of what follows; the others only lead on.
+#: The states whose reason is the cause of later assignments and revocations.
 _CAUSES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.FATAL, _S.UNSUBSCRIBING})
-#: Those that are told by themselves, too.
+#: The states that are also events of their own.
 _REPORTED = frozenset({_S.FENCED, _S.STALE, _S.FATAL, _S.JOINING, _S.UNSUBSCRIBING})
 _ENDS = frozenset({_S.FENCED, _S.STALE, _S.FATAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRun:
-    """A partition that a member had for a time; seconds since 1970."""
+    """A time in which a member owned a partition, in seconds since 1970."""
 
     partition: TopicPartition
     member_id: str
@@ -39,7 +39,7 @@ class OwnedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStandstill:
-    """A partition of which its member handed nothing out, from an order until it was carried out."""
+    """A time in which a member returned no records of a partition, from a decision until it was carried out."""
 
     partition: TopicPartition
     begin: float
@@ -47,16 +47,16 @@ class RecordedStandstill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFact:
-    """Something that the member did, with its cause."""
+class RecordedEvent:
+    """An event of the member, with its cause."""
 
     at: float
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberAccount:
-    """All that one recording tells of its member between two moments; `note` says where it had to end early."""
+class RecordedMember:
+    """The content of one recording; `note` states why the data ends early."""
 
     group_id: str
     name: str
@@ -65,23 +65,23 @@ class MemberAccount:
     end: float
     runs: tuple[OwnedRun, ...]
     standstills: tuple[RecordedStandstill, ...]
-    facts: tuple[RecordedFact, ...]
+    events: tuple[RecordedEvent, ...]
     note: str = ""
 
 
-def account_of(path: Path) -> MemberAccount:
-    """What the recording in this file tells.
+def recorded_member(path: Path) -> RecordedMember:
+    """Return the content of the recording in this file.
 
     Raises:
-        OSError: it cannot be read.
-        RecordingError: it is no recording, or one that this version of the package cannot read.
+        OSError: The file cannot be read.
+        RecordingError: The file is not a recording, or this version of the package cannot read it.
     """
     recording = read(path)
-    return _Account(recording).member_account(path.name)
+    return _RecordingReader(recording).recorded_member(path.name)
 
 
-class _Account:
-    """What was told by a recording until some step of its replay."""
+class _RecordingReader:
+    """Replays a recording and collects its content."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -94,12 +94,12 @@ class _Account:
         self._cause = self._member_id = ""
         self._runs: list[OwnedRun] = []
         self._standstills: list[RecordedStandstill] = []
-        self._facts: list[RecordedFact] = []
+        self._events: list[RecordedEvent] = []
         self._member_ids: set[str] = set()
 
-    def member_account(self, file: str) -> MemberAccount:
+    def recorded_member(self, file: str) -> RecordedMember:
         run = Replay(self._recording)
-        self._see(run.member.view(), self._begin)
+        self._update(run.member.view(), self._begin)
         at = self._begin
         for step in run.steps():
             if step.difference is not None:
@@ -108,15 +108,17 @@ class _Account:
             self._step(step, at)
         end, note = self._recording.moment(self._recording.known_until), ""
         if not self._recording.is_whole:
-            note = f"{file} was cut short: what became of its member afterwards is not known."
+            note = f"{file} is incomplete: later events of its member are missing."
         if run.difference is not None:
             end = at
-            note = f"{file} is told up to its event {run.count - 1}: this version of the package does otherwise there."
+            note = (
+                f"{file} is shown up to event {run.count - 1}: this version of the package behaves differently there."
+            )
         self._runs += [
             OwnedRun(partition=partition, member_id=member_id, begin=begin, end=end)
             for partition, (member_id, begin) in self._owned.items()
         ]
-        return MemberAccount(
+        return RecordedMember(
             group_id=self._recording.settings.group_id,
             name=self._name,
             member_ids=frozenset(self._member_ids),
@@ -124,7 +126,7 @@ class _Account:
             end=end,
             runs=tuple(self._runs),
             standstills=tuple(self._standstills),
-            facts=tuple(self._facts),
+            events=tuple(self._events),
             note=note,
         )
 
@@ -135,48 +137,48 @@ class _Account:
                     if new in _CAUSES:
                         self._cause = reason
                     if new in _REPORTED:
-                        self._add_fact(at, f"{new}: {reason}")
+                        self._add_event(at, f"{new}: {reason}")
                 case PausePartitions(partitions=partitions):
                     stopped = self._owned.keys() if partitions is None else partitions
-                    # What an earlier order stopped and this one does not name is handed out again.
+                    # A partition that was paused before and is not in this effect is resumed.
                     self._paused = {one: self._paused.get(one, at) for one in stopped}
                 case _:
                     pass
-        self._see(step.view, at)
+        self._update(step.view, at)
 
-    def _see(self, view: MembershipView, at: float) -> None:
+    def _update(self, view: MembershipView, at: float) -> None:
         if view.member_id:
             self._member_id = view.member_id
             self._member_ids.add(view.member_id)
         owned = view.owned.keys()
-        given_up, taken = self._owned.keys() - owned, owned - self._owned.keys()
-        if given_up:
-            self._give_up(given_up, view, at)
-        if taken:
-            self._take(taken, view, at)
+        removed, added = self._owned.keys() - owned, owned - self._owned.keys()
+        if removed:
+            self._remove(removed, view, at)
+        if added:
+            self._add(added, view, at)
         wanted = view.target - owned if view.state not in _ENDS else frozenset()
         self._wanted = {one: self._wanted.get(one, at) for one in wanted}
 
-    def _give_up(self, partitions: Iterable[TopicPartition], view: MembershipView, at: float) -> None:
-        given_up = sorted(partitions)
-        for one in given_up:
+    def _remove(self, partitions: Iterable[TopicPartition], view: MembershipView, at: float) -> None:
+        removed = sorted(partitions)
+        for one in removed:
             member_id, begin = self._owned.pop(one)
             self._runs.append(OwnedRun(partition=one, member_id=member_id, begin=begin, end=at))
-        stood_s = self._stood([(one, self._paused.pop(one, at)) for one in given_up], at)
-        act = "lost" if view.state in _ENDS else "gave up"
-        self._add_fact(
-            at, f"{act} {partitions_named(given_up)}{_after(stood_s, ' after they had stood still for')}", self._cause
+        standstill_s = self._standstill([(one, self._paused.pop(one, at)) for one in removed], at)
+        act = "lost" if view.state in _ENDS else "revoked"
+        self._add_event(
+            at, f"{act} {partitions_named(removed)}{_after(standstill_s, ' after a standstill of')}", self._cause
         )
 
-    def _take(self, partitions: Iterable[TopicPartition], view: MembershipView, at: float) -> None:
-        taken = sorted(partitions)
-        for one in taken:
+    def _add(self, partitions: Iterable[TopicPartition], view: MembershipView, at: float) -> None:
+        added = sorted(partitions)
+        for one in added:
             self._owned[one] = (view.member_id, at)
-        waited_s = self._stood([(one, self._wanted.pop(one, at)) for one in taken], at)
-        text = f"has {partitions_named(taken)} in epoch {view.member_epoch}{_after(waited_s, ', told of them')}"
-        self._add_fact(at, text + (" before" if waited_s else ""), self._cause or "as its recording begins")
+        waited_s = self._standstill([(one, self._wanted.pop(one, at)) for one in added], at)
+        text = f"assigned {partitions_named(added)} in epoch {view.member_epoch}"
+        self._add_event(at, text + _after(waited_s, " after a wait of"), self._cause or "start of the recording")
 
-    def _stood(self, since: Iterable[tuple[TopicPartition, float]], at: float) -> float:
+    def _standstill(self, since: Iterable[tuple[TopicPartition, float]], at: float) -> float:
         longest = 0.0
         for partition, begin in since:
             if at > begin:
@@ -184,10 +186,10 @@ class _Account:
                 longest = max(longest, at - begin)
         return longest
 
-    def _add_fact(self, at: float, text: str, cause: str = "") -> None:
-        because = f": {cause}" if cause else ""
-        who = f"{self._name} ({self._member_id[:8]})" if self._member_id else self._name
-        self._facts.append(RecordedFact(at=at, text=f"{who} {text}{because}"))
+    def _add_event(self, at: float, text: str, cause: str = "") -> None:
+        suffix = f": {cause}" if cause else ""
+        name = f"{self._name} ({self._member_id[:8]})" if self._member_id else self._name
+        self._events.append(RecordedEvent(at=at, text=f"{name} {text}{suffix}"))
 
 
 def _after(seconds: float, text: str) -> str:
@@ -195,7 +197,7 @@ def _after(seconds: float, text: str) -> str:
 
 
 def between(runs: Iterable[OwnedRun]) -> Iterator[tuple[OwnedRun, OwnedRun]]:
-    """Each run of a partition with the next one of it that begins after its end."""
+    """Yield each pair of consecutive runs of a partition that have a gap between them."""
     by_partition: dict[TopicPartition, list[OwnedRun]] = {}
     for run in runs:
         by_partition.setdefault(run.partition, []).append(run)

@@ -1,10 +1,9 @@
-"""Who owned what when, of a group of any client: samples gathered into runs, and written as one page.
+"""Collect samples of a group of any client, and write one page with the owners of each partition over time.
 
-A sample is a survey that asks for what changes. What is kept of it is what is new: each partition has the runs of its
-owners and of its standing still, and its lag at a few hundred moments at most, so that ten minutes of a thousand
-partitions fit into a page that opens at once. Samples of the past come from the coordinator's records (`history`),
-which know the moment that looks only lie around; and what a member of ours recorded (`recorded`) takes the place of
-what was sampled of it, when the page is made.
+A sample is a survey without the details that rarely change. Only changes are kept: each partition has the runs of its
+owners, its standstills, and its lag at a few hundred points in time, so that ten minutes of a thousand partitions fit
+into a page that opens quickly. Samples of the past come from the coordinator's records (`history`), with exact times.
+When the page is written, recordings of this package's members (`recorded`) replace the samples of these members.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from typing import TypeAlias
 
 from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription, Subject
 from consumer_membership.observe.labels import NO_GROUP, partitions_named
-from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedStandstill, between
+from consumer_membership.observe.recorded import OwnedRun, RecordedMember, RecordedStandstill, between
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
-#: Columns of the lag chart: a screen has about so many that an eye tells apart.
+#: Columns of the lag chart: about as many as are distinguishable on a screen.
 LAG_COLUMNS = 240
-#: Lags are kept to three digits: no pixel shows more.
+#: Significant digits of a lag; more are not visible in the chart.
 _DIGITS = 3
-#: A shorter standstill of a partition that keeps its owner is not shown: a column of ten minutes.
+#: A shorter standstill without a change of owner is not shown: one column of a page of ten minutes, in ms.
 _LEAST_MS = 600_000 / LAG_COLUMNS
-#: A partition stalls once it waits for a commit this many times longer than usual. Auto-commit's gaps vary by a factor
+#: A partition stands still if a commit takes this many times longer than usual. Gaps with auto-commit vary by a factor
 #: of two, because a record arrives anywhere between two commits, and a sample adds up to its interval.
 _USUAL_GAPS = 3
-#: So many gaps tell what is usual.
+#: The minimum number of gaps from which the usual gap is computed.
 _LEAST_GAPS = 3
-#: `auto.commit.interval.ms` of librdkafka's, Java's and this package's consumers, where too few commits were seen.
+#: The default `auto.commit.interval.ms` of librdkafka, Java and this package, used if there are too few gaps.
 _DEFAULT_GAP_MS = 5_000
-#: Gaps are counted in steps of this many ms, so that a watch of days needs no more memory than one of minutes.
+#: The resolution of gaps in ms, which bounds the memory for long observations.
 _GAP_STEP_MS = 100
 _PAGE = Path(__file__).parent / "timeline.html"
 _DATA = "/*DATA*/null"
-_NOBODY = -1
-#: From when to when (ms), and whose.
+_NO_OWNER = -1
+#: Begin and end (ms), and the owner's number.
 _Piece: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
-    """Something that happened at a moment: a rebalance with its cause, or what a recorder tells."""
+    """An event at a point in time: a change of the group with its cause, or an event from a recording."""
 
     at: float
     text: str
@@ -54,31 +53,31 @@ class TimelineEvent:
 
 @dataclass(slots=True)
 class _LagTrack:
-    """One partition."""
+    """The data of one partition."""
 
-    #: Where each run begins (ms), and whose it is; -1: nobody's.
+    #: The begin (ms) and the owner's number of each run; -1 is no owner.
     owners: list[tuple[int, int]] = field(default_factory=list)
-    #: From when to when (ms) nothing was committed although there was something to read.
+    #: Begin and end (ms) of the times with lag but without a commit.
     still: list[list[int]] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
     committed: int | None = None
     moved_at: int = 0
-    #: By owner, how long records waited for its commits.
+    #: By owner, the times (ms) that records waited for a commit.
     gaps: defaultdict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
 
     def owner_at(self, ms: int) -> int:
-        """The owner at this moment."""
-        return next((owner for begin, owner in reversed(self.owners) if begin <= ms), _NOBODY)
+        """Return the owner's number at this time."""
+        return next((owner for begin, owner in reversed(self.owners) if begin <= ms), _NO_OWNER)
 
     def is_handed_over(self, begin: int, end: int) -> bool:
-        """Whether the owner changes between these two moments."""
+        """Whether the owner changes between these two times."""
         return any(begin <= at <= end for at, _ in self.owners[1:])
 
 
 class Timeline:
-    """Gathers samples of one group, the oldest first; `seconds` is how much time it will show in all.
+    """Collects samples of one group, the oldest first; `seconds` is the total time that the page will show.
 
-    `began`: when that begins (seconds since 1970); None: with the first sample.
+    `began` is the start of the page in seconds since 1970; None is the time of the first sample.
     """
 
     def __init__(self, group_id: str, seconds: float, began: float | None = None) -> None:
@@ -93,30 +92,30 @@ class Timeline:
         self._tracks: dict[TopicPartition, _LagTrack] = {}
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
-        self._accounts: list[MemberAccount] = []
+        self._recordings: list[RecordedMember] = []
         self._refused: set[str] = set()
-        self._stood: dict[TopicPartition, list[RecordedStandstill]] = {}
+        self._standstills: dict[TopicPartition, list[RecordedStandstill]] = {}
         self.events: list[TimelineEvent] = []
-        #: What is missing, in words.
+        #: The reasons for missing data.
         self.notes: list[str] = []
-        #: Whether the group was there at any moment of the page.
+        #: Whether the group existed at any time of the page.
         self.has_seen_group = False
 
-    def add_account(self, account: MemberAccount) -> None:
-        """Merge what a member recorded: it knows better than a sample what that member had, while it was recorded."""
-        self._accounts.append(account)
+    def add_recording(self, recording: RecordedMember) -> None:
+        """Add a member's recording; it replaces the samples of that member during the recorded time."""
+        self._recordings.append(recording)
         self.has_seen_group = True
-        for one in account.standstills:
-            self._stood.setdefault(one.partition, []).append(one)
-        self.events += (TimelineEvent(at=one.at, text=one.text, is_exact=True) for one in account.facts)
-        if account.note:
-            self.notes.append(account.note)
+        for one in recording.standstills:
+            self._standstills.setdefault(one.partition, []).append(one)
+        self.events += (TimelineEvent(at=one.at, text=one.text, is_exact=True) for one in recording.events)
+        if recording.note:
+            self.notes.append(recording.note)
 
     def add(self, survey: GroupSurvey, *, is_exact: bool = False) -> None:
-        """Add the next sample; an exact one stands at the very moment of what is new in it."""
+        """Add the next sample; the time of an exact sample is the time of the changes in it."""
         if self._began is None:
             self._began = survey.at
-        # Clocks of brokers and of this machine may differ by a little.
+        # The clocks of brokers and of this machine may differ slightly.
         now = max(self._last_ms, round((survey.at - self._began) * 1000))
         self._last_ms = now
         if survey.group is None:
@@ -137,14 +136,14 @@ class Timeline:
         if is_column:
             self._columns.append(now)
         for partition in sorted({*survey.offsets, *survey.committed, *owners, *self._tracks}):
-            self._partition(partition, owners.get(partition, _NOBODY), survey, now, is_column=is_column)
+            self._partition(partition, owners.get(partition, _NO_OWNER), survey, now, is_column=is_column)
 
     def _note_refusal(self, survey: GroupSurvey) -> None:
-        """Say why the group is unknown, each reason once."""
+        """Add a note with the reason why the group is unknown, each reason once."""
         refusal = survey.refusals.get(Subject.COORDINATOR) or survey.refusals.get(Subject.GROUP)
         if refusal is not None and refusal.name not in self._refused:
             self._refused.add(refusal.name)
-            self.notes.append(f"The group could not be looked at: {refusal.words}")
+            self.notes.append(f"The group could not be described: {refusal.words}")
 
     def _state(self, now: int, state: str) -> None:
         if not self._states or self._states[-1][1] != state:
@@ -181,7 +180,7 @@ class Timeline:
             track.lags.append(_rounded(lag))
 
     def _stalls(self, track: _LagTrack, usual_ms: Mapping[int, int], group_ms: int) -> Iterator[tuple[int, int]]:
-        """The waits for a commit that are longer than this partition's owner usually takes."""
+        """Yield the waits for a commit that are longer than usual for the partition's owner."""
         for begin, end in track.still:
             owner = track.owner_at(end)
             usual = _usual(track.gaps[owner]) if owner in track.gaps else None
@@ -192,7 +191,7 @@ class Timeline:
                 yield begin, end
 
     def _cadence(self) -> tuple[Mapping[int, int], int]:
-        """How long records usually wait for a commit: by owner, and in the group."""
+        """Return the usual time (ms) that records wait for a commit, by owner and for the group."""
         by_owner: defaultdict[int, Counter[int]] = defaultdict(Counter)
         for track in self._tracks.values():
             for owner, gaps in track.gaps.items():
@@ -201,7 +200,7 @@ class Timeline:
         return usual, _usual(sum(by_owner.values(), Counter())) or _DEFAULT_GAP_MS
 
     def data(self) -> Mapping[str, object]:
-        """What the page shows; times in ms since its begin, those of standstills and lags as differences."""
+        """Return the data of the page; times are ms since its start, and standstills and lags are differences."""
         began = self._began or 0.0
         exact = self._exact()
         usual_ms, group_ms = self._cadence()
@@ -236,27 +235,27 @@ class Timeline:
     # ---- what members recorded ----
 
     def _ms(self, at: float) -> int:
-        """A moment within the page."""
+        """Return a time as ms since the start of the page, limited to the page."""
         return min(self._last_ms, max(0, round((at - (self._began or 0.0)) * 1000)))
 
     def _exact(self) -> Mapping[TopicPartition, list[OwnedRun]]:
-        """By partition, the runs that members recorded."""
+        """Return the recorded runs by partition."""
         found: dict[TopicPartition, list[OwnedRun]] = {}
-        for account in self._accounts:
-            for run in account.runs:
-                self._member(run.member_id, account.name)
+        for recording in self._recordings:
+            for run in recording.runs:
+                self._member(run.member_id, recording.name)
                 found.setdefault(run.partition, []).append(run)
         return found
 
     def _owners(self, track: _LagTrack, runs: Iterable[OwnedRun]) -> list[int]:
-        """Where each run begins, and whose it is, one after the other."""
+        """Return the begin and the owner's number of each run, as one flat list."""
         ends = [*(at for at, _ in track.owners[1:]), self._last_ms]
         pieces = [(at, end, owner) for (at, owner), end in zip(track.owners, ends, strict=False)]
-        if not self._accounts:
+        if not self._recordings:
             return [number for begin, _, owner in pieces for number in (begin, owner)]
-        for account in self._accounts:
-            known = {self._members[one] for one in account.member_ids if one in self._members}
-            pieces = list(_cut(pieces, self._ms(account.begin), self._ms(account.end), known))
+        for recording in self._recordings:
+            known = {self._members[one] for one in recording.member_ids if one in self._members}
+            pieces = list(_cut(pieces, self._ms(recording.begin), self._ms(recording.end), known))
         for run in runs:
             begin, end = self._ms(run.begin), self._ms(run.end)
             if end > begin:
@@ -266,27 +265,27 @@ class Timeline:
     def _still(
         self, stalls: Iterable[tuple[int, int]], partition: TopicPartition, runs: Iterable[OwnedRun]
     ) -> list[int]:
-        """From when to when nothing was consumed: by what was committed, or to a millisecond by what was recorded."""
-        waits = [(self._ms(one.begin), self._ms(one.end)) for one in self._stood.get(partition, ())]
+        """Return the standstills: from commits, or from recordings with a precision of 1 ms."""
+        waits = [(self._ms(one.begin), self._ms(one.end)) for one in self._standstills.get(partition, ())]
         waits += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
         spans = [*stalls, *_joined(waits)]
         return [number for span in sorted(spans) for number in span]
 
     def page(self) -> str:
-        """The whole page."""
-        # No text of a cluster ends the script or begins a comment in it: `<!--<script` hides the script's own end.
+        """Return the page as HTML."""
+        # Names from the cluster must not end the script or start a comment: `<!--<script` hides the script's end tag.
         data = json.dumps(self.data(), separators=(",", ":")).replace("<", "\\u003c")
         return _PAGE.read_text(encoding="utf-8").replace(_DATA, data)
 
 
 def cause_of(before: GroupDescription, after: GroupDescription) -> str:
-    """What led from one to the other, as far as it is visible from outside; empty where nothing did."""
+    """Return the visible cause of a change between two descriptions, or an empty string without a change."""
     old, new = ({one.member_id: one for one in group.members} for group in (before, after))
     reasons = [
         *(f"{_name(after, one)} joined" for one in sorted(new.keys() - old.keys())),
         *(f"{_name(before, one)} left" for one in sorted(old.keys() - new.keys())),
         *(
-            f"{_name(after, one)} {'went away, and keeps its place' if new[one].is_away else 'came back'}"
+            f"{_name(after, one)} {'closed and keeps its partitions' if new[one].is_away else 'returned'}"
             for one in sorted(old.keys() & new.keys())
             if old[one].is_away != new[one].is_away
         ),
@@ -297,9 +296,9 @@ def cause_of(before: GroupDescription, after: GroupDescription) -> str:
         ),
     ]
     if before.protocol is not after.protocol and NO_GROUP not in (before.state, after.state):
-        reasons.append(f"the group became one of the {after.protocol.value} protocol")
+        reasons.append(f"the group was converted to the {after.protocol.value} protocol")
     if not reasons and before.epoch != after.epoch:
-        reasons.append("a new group epoch without a visible cause: topics changed, or a member left and joined again")
+        reasons.append("new group epoch without a visible cause: topics changed, or a member left and joined again")
     if not reasons:
         stayed = sorted(old.keys() & new.keys())
         reasons += (text for one in stayed if (text := _moved(_name(after, one), old[one], new[one])))
@@ -307,9 +306,9 @@ def cause_of(before: GroupDescription, after: GroupDescription) -> str:
 
 
 def _moved(name: str, before: MemberDescription, after: MemberDescription) -> str:
-    """What the member gave up and got; empty where it has what it had."""
-    given_up, got = before.assignment - after.assignment, after.assignment - before.assignment
-    acts = (("gave up", given_up), ("got", got))
+    """Return the partitions that the member revoked and got, or an empty string without a change."""
+    revoked, assigned = before.assignment - after.assignment, after.assignment - before.assignment
+    acts = (("revoked", revoked), ("was assigned", assigned))
     text = " and ".join(f"{act} {partitions_named(partitions)}" for act, partitions in acts if partitions)
     return f"{name} {text}" if text else ""
 
@@ -320,7 +319,7 @@ def _name(group: GroupDescription, member_id: str) -> str:
 
 
 def _cut(pieces: Iterable[_Piece], begin: int, end: int, owners: set[int] | None) -> Iterator[_Piece]:
-    """The pieces without this time, where they are of these owners; None: of anybody."""
+    """Yield the pieces of these owners (None: of all owners) without this time, and all other pieces."""
     for first, last, owner in pieces:
         if owners is not None and owner not in owners:
             yield first, last, owner
@@ -332,7 +331,7 @@ def _cut(pieces: Iterable[_Piece], begin: int, end: int, owners: set[int] | None
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The times that touch each other as one."""
+    """Return the times with adjacent and overlapping ones joined."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if end > begin and joined and begin <= joined[-1][1]:
@@ -343,22 +342,22 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _flat(pieces: Iterable[_Piece], last: int) -> Iterator[int]:
-    """Begins and owners until the last moment, with nobody where no piece is."""
-    reached, whose = 0, None
+    """Yield begins and owners until the last time, with no owner in gaps between pieces."""
+    reached, current = 0, None
     for begin, end, owner in pieces:
-        if begin > reached and whose != _NOBODY:
-            yield from (reached, _NOBODY)
-            whose = _NOBODY
-        if owner != whose:
+        if begin > reached and current != _NO_OWNER:
+            yield from (reached, _NO_OWNER)
+            current = _NO_OWNER
+        if owner != current:
             yield from (begin, owner)
-            whose = owner
+            current = owner
         reached = max(reached, end)
-    if reached < last and whose != _NOBODY:
-        yield from (reached, _NOBODY)
+    if reached < last and current != _NO_OWNER:
+        yield from (reached, _NO_OWNER)
 
 
 def _usual(gaps: Counter[int]) -> int | None:
-    """The median gap (ms), at least one step; None: there are too few."""
+    """Return the median gap (ms), at least one step, or None if there are too few."""
     if gaps.total() < _LEAST_GAPS:
         return None
     left = gaps.total() / 2
@@ -375,5 +374,5 @@ def _rounded(lag: int) -> int:
 
 
 def _differences(numbers: list[int]) -> list[int]:
-    """The first, and then how much each is more than the one before it."""
+    """Return the first number and then the differences between neighbors."""
     return [number - before for before, number in zip([0, *numbers], numbers, strict=False)]

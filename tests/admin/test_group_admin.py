@@ -87,7 +87,7 @@ def test_describe_without_offsets_sends_no_offset_requests() -> None:
             consumer_group(code=69, message="Group g not found."),
             classic_group(code=69, message="Group g not found."),
             69,
-            "group.id='g': the cluster has no such group; check the spelling and bootstrap.servers",
+            "group.id='g': the cluster has no group with this id; check group.id and bootstrap.servers",
             id="no such group",
         ),
         pytest.param(
@@ -98,10 +98,10 @@ def test_describe_without_offsets_sends_no_offset_requests() -> None:
             id="a share group",
         ),
         pytest.param(
-            consumer_group(code=30), None, 30, "needs the ACL operation DESCRIBE on the group", id="the group"
+            consumer_group(code=30), None, 30, "allow the ACL operation DESCRIBE on the group", id="the group"
         ),
         pytest.param(consumer_group(code=29), None, 29, "DESCRIBE on every topic", id="a topic of it"),
-        pytest.param(consumer_group(code=24), None, 24, "describing a group was refused: INVALID_GROUP_ID", id="other"),
+        pytest.param(consumer_group(code=24), None, 24, "describing a group failed: INVALID_GROUP_ID", id="other"),
     ],
 )
 def test_describe_raises_group_error_with_group_and_fix(
@@ -136,7 +136,7 @@ def test_describe_raises_last_error_of_loading_coordinator_after_timeout() -> No
     """The error has the coordinator's last error code and the fix."""
     with ScriptedBroker(scripted(describe=consumer_group(code=14))) as broker:
         refused = refusal_at_the_end(lambda time_s: admin(broker, timeout_s=time_s).describe("g"), GroupError)
-    assert "not ready in time (COORDINATOR_LOAD_IN_PROGRESS); try again" in str(refused)
+    assert "not ready within the timeout (COORDINATOR_LOAD_IN_PROGRESS); retry" in str(refused)
     assert refused.code == 14
 
 
@@ -178,7 +178,7 @@ def test_remove_members_sends_one_request_and_returns_each_result() -> None:
 def test_remove_members_everyone_removes_described_members() -> None:
     """The group is described before its members are removed."""
     with ScriptedBroker(scripted(describe=TWO, leave=leaves)) as broker:
-        assert outcomes(broker, everyone=True) == [RemovalOutcome.REMOVED] * 2
+        assert outcomes(broker, all_members=True) == [RemovalOutcome.REMOVED] * 2
         (request,) = broker.requests(LEAVE)
     assert [(one.member_id, one.group_instance_id) for one in request.entity.members] == [("d", None), ("", "i")]
 
@@ -186,7 +186,7 @@ def test_remove_members_everyone_removes_described_members() -> None:
 def test_remove_members_everyone_of_empty_group_sends_no_removal() -> None:
     """An empty group is a success and needs no request."""
     with ScriptedBroker(scripted(describe=consumer_group())) as broker:
-        assert outcomes(broker, everyone=True) == []
+        assert outcomes(broker, all_members=True) == []
         assert broker.requests(LEAVE) == []
 
 
@@ -195,7 +195,7 @@ def test_remove_members_dry_run_sends_no_removal() -> None:
     with ScriptedBroker(scripted(describe=TWO)) as broker:
         found = outcomes(broker, instance_ids=["i", "x"], dry_run=True)
         assert found == [RemovalOutcome.WOULD_BE_REMOVED, RemovalOutcome.UNKNOWN]
-        assert outcomes(broker, everyone=True, dry_run=True) == [RemovalOutcome.WOULD_BE_REMOVED] * 2
+        assert outcomes(broker, all_members=True, dry_run=True) == [RemovalOutcome.WOULD_BE_REMOVED] * 2
         assert broker.requests(LEAVE) == []
 
 
@@ -228,7 +228,7 @@ def test_remove_members_works_without_describe_on_topics() -> None:
         (done,) = admin(broker).remove_members("g", member_ids=["d"])
         assert (done.outcome, done.member) == (RemovalOutcome.REMOVED, None)
         assert "describing the group is not allowed" in done.message
-        for how in ({"everyone": True}, {"member_ids": ["d"], "dry_run": True}):
+        for how in ({"all_members": True}, {"member_ids": ["d"], "dry_run": True}):
             with pytest.raises(GroupError, match="DESCRIBE on every topic"):
                 outcomes(broker, **how)
 
@@ -249,7 +249,7 @@ def test_remove_members_of_unknown_group_raises_before_removal() -> None:
         "classic": classic_group(code=69, message="Group g not found."),
     }
     with ScriptedBroker(scripted(**missing)) as broker:
-        with pytest.raises(GroupError, match="no such group"):
+        with pytest.raises(GroupError, match="no group with this id"):
             outcomes(broker, member_ids=["d"])
         assert broker.requests(LEAVE) == []
 

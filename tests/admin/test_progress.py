@@ -52,12 +52,12 @@ def refused(code: int, message: str = "") -> BrokerRefusal:
     ("committed", "end", "note"),
     [
         (None, 10, "nothing committed"),
-        (broker_error(88), 10, "committed offset not told: UNSTABLE_OFFSET_COMMIT"),
-        (at(3), refused(3, "t [0]"), "end not told: UNKNOWN_TOPIC_OR_PARTITION: t [0]"),
-        (at(3), TransportError("silence"), "end not told: silence"),
-        (None, TransportError("silence"), "nothing committed; end not told: silence"),
-        (at(12), 10, "the committed offset lies beyond the end: the topic was truncated, or made anew"),
-        (None, refused(29, "t"), "not authorised: the ACL operation DESCRIBE on topic t is needed"),
+        (broker_error(88), 10, "committed offset unknown: UNSTABLE_OFFSET_COMMIT"),
+        (at(3), refused(3, "t [0]"), "end offset unknown: UNKNOWN_TOPIC_OR_PARTITION: t [0]"),
+        (at(3), TransportError("silence"), "end offset unknown: silence"),
+        (None, TransportError("silence"), "nothing committed; end offset unknown: silence"),
+        (at(12), 10, "the committed offset is beyond the end: the topic was truncated or recreated"),
+        (None, refused(29, "t"), "not authorized: allow the ACL operation DESCRIBE on topic t"),
     ],
 )
 def test_unknown_lag_is_none_with_reason(

@@ -21,19 +21,19 @@ FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
 
 def test_chosen_returns_each_id_once_in_given_order() -> None:
     """Instance ids come first; a repeated id is one member."""
-    assert removal.chosen(["i", "j", "i"], ["d", "d"], everyone=False) == (
+    assert removal.chosen(["i", "j", "i"], ["d", "d"], all_members=False) == (
         MemberIdentity(instance_id="i"),
         MemberIdentity(instance_id="j"),
         MemberIdentity(member_id="d"),
     )
-    assert removal.chosen([], [], everyone=True) == ()
+    assert removal.chosen([], [], all_members=True) == ()
 
 
 @pytest.mark.parametrize(
-    ("instance_ids", "member_ids", "everyone", "key"),
+    ("instance_ids", "member_ids", "all_members", "key"),
     [
-        pytest.param([], [], False, "member_ids", id="nobody"),
-        pytest.param(["i"], [], True, "everyone", id="ids and everyone"),
+        pytest.param([], [], False, "member_ids", id="no selection"),
+        pytest.param(["i"], [], True, "all_members", id="ids and all members"),
         pytest.param([""], [], False, "instance_ids", id="an empty id"),
         pytest.param(["i"], ["d", ""], False, "member_ids", id="an empty id among others"),
         pytest.param("orders", [], False, "instance_ids", id="a text for a list"),
@@ -43,12 +43,12 @@ def test_chosen_with_ambiguous_selection_raises(
     instance_ids: list[str],
     member_ids: list[str],
     *,
-    everyone: bool,
+    all_members: bool,
     key: str,
 ) -> None:
     """The error names the wrong key; `instance_ids="orders"` does not mean six members."""
     with pytest.raises(ConfigurationError) as refusal:
-        removal.chosen(instance_ids, member_ids, everyone=everyone)
+        removal.chosen(instance_ids, member_ids, all_members=all_members)
     assert refusal.value.key == key
 
 
@@ -78,52 +78,50 @@ def test_full_reason_begins_with_java_wording(reason: str | None, said: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
-        (BY_ID, "it comes back by itself; to evict it for good, stop its process first"),
-        (
-            BY_INSTANCE,
-            "A consumer of this package ends with a fatal error and stays away until its program makes a new",
-        ),
-        (
-            BY_INSTANCE,
-            "other clients (librdkafka, Java) join again as a new member of the same instance id: to evict",
-        ),
-        (MemberIdentity(instance_id="j"), "it was away"),
+        (BY_ID, "it joins again automatically; to remove it permanently, stop its process first"),
+        (BY_INSTANCE, "A consumer of this package then stops with a fatal error and does not join again"),
+        (BY_INSTANCE, "other clients (librdkafka, Java) join again with the same instance id: to remove"),
+        (MemberIdentity(instance_id="j"), "the static member was away"),
     ],
 )
-def test_foreseen_names_member_and_consequence(asked: MemberIdentity, words: str) -> None:
+def test_foreseen_names_member_and_consequence(requested: MemberIdentity, words: str) -> None:
     """The consequence of a removal depends on whether the member may still be alive."""
-    foreseen = removal.foreseen(asked, GROUP)
+    foreseen = removal.foreseen(requested, GROUP)
     assert (foreseen.outcome, foreseen.succeeded) == (RemovalOutcome.WOULD_BE_REMOVED, True)
     assert foreseen.member is not None
     assert words in foreseen.message
-    done = removal.concluded(asked, None, GROUP, None)
+    done = removal.concluded(requested, None, GROUP, None)
     assert (done.outcome, done.member, done.message) == (RemovalOutcome.REMOVED, foreseen.member, foreseen.message)
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
-        (MemberIdentity(instance_id="x"), "no member with the instance id 'x'; its instance ids: i, j"),
-        (MemberIdentity(member_id="x"), "no member with the member id 'x'; its member ids: a, d, s"),
-        (MemberIdentity(member_id="i"), "'i'; it is the instance id of one: give it as that"),
-        (MemberIdentity(instance_id="d"), "'d'; it is the member id of one: give it as that"),
+        (MemberIdentity(instance_id="x"), "no member with the instance id 'x'; existing instance ids: i, j"),
+        (MemberIdentity(member_id="x"), "no member with the member id 'x'; existing member ids: a, d, s"),
+        (MemberIdentity(member_id="i"), "'i' is the instance id of a member: request it by instance id"),
+        (MemberIdentity(instance_id="d"), "'d' is the member id of a member: request it by member id"),
     ],
 )
-def test_unknown_id_message_lists_existing_ids(asked: MemberIdentity, words: str) -> None:
+def test_unknown_id_message_lists_existing_ids(requested: MemberIdentity, words: str) -> None:
     """A dry run and a real removal have the same message."""
-    for unknown in (removal.foreseen(asked, GROUP), removal.concluded(asked, UNKNOWN, GROUP, GROUP)):
+    for unknown in (removal.foreseen(requested, GROUP), removal.concluded(requested, UNKNOWN, GROUP, GROUP)):
         assert (unknown.outcome, unknown.succeeded, unknown.member) == (RemovalOutcome.UNKNOWN, False, None)
         assert words in unknown.message
 
 
 def test_unknown_id_message_without_such_ids_has_no_list() -> None:
     """The message has no empty list of ids."""
-    asked = MemberIdentity(instance_id="x")
-    assert removal.foreseen(asked, group()).message.endswith("'x'; it has no members")
-    assert removal.foreseen(asked, group(DYNAMIC)).message.endswith("'x'; it has no member with an instance id")
-    assert removal.concluded(asked, UNKNOWN, None, None).message == "the group has no member with the instance id 'x'"
+    requested = MemberIdentity(instance_id="x")
+    assert removal.foreseen(requested, group()).message.endswith("'x'; the group has no members")
+    assert removal.foreseen(requested, group(DYNAMIC)).message.endswith(
+        "'x'; the group has no member with an instance id"
+    )
+    assert (
+        removal.concluded(requested, UNKNOWN, None, None).message == "the group has no member with the instance id 'x'"
+    )
 
 
 def test_member_that_joined_after_description_is_removed() -> None:

@@ -105,4 +105,4 @@ def test_list_groups_returns_state_and_type(kafka: Broker) -> None:
     commit(kafka, group, Partition(topic, 0, 0))
     listing = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).list_groups()
     (found,) = [one for one in listing.groups if one.group_id == group]
-    assert (found.state, found.kind, listing.untold) == ("Empty", "classic", {})
+    assert (found.state, found.kind, listing.errors) == ("Empty", "classic", {})

@@ -47,13 +47,13 @@ def test_checkpoint_show_prints_last_finished_batch_of_each_source(
     )
     assert main(["checkpoint", "show", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "query 1234, batch 1 is done, batch 2 is planned and not done",
+        "query 1234: last completed batch 1, batch 2 planned but not completed",
         "source 0:",
         "  orders[0]  3",
         "  orders[1]  5",
         "source 1, group billing:",
         "  a[0]  7",
-        "source 2: not of Kafka, or nothing read yet",
+        "source 2: no Kafka offsets (another kind of source, or no batch yet)",
     ]
     assert main(["checkpoint", "show", f"file://{folder}", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -89,7 +89,7 @@ def test_checkpoint_to_group_and_from_group_copy_offsets(
     words = ["-b", kafka.bootstrap_servers, "-g", group]
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
     assert main(["checkpoint", "to-group", str(folder), *words]) == 0
-    assert f"{topic}[0]  nothing -> 3" in capsys.readouterr().out
+    assert f"{topic}[0]  none -> 3" in capsys.readouterr().out
     assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words]) == 2
     assert "it has committed nothing" in capsys.readouterr().err
     assert main(["checkpoint", "to-group", str(folder), *words, "--execute"]) == 0
@@ -155,7 +155,7 @@ def test_checkpoint_to_group_accepts_a_group_query_as_soon_as_its_member_has_lef
     young = folder_of(tmp_path / "young", own, done=1, is_old=False)
     words = ["-b", kafka.bootstrap_servers, "-g", unique("other"), "--execute"]
     assert main(["checkpoint", "to-group", str(young), *words]) == 0
-    assert "has these offsets now" in capsys.readouterr().out
+    assert "committed 1 offsets of batch 0 to group " in capsys.readouterr().out
 
 
 @pytest.mark.integration
@@ -170,12 +170,12 @@ def test_checkpoint_to_kafka_rewrites_log_once(
     before = [(folder / "offsets" / str(number)).read_text() for number in range(3)]
     words = ["checkpoint", "to-kafka", str(folder), "-b", kafka.bootstrap_servers]
     assert main(words) == 0
-    assert "--execute rewrites the offsets of batches 1 to 2" in capsys.readouterr().out
+    assert "use --execute to rewrite the offsets of batches 1 to 2" in capsys.readouterr().out
     assert [(folder / "offsets" / str(number)).read_text() for number in range(3)] == before
     assert main([*words, "--source", "0"]) == 2
-    assert "leave it out: all sources are rewritten" in capsys.readouterr().err
+    assert "omit --source: to-kafka rewrites all sources" in capsys.readouterr().err
     assert main([*words, "--execute"]) == 0
-    assert "batches 1 to 2 rewritten" in capsys.readouterr().out
+    assert "rewrote the offsets of batches 1 to 2" in capsys.readouterr().out
     head = 'v1\n{"batchWatermarkMs":0}\n'
     after = [f'{head}{{"a":{{"0":{number}}}}}\n42' for number in (1, 3, 5)]
     assert [(folder / "offsets" / str(number)).read_text() for number in range(3)] == after
@@ -184,7 +184,7 @@ def test_checkpoint_to_kafka_rewrites_log_once(
     backup = {each.name: each.read_text() for each in (folder / "offsets-kafka-group").iterdir()}
     assert backup == {"1": before[1], "2": before[2]}
     assert main([*words, "--execute"]) == 0
-    assert "no offsets of kafka-group; nothing is written" in capsys.readouterr().out
+    assert "no offsets of kafka-group; no changes were made" in capsys.readouterr().out
     assert [(folder / "offsets" / str(number)).read_text() for number in range(3)] == after
 
 

@@ -144,7 +144,7 @@ def test_consume_of_unknown_topic_exits_1(kafka: Broker) -> None:
     with consuming(kafka, topic) as process:
         code, said = ended(process)
     assert code == 1
-    assert any(line.endswith(f"nothing to consume: topic {topic} does not exist") for line in said), said
+    assert any(line.endswith(f"error: topic {topic} does not exist") for line in said), said
 
 
 def test_consume_with_instance_id_stays_in_group(kafka: Broker, topic: str) -> None:

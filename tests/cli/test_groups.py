@@ -14,15 +14,15 @@ import pytest
 from consumer_membership.admin import GroupReport, MemberIdentity, PartitionProgress, Removal, RemovalOutcome
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import (
-    Asking,
     DescribeOptions,
+    GroupQuery,
     RemovalOptions,
-    answered,
     describe,
     described_json,
     described_text,
     removals_json,
     removals_text,
+    run_query,
     table,
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol
@@ -32,8 +32,8 @@ from tests.support.scripted_broker import ScriptedBroker
 from tests.wire.groups import fetch_answer_v9
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
-ASKING = Asking(config={}, group="g")
-ALL = DescribeOptions(asking=ASKING)
+QUERY = GroupQuery(config={}, group="g")
+ALL = DescribeOptions(query=QUERY)
 
 
 def test_query_command_with_invalid_config_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,8 +103,8 @@ def test_described_text_has_headline_members_and_partitions() -> None:
 
 def test_described_text_shows_one_table_alone() -> None:
     """With --members or --offsets only one table is shown; without offsets, no lag is shown."""
-    members = list(described_text(REPORT, DescribeOptions(asking=ASKING, shows_offsets=False)))
-    offsets = list(described_text(REPORT, DescribeOptions(asking=ASKING, shows_members=False)))
+    members = list(described_text(REPORT, DescribeOptions(query=QUERY, shows_offsets=False)))
+    offsets = list(described_text(REPORT, DescribeOptions(query=QUERY, shows_members=False)))
     assert (len(members), "lag" in members[0]) == (6, False)
     assert (len(offsets), "lag" in offsets[0]) == (6, True)
 
@@ -115,7 +115,7 @@ def test_described_text_of_empty_classic_group_has_no_tables() -> None:
     assert list(described_text(report, ALL)) == [
         "Group g: classic protocol, Stable, assignor uniform, coordinator h:9092 (id 1), no members",
         "",
-        "Nothing is committed, and nobody has partitions.",
+        "The group has nothing committeds and no assigned partitions.",
     ]
 
 
@@ -155,14 +155,14 @@ def test_described_json_has_all_values() -> None:
         "topics": ["t"],
         "pattern": None,
         "assignment": [{"topic": "t", "partition": number} for number in (0, 1, 2)],
-        "target": [{"topic": "t", "partition": number} for number in (0, 1)],
+        "target_assignment": [{"topic": "t", "partition": number} for number in (0, 1)],
         "note": None,
     }
     assert told["partitions"][2] == {
         "topic": "t",
         "partition": 2,
-        "committed": None,
-        "end": 5,
+        "committed_offset": None,
+        "end_offset": 5,
         "lag": None,
         "owner": "m-1",
         "next_owner": "m-2",
@@ -172,27 +172,27 @@ def test_described_json_has_all_values() -> None:
 
 REMOVALS = (
     Removal(
-        asked=MemberIdentity(instance_id="i"),
+        requested=MemberIdentity(instance_id="i"),
         member=member("m-1", "i"),
         outcome=RemovalOutcome.REMOVED,
         message="alive",
     ),
     Removal(
-        asked=MemberIdentity(member_id="m-2"), member=member("m-2"), outcome=RemovalOutcome.REMOVED, message="alive"
+        requested=MemberIdentity(member_id="m-2"), member=member("m-2"), outcome=RemovalOutcome.REMOVED, message="alive"
     ),
-    Removal(asked=MemberIdentity(member_id="x"), member=None, outcome=RemovalOutcome.UNKNOWN, message="who?"),
+    Removal(requested=MemberIdentity(member_id="x"), member=None, outcome=RemovalOutcome.UNKNOWN, message="who?"),
 )
 
 
 def test_removals_text_shows_result_of_each_member() -> None:
     """A message that applies to several members appears once."""
-    assert list(removals_text(REMOVALS, RemovalOptions(asking=ASKING))) == [
-        "Group g: 2 of 3 removed",
+    assert list(removals_text(REMOVALS, RemovalOptions(query=QUERY))) == [
+        "Group g: 2 of 3 members removed",
         "",
-        "ASKED FOR  RESULT   MEMBER ID  INSTANCE ID  CLIENT ID  HOST      EPOCH",
-        "i          removed  m-1        i            c          10.0.0.1  5",
-        "m-2        removed  m-2        -            c          10.0.0.1  5",
-        "x          unknown  -          -            -          -         -",
+        "REQUESTED ID  RESULT   MEMBER ID  INSTANCE ID  CLIENT ID  HOST      EPOCH",
+        "i             removed  m-1        i            c          10.0.0.1  5",
+        "m-2           removed  m-2        -            c          10.0.0.1  5",
+        "x             unknown  -          -            -          -         -",
         "",
         "i, m-2: alive",
         "x: who?",
@@ -201,25 +201,26 @@ def test_removals_text_shows_result_of_each_member() -> None:
 
 def test_removals_text_headline_states_dry_run_and_empty_group() -> None:
     """The first line marks a dry run, so that it is not mistaken for a real removal."""
-    dry = RemovalOptions(asking=ASKING, is_dry_run=True)
-    assert next(removals_text(REMOVALS, dry)) == "Group g: 2 of 3 would be removed (dry run, nothing was done)"
-    assert list(removals_text((), dry)) == ["Group g: no members, nobody to remove"]
+    dry = RemovalOptions(query=QUERY, is_dry_run=True)
+    summary = "Group g: 2 of 3 members would be removed (dry run: no member was removed)"
+    assert next(removals_text(REMOVALS, dry)) == summary
+    assert list(removals_text((), dry)) == ["Group g: the group has no members"]
 
 
 def test_removals_json_has_result_of_each_member() -> None:
     """The JSON is one object with a result for each member."""
-    told = json.loads(removals_json(REMOVALS, RemovalOptions(asking=ASKING)))
+    told = json.loads(removals_json(REMOVALS, RemovalOptions(query=QUERY)))
     assert (told["group_id"], told["dry_run"]) == ("g", False)
     first, _, last = told["results"]
     assert first["member"]["member_id"] == "m-1"
-    assert {key: first[key] for key in ("asked", "outcome", "succeeded", "message")} == {
-        "asked": {"member_id": None, "instance_id": "i"},
+    assert {key: first[key] for key in ("requested", "outcome", "succeeded", "message")} == {
+        "requested": {"member_id": None, "instance_id": "i"},
         "outcome": "removed",
         "succeeded": True,
         "message": "alive",
     }
     assert last == {
-        "asked": {"member_id": "x", "instance_id": None},
+        "requested": {"member_id": "x", "instance_id": None},
         "outcome": "unknown",
         "succeeded": False,
         "message": "who?",
@@ -239,9 +240,9 @@ def test_describe_and_remove_members_return_exit_codes(capsys: pytest.CaptureFix
         assert main(["remove-members", *where, "--member-id", "d", "--member-id", "x"]) == 1
     said = capsys.readouterr()
     assert said.err == ""
-    assert said.out.startswith("Group g: consumer protocol (KIP-848), Stable, epoch 6 (assignment of 5), ")
-    assert "Group g: 1 of 2 removed\n" in said.out
-    assert "'x'; its member ids: d, s" in said.out
+    assert said.out.startswith("Group g: consumer protocol (KIP-848), Stable, epoch 6 (assignment epoch 5), ")
+    assert "Group g: 1 of 2 members removed\n" in said.out
+    assert "'x'; existing member ids: d, s" in said.out
 
 
 @pytest.mark.slow
@@ -260,7 +261,7 @@ def test_interrupted_query_command_exits_130() -> None:
         raise KeyboardInterrupt
 
     err = io.StringIO()
-    assert (answered("describe", interrupted, io.StringIO(), err), err.getvalue()) == (130, "")  # type: ignore[arg-type]  # it raises
+    assert (run_query("describe", interrupted, io.StringIO(), err), err.getvalue()) == (130, "")  # type: ignore[arg-type]  # it raises
 
 
 def test_describe_into_closed_pipe_exits_0() -> None:
@@ -268,5 +269,5 @@ def test_describe_into_closed_pipe_exits_0() -> None:
     read, write = os.pipe()
     os.close(read)
     with ScriptedBroker(scripted(describe=TWO)) as broker, os.fdopen(write, "w") as out:
-        asking = Asking(config={"bootstrap.servers": broker.bootstrap_servers}, group="g")
-        assert describe(DescribeOptions(asking=asking, shows_offsets=False), out, io.StringIO()) == 0
+        query = GroupQuery(config={"bootstrap.servers": broker.bootstrap_servers}, group="g")
+        assert describe(DescribeOptions(query=query, shows_offsets=False), out, io.StringIO()) == 0

@@ -32,9 +32,9 @@ def test_narration_reports_each_transition_once() -> None:
     narration = Narration(err)
     joins = Transition(at=1.0, old=MemberState.UNSUBSCRIBED, new=MemberState.JOINING, reason="it polls")
     takes = Transition(at=2.0, old=MemberState.JOINING, new=MemberState.RECONCILE, reason="it was answered")
-    narration.look(replace(VIEW, transitions=(joins,)), 1.0)
-    narration.look(replace(VIEW, transitions=(joins,)), 1.5)
-    narration.look(replace(VIEW, transitions=(joins, takes), member_epoch=4), 2.0)
+    narration.update(replace(VIEW, transitions=(joins,)), 1.0)
+    narration.update(replace(VIEW, transitions=(joins,)), 1.5)
+    narration.update(replace(VIEW, transitions=(joins, takes), member_epoch=4), 2.0)
     assert told(err) == ["UNSUBSCRIBED -> JOINING: it polls", "JOINING -> RECONCILE, epoch 4: it was answered"]
 
 
@@ -49,20 +49,19 @@ def test_narration_reports_wait_every_few_seconds() -> None:
         last_error=BrokerError(code=-195, name="_TRANSPORT", message="refused"),
     )
     for now in range(10, 18):
-        narration.look(waiting, float(now))
-    words = "group coordinator (last error: _TRANSPORT: refused)"
-    assert told(err) == [f"waiting for {seconds} s for {words}" for seconds in (2, 5)]
-    narration.look(replace(waiting, last_error_over_at=18.0), 18.0)
-    assert told(err)[2:] == ["waiting for 8 s for group coordinator"]
+        narration.update(waiting, float(now))
+    words, error = "waiting for group coordinator", "last error: _TRANSPORT: refused"
+    assert told(err) == [f"{words} ({seconds} s); {error}" for seconds in (2, 5)]
+    narration.update(replace(waiting, last_error_over_at=18.0), 18.0)
+    assert told(err)[2:] == [f"{words} (8 s)"]
 
 
 def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
     """The member still owns its partitions, but receives no responses."""
     err = io.StringIO()
-    words = "group coordinator"
     searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=WaitsFor.COORDINATOR, waits_since=0.0)
-    Narration(err).look(searching, 4.0)
-    assert told(err) == [f"waiting for 4 s for {words}"]
+    Narration(err).update(searching, 4.0)
+    assert told(err) == ["waiting for group coordinator (4 s)"]
 
 
 def test_narration_reports_stable_member_that_cannot_fetch() -> None:
@@ -77,8 +76,8 @@ def test_narration_reports_stable_member_that_cannot_fetch() -> None:
         waits_for=WaitsFor.BROKER_CONNECTION,
         waits_since=0.0,
     )
-    Narration(err).look(reading, 4.0)
-    assert told(err) == ["waiting for 4 s for broker connection"]
+    Narration(err).update(reading, 4.0)
+    assert told(err) == ["waiting for broker connection (4 s)"]
 
 
 def test_narration_reports_repeated_error_once() -> None:
@@ -108,10 +107,10 @@ def test_narration_reports_member_without_partitions_once() -> None:
         waits_since=0.0,
     )
     for now in range(10):
-        narration.look(idle, float(now))
-    narration.look(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
+        narration.update(idle, float(now))
+    narration.update(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
     assert len(told(err)) == 1
-    assert told(err)[0].startswith("in the group and without partitions: the group may have more members")
+    assert told(err)[0].startswith("joined the group, but no partitions are assigned: the group may have more members")
 
 
 def test_narration_names_missing_topics() -> None:
@@ -120,8 +119,8 @@ def test_narration_names_missing_topics() -> None:
     narration = Narration(err)
     idle = replace(VIEW, state=MemberState.STABLE, member_epoch=3, missing_topics=frozenset({"orders", "^typo"}))
     for now in range(10):
-        narration.look(idle, float(now))
-    words = "in the group and without partitions: no topic matches ^typo, topic orders does not exist"
+        narration.update(idle, float(now))
+    words = "joined the group, but no partitions are assigned: no topic matches ^typo, topic orders does not exist"
     assert told(err)[-1] == words
 
 
@@ -132,7 +131,7 @@ def test_narration_ignores_closed_stderr() -> None:
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
-    Narration(Closed()).tell("something")
+    Narration(Closed()).print("something")
 
 
 def test_named_groups_partitions_into_ranges() -> None:

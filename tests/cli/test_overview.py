@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership.admin import GroupListing, GroupReport, ListedGroup, PartitionProgress
 from consumer_membership.cli import main
-from consumer_membership.cli.groups import Asking
+from consumer_membership.cli.groups import GroupQuery
 from consumer_membership.cli.overview import (
     LagOptions,
     ListOptions,
@@ -43,12 +43,12 @@ LISTING = GroupListing(
         listed("c", "Stable", "classic", "connect"),
         listed("d", None, None),
     ),
-    untold={BrokerAddress(node_id=2, host="h", port=1): "no answer"},
+    errors={BrokerAddress(node_id=2, host="h", port=1): "no answer"},
 )
 
 
 @pytest.mark.parametrize(
-    ("states", "protocols", "expected"),
+    ("states", "types", "expected"),
     [
         ((), (), "abcd"),
         (("stable",), (), "ac"),
@@ -56,36 +56,34 @@ LISTING = GroupListing(
         ((), ("share",), ""),
     ],
 )
-def test_list_filters_require_state_and_protocol(
-    states: tuple[str, ...], protocols: tuple[str, ...], expected: str
-) -> None:
-    """A group matches one of the states, in any letter case, and one of the protocols."""
-    options = ListOptions(config={}, states=frozenset(states), protocols=frozenset(protocols))
+def test_list_filters_require_state_and_type(states: tuple[str, ...], types: tuple[str, ...], expected: str) -> None:
+    """A group matches one of the states, in any letter case, and one of the types."""
+    options = ListOptions(config={}, states=frozenset(states), types=frozenset(types))
     assert "".join(one.group_id for one in chosen(LISTING, options)) == expected
 
 
 def test_list_prints_table_or_json() -> None:
     """Values that an old broker lacks are a dash or null; only protocol types other than "consumer" appear."""
     assert list(listed_text(LISTING, ListOptions(config={}))) == [
-        "GROUP  STATE   PROTOCOL  PROTOCOL TYPE",
+        "GROUP  STATE   TYPE      PROTOCOL TYPE",
         "a      Stable  consumer  -",
         "b      Empty   classic   -",
         "c      Stable  classic   connect",
         "d      -       -         -",
     ]
     told = json.loads(listed_json(LISTING, ListOptions(config={})))
-    assert told["groups"][3] == {"group_id": "d", "state": None, "protocol": None, "protocol_type": "consumer"}
-    assert told["untold"] == [{"broker": "h:1 (id 2)", "reason": "no answer"}]
+    assert told["groups"][3] == {"group_id": "d", "state": None, "type": None, "protocol_type": "consumer"}
+    assert told["errors"] == [{"broker": "h:1 (id 2)", "error": "no answer"}]
     nothing = ListOptions(config={}, states=frozenset({"Dead"}))
-    assert list(listed_text(LISTING, nothing)) == ["No such groups."]
+    assert list(listed_text(LISTING, nothing)) == ["No groups match."]
 
 
 def test_list_limits_width_of_group_column() -> None:
     """A long id shifts only its own row, is shortened on a terminal, and is complete in JSON."""
-    listing = GroupListing(groups=(listed("a", "Stable", "consumer"), listed("x" * 300, "Empty", "classic")), untold={})
+    listing = GroupListing(groups=(listed("a", "Stable", "consumer"), listed("x" * 300, "Empty", "classic")), errors={})
     options = ListOptions(config={})
     assert list(listed_text(listing, options)) == [
-        f"{'GROUP':60}  STATE   PROTOCOL",
+        f"{'GROUP':60}  STATE   TYPE",
         f"{'a':60}  Stable  consumer",
         f"{'x' * 300}  Empty   classic",
     ]
@@ -114,21 +112,23 @@ def report(*lags: tuple[int | None, int]) -> GroupReport:
 def test_lag_lists_largest_lag_first_with_rates_after_two_samples() -> None:
     """A partition that has unread records and no progress is marked."""
     rates = Rates()
-    rates.look(0.0, positions(report((0, 100), (10, 1_000), (None, 5))))
+    rates.add(0.0, positions(report((0, 100), (10, 1_000), (None, 5))))
     now = report((50, 100), (10, 1_200), (None, 5))
-    rates.look(5.0, positions(now))
+    rates.add(5.0, positions(now))
     assert list(lag_text(now, rates)) == [
-        "Group g: Stable, lag 1,240, reads 10.0/s, written 40.0/s, drained in never",
+        "Group g: Stable, lag 1,240, consumed 10.0/s, produced 40.0/s, lag does not shrink",
         "",
-        "TOPIC  PARTITION  COMMITTED    END    LAG  READ/S  WRITTEN/S  DRAINED IN  OWNER  NOTE",
-        "t              1         10  1,200  1,190     0.0       40.0       never  -      stands still for 5 s",
-        "t              0         50    100     50    10.0        0.0         5 s  m      -",
-        "t              2          -      5      -       -          -           -  -      nothing committed",
+        "TOPIC  PARTITION  COMMITTED    END    LAG  CONSUMED/S  PRODUCED/S  DRAINED IN  OWNER  NOTE",
+        "t              1         10  1,200  1,190         0.0        40.0       never  -      stalled for 5 s",
+        "t              0         50    100     50        10.0         0.0         5 s  m      -",
+        "t              2          -      5      -           -           -           -  -      nothing committed",
     ]
     told = json.loads(lag_json(now, rates, watches=True))
-    assert (told["lag"], told["rate"], told["drained_in_s"]) == (1_240, {"read": 10.0, "written": 40.0}, None)
-    assert told["partitions"][0]["rate"] == {"read": 10.0, "written": 0.0}
-    assert told["partitions"][1]["still_for_s"] == 5.0
+    total = {key: told[key] for key in ("lag", "consumed_per_s", "produced_per_s", "drained_in_s")}
+    assert total == {"lag": 1_240, "consumed_per_s": 10.0, "produced_per_s": 40.0, "drained_in_s": None}
+    first, second, _ = told["partitions"]
+    assert (first["consumed_per_s"], first["produced_per_s"]) == (10.0, 0.0)
+    assert (second["committed_offset"], second["end_offset"], second["stalled_for_s"]) == (10, 1_200, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,19 @@ def test_lag_and_list_show_real_group(kafka: Broker, capsys: pytest.CaptureFixtu
     produce(servers, topic, 20)
     consumer = RawConsumer({"bootstrap.servers": servers, "group.id": name})
     consumer.commit(offsets=[Partition(topic, 0, 4)], asynchronous=False)
-    asking = Asking(config={"bootstrap.servers": servers}, group=name, is_json=True)
+    query = GroupQuery(config={"bootstrap.servers": servers}, group=name, is_json=True)
     out, err = io.StringIO(), io.StringIO()
 
     def go_on(_: float) -> None:
         consumer.commit(offsets=[Partition(topic, 0, 10)], asynchronous=False)
 
-    assert show_lag(LagOptions(asking=asking, watches=True, looks=2), out, err, go_on) == 0
+    assert show_lag(LagOptions(query=query, watches=True, samples=2), out, err, go_on) == 0
     first, second = map(json.loads, out.getvalue().splitlines())
-    assert (first["lag"], first["rate"], second["lag"]) == (6, None, 0)
-    assert second["rate"]["read"] > 0
+    assert (first["lag"], first["consumed_per_s"], second["lag"]) == (6, None, 0)
+    assert second["consumed_per_s"] > 0
     assert second["drained_in_s"] == 0.0
     consumer.close()
-    assert main(["list", "-b", servers, "--state", "empty", "--protocol", "classic", "--json"]) == 0
+    assert main(["list", "-b", servers, "--state", "empty", "--type", "classic", "--json"]) == 0
     assert name in {one["group_id"] for one in json.loads(capsys.readouterr().out)["groups"]}
     assert main(["list", "-b", servers, "--state", "Stable", "--json"]) == 0
     assert name not in {one["group_id"] for one in json.loads(capsys.readouterr().out)["groups"]}

@@ -52,10 +52,10 @@ def test_replay_shows_owner_result_and_member(path: Path, capsys: pytest.Capture
     lines = text.splitlines()
     assert lines[0].startswith("group orders-group, process ")
     assert lines[1].endswith(" UTC: a test")
-    assert lines[2] == "9 events in 8.0 s, from the member's birth on"
-    assert "replayed 9 of 9 events: all as they were then" in lines
-    assert any(line.startswith("state     STABLE, since ") for line in lines)
-    assert "waits for group coordinator, since 0.0 s" in lines
+    assert lines[2] == "9 events in 8.0 s, since the member was created"
+    assert "replayed 9 of 9 events: all effects equal the recorded ones" in lines
+    assert any(line.startswith("state     STABLE, for ") for line in lines)
+    assert "waits for group coordinator, for 0.0 s" in lines
 
 
 def test_replay_step_until_shows_events_up_to_time(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_replay_json_has_all_values(path: Path, capsys: pytest.CaptureFixture[st
     """Times are seconds after the first event."""
     code, text = shown(capsys, str(path), "--json", "--step", "--explain")
     told = json.loads(text)
-    assert (code, told["is_identical"], told["replayed"], told["difference"]) == (0, True, 9, None)
+    assert (code, told["is_identical"], told["replayed_events"], told["difference"]) == (0, True, 9, None)
     assert told["member"]["waits_for"] == "group coordinator"
     assert told["member"]["waits_since"] == 8.0
     assert [step["state"] for step in told["steps"]][:2] == ["UNSUBSCRIBED", "JOINING"]
@@ -87,7 +87,7 @@ def test_replay_shows_first_difference_and_exits_1(
     code, text = shown(capsys, str(path))
     assert code == 1
     assert "difference at event 9, +8.000 s: it orders something else" in text
-    assert "  then: FindCoordinator(reason='broken')" in text
+    assert "  recorded: FindCoordinator(reason='broken')" in text
     code, text = shown(capsys, str(path), "--json")
     assert (code, json.loads(text)["difference"]["recorded"]) == (1, ["FindCoordinator(reason='broken')"])
 

@@ -31,9 +31,9 @@ from confluent_kafka.admin import (
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupDescription, GroupHistory, ReadingProgress
 from consumer_membership.admin.group_log import TOPIC, OffsetRecorded, partition_of
-from consumer_membership.admin.history import HistoryQuestion, history_of
+from consumer_membership.admin.history import HistoryQuery, history_of
 from consumer_membership.cli import main
-from consumer_membership.cli.groups import Asking
+from consumer_membership.cli.groups import GroupQuery
 from consumer_membership.cli.timeline import REPORT_INTERVAL_S, ReadingReporter, TimelineOptions, draw_timeline
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
@@ -70,12 +70,12 @@ def test_timeline_writes_page_after_ctrl_c(kafka: Broker, tmp_path: Path) -> Non
     def end(_: float) -> None:
         raise KeyboardInterrupt
 
-    asking = Asking(config={"bootstrap.servers": servers}, group=group)
+    query = GroupQuery(config={"bootstrap.servers": servers}, group=group)
     page = tmp_path / "group.html"
     out, err = io.StringIO(), io.StringIO()
-    options = TimelineOptions(asking=asking, output=page)
+    options = TimelineOptions(query=query, output=page)
     assert draw_timeline(options, out, err, end) == 0
-    assert out.getvalue() == f"{page}: 1 looks, 0 changes\n"
+    assert out.getvalue() == f"wrote {page}: 1 sample, 0 changes\n"
     assert f'"{topic}[0]"' in page.read_text()
 
 
@@ -83,11 +83,11 @@ def test_timeline_writes_page_after_ctrl_c(kafka: Broker, tmp_path: Path) -> Non
 def test_timeline_reports_missing_group_immediately(kafka: Broker, tmp_path: Path) -> None:
     """The group may appear while it is watched; if it does not, the exit code is 1."""
     group, err = unique("group"), io.StringIO()
-    asking = Asking(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
+    query = GroupQuery(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
     heard: list[str] = []
-    options = TimelineOptions(asking=asking, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
+    options = TimelineOptions(query=query, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
     assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 1
-    words = f"The group could not be looked at: Group {group} not found."
+    words = f"The group could not be described: Group {group} not found."
     assert heard[0] == f"consumer-membership timeline: {words}\n"
     assert err.getvalue() == heard[0]
 
@@ -101,9 +101,9 @@ def test_timeline_with_unwritable_output_exits_2_before_sampling(tmp_path: Path)
         (tmp_path, "Is a directory"),
     ):
         err = io.StringIO()
-        options = TimelineOptions(asking=Asking(config={}, group="g"), output=output)
+        options = TimelineOptions(query=GroupQuery(config={}, group="g"), output=output)
         assert draw_timeline(options, io.StringIO(), err) == 2
-        words = f"--output={str(output)!r}: it cannot be written ({why})"
+        words = f"--output={str(output)!r}: the file cannot be written ({why})"
         assert err.getvalue() == f"consumer-membership timeline: {words}\n"
 
 
@@ -155,7 +155,7 @@ def test_timeline_last_shows_past_of_closed_members(kafka: Broker, tmp_path: Pat
         assert re.search(rf"\b{name} \([^)]*\) joined", told), events
         assert re.search(rf"\b{name} \([^)]*\) left", told), events
     if kind is Consumer:
-        assert sum("has " in one and " before: " in one for one in events) >= 3
+        assert sum(" assigned " in one and " after a wait of " in one for one in events) >= 3
         assert all(still for _, _, still, _ in data["partitions"])
 
 
@@ -313,7 +313,7 @@ def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
             loop.call_soon_threadsafe(reading.cancel)
             assert is_over.wait(PATIENCE_S)
 
-        question = HistoryQuestion(group_id=group, since=began, on_progress=cancel)
+        question = HistoryQuery(group_id=group, since=began, on_progress=cancel)
         reading = asyncio.create_task(history_of(cluster, checked.cluster_config(), question, PATIENCE_S))
         reading.add_done_callback(lambda _: is_over.set())
         with suppress(asyncio.CancelledError):
@@ -344,8 +344,8 @@ def test_timeline_reports_unreadable_past(broker_pool: RunBrokers, tmp_path: Pat
         Stage(servers).commit(group, (topic, 0, 0))
         forbid(servers, ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
         page, err = tmp_path / "group.html", io.StringIO()
-        asking = Asking(config={"bootstrap.servers": servers}, group=group)
-        options = TimelineOptions(asking=asking, output=page, seconds=0.0, last_s=60.0)
+        query = GroupQuery(config={"bootstrap.servers": servers}, group=group)
+        options = TimelineOptions(query=query, output=page, seconds=0.0, last_s=60.0)
         assert draw_timeline(options, io.StringIO(), err) == 0
         assert "READ on that topic" in err.getvalue()
         (note,) = shown(page)["notes"]
@@ -371,8 +371,8 @@ def test_timeline_counts_compacted_records(broker_pool: RunBrokers, tmp_path: Pa
         admin = AdminClient({"bootstrap.servers": servers})
         admin.incremental_alter_configs([resource])[resource].result(20)
         page = tmp_path / "group.html"
-        asking = Asking(config={"bootstrap.servers": servers}, group=group)
-        options = TimelineOptions(asking=asking, output=page, seconds=0.0, last_s=600.0)
+        query = GroupQuery(config={"bootstrap.servers": servers}, group=group)
+        options = TimelineOptions(query=query, output=page, seconds=0.0, last_s=600.0)
 
         def noted() -> list[str]:
             stage.commit(group, (topic, 0, 1))
@@ -392,7 +392,7 @@ def test_reading_reporter_reports_long_reading_periodically() -> None:
     for done in (1_000, 2_000, 3_000):
         tell(ReadingProgress(partition=7, done=done, most=1_000_000))
     (words,) = told
-    assert words.startswith("reading __consumer_offsets[7]: 2,000 of 1,000,000 offsets")
+    assert words.startswith("reading __consumer_offsets[7]: 2,000 of at most 1,000,000 offsets")
     assert "Ctrl-C" in words
 
 
@@ -408,7 +408,7 @@ def test_timeline_of_unknown_group_exits_1(kafka: Broker, tmp_path: Path) -> Non
         # Others' records may have been compacted meanwhile, which is said, too.
         first, second = shown(page)["notes"][-2:]
         assert first.startswith("The coordinator has no record of this group")
-        assert second == f"The group could not be looked at: Group {group} not found."
+        assert second == f"The group could not be described: Group {group} not found."
 
 
 def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -419,7 +419,11 @@ def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.
     member = Recorded()
     member.join()
     member.written(other)
-    refusals = ((tmp_path / "none", "No such file"), (text, "no recording"), (other, "of group 'orders-group'"))
+    refusals = (
+        (tmp_path / "none", "No such file"),
+        (text, "no recording"),
+        (other, "of a member of group 'orders-group'"),
+    )
     for path, why in refusals:
         assert main([*words, str(path)]) == 2
         told = capsys.readouterr().err
@@ -434,4 +438,4 @@ def test_doctor_of_missing_group_exits_1(kafka: Broker, capsys: pytest.CaptureFi
     group = unique("nobody")
     assert main(["doctor", "-b", kafka.bootstrap_servers, "-g", group, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert (told["looks"], [one["cause"] for one in told["findings"]]) == (1, ["no_such_group"])
+    assert (told["samples"], [one["cause"] for one in told["findings"]]) == (1, ["group_not_found"])

@@ -17,7 +17,7 @@ from rich.console import Console
 from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.cli import main
 from consumer_membership.cli.overview import positions
-from consumer_membership.cli.watch import WatchView, chosen, keys_of, picture, room_of
+from consumer_membership.cli.watch import WatchView, chosen, keys_of, picture, rows_in
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.rates import Rates
 from consumer_membership.types import BrokerAddress
@@ -42,23 +42,23 @@ def test_watch_keys_sort_and_filter() -> None:
     view = WatchView()
     assert view.after("x") == view
     assert view.after("o").sort == "owner"
-    assert [view.shown, (view := view.after("f")).shown, view.after("f").shown] == ["all", "behind", "still"]
+    assert [view.shown, (view := view.after("f")).shown, view.after("f").shown] == ["all", "with lag", "stalled"]
     rates, now = Rates(), report(3, 0, 9)
-    rates.look(0.0, positions(now))
-    rates.look(4.0, positions(now))
+    rates.add(0.0, positions(now))
+    rates.add(4.0, positions(now))
     order = {sort: [one.partition for one in chosen(now, rates, WatchView(sort=sort))] for sort in ("lag", "partition")}
     assert order == {"lag": [2, 0, 1], "partition": [0, 1, 2]}
     kept = {
-        shown: [one.partition for one in chosen(now, rates, WatchView(shown=shown))] for shown in ("still", "moving")
+        shown: [one.partition for one in chosen(now, rates, WatchView(shown=shown))] for shown in ("stalled", "moving")
     }
-    assert kept == {"still": [2, 0], "moving": []}
+    assert kept == {"stalled": [2, 0], "moving": []}
 
 
 def test_watch_picture_fits_width_and_height() -> None:
     """The picture has members, moving partitions, as many partitions as fit, and the keys."""
     out, rates, now = StringIO(), Rates(), report(*range(50))
-    rates.look(0.0, positions(now))
-    rates.look(4.0, positions(now))
+    rates.add(0.0, positions(now))
+    rates.add(4.0, positions(now))
     Console(file=out, width=80, height=24).print(picture(now, rates, WatchView(), 24, 80))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
@@ -76,8 +76,8 @@ def test_watch_picture_keeps_partition_number_at_each_width(width: int, name: st
     """The lag and the stalled time also stay; rates and owners need more width."""
     out, rates, now = StringIO(), Rates(), report(*range(12))
     now = replace(now, partitions=tuple(replace(one, topic=name, owner="a" * 50) for one in now.partitions))
-    rates.look(0.0, positions(now))
-    rates.look(4.0, positions(now))
+    rates.add(0.0, positions(now))
+    rates.add(4.0, positions(now))
     Console(file=out, width=width, height=24).print(picture(now, rates, WatchView(), 24, width))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -116,17 +116,17 @@ def drawn(now: GroupReport, rates: Rates, view: WatchView) -> list[str]:
 def test_watch_scrolls_through_partitions() -> None:
     """Scrolling works by line, by page and to the end; another order begins at the top."""
     rates, now = Rates(), many(3, 1_000)
-    rates.look(0.0, positions(now))
+    rates.add(0.0, positions(now))
     view = WatchView(sort="partition")
     shown = {}
     for key in ("", "j", " ", "b", "G", "k", "g"):
-        view = view.after(key, room_of(now, 24)).within(1_000, room_of(now, 24), 3)
+        view = view.after(key, rows_in(now, 24)).within(1_000, rows_in(now, 24), 3)
         lines = drawn(now, rates, view)
         assert (len(lines) <= 24, max(map(len, lines)) <= 80) == (True, True)
         shown[key] = next(line.split()[0] for line in lines if line.lstrip().startswith("t["))
     assert shown == {"": "t[0]", "j": "t[1]", " ": "t[13]", "b": "t[1]", "G": "t[988]", "k": "t[987]", "g": "t[0]"}
     assert view.after("G").after("l").first == 0
-    assert any("1000 partitions, all, by partition, 1 to 12" in line for line in drawn(now, rates, view))
+    assert any("1000 partitions (all), sorted by partition, 1 to 12" in line for line in drawn(now, rates, view))
 
 
 def test_watch_scrolls_through_members() -> None:

@@ -83,7 +83,7 @@ def test_kill_node_of_unknown_id_raises_error_with_known_ids() -> None:
 
 def test_stop_node_of_existing_broker_raises() -> None:
     """A broker that this package did not start is never stopped."""
-    with pytest.raises(BrokerUnavailableError, match="not ours to control"):
+    with pytest.raises(BrokerUnavailableError, match="does not control an existing broker"):
         broker_of(backend=Backend.EXISTING).stop_node(1)
 
 

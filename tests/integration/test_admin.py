@@ -185,8 +185,8 @@ def test_describe_empty_group_returns_committed_offsets(broker: Broker) -> None:
 def test_unknown_group_raises_error_with_remedy(broker: Broker) -> None:
     """`describe` and the removal of members raise an error with a remedy if the group does not exist."""
     name = unique("nobody")
-    for ask in (lambda: admin(broker).describe(name), lambda: admin(broker).remove_members(name, everyone=True)):
-        with pytest.raises(GroupError, match="the cluster has no such group; check the spelling") as refusal:
+    for ask in (lambda: admin(broker).describe(name), lambda: admin(broker).remove_members(name, all_members=True)):
+        with pytest.raises(GroupError, match=r"the cluster has no group with this id; check group\.id") as refusal:
             ask()
         assert refusal.value.code == 69
 
@@ -212,9 +212,9 @@ def test_remove_several_members_returns_a_result_for_each(broker: Broker) -> Non
     assert [one.outcome for one in done] == [REMOVED, UNKNOWN, REMOVED]
     assert f"its instance ids: {', '.join(sorted(ids))}" in dry[1].message
     assert members(broker, name) == {by_instance[ids[2]]: ids[2]}
-    assert [one.outcome for one in admin(broker).remove_members(name, everyone=True)] == [REMOVED]
+    assert [one.outcome for one in admin(broker).remove_members(name, all_members=True)] == [REMOVED]
     assert members(broker, name) == {}
-    assert admin(broker).remove_members(name, everyone=True) == ()
+    assert admin(broker).remove_members(name, all_members=True) == ()
 
 
 def test_removed_dynamic_member_rejoins_automatically(broker: Broker) -> None:
@@ -311,4 +311,4 @@ def test_missing_acl_is_named_in_the_error(broker_pool: RunBrokers) -> None:
     assert "describing the group is not allowed" in removal.message
     # Of a classic group the coordinator tells everything but what was committed, and that without a word.
     notes = {one.note for one in admin(broker).describe(classic).partitions}
-    assert notes == {f"not authorised: the ACL operation DESCRIBE on topic {hidden} is needed"}
+    assert notes == {f"not authorized: allow the ACL operation DESCRIBE on topic {hidden}"}

@@ -404,7 +404,7 @@ def turned_classic(broker: Broker, group: str, topic: str, **config: Any) -> Ite
             member.settled(12)
             proxy.hold_from(HEARTBEAT)
             proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
-            GroupAdmin({"bootstrap.servers": servers}).remove_members(group, everyone=True)
+            GroupAdmin({"bootstrap.servers": servers}).remove_members(group, all_members=True)
             raw.subscribe([topic])
             member.wait(lambda _: raw.poll(0.05) is None and len(raw.assignment()) == 12, "the classic group")
             proxy.heal()

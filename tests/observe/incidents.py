@@ -22,7 +22,7 @@ from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.waiting import wait_until
 
 RAW, OURS = RawConsumer, Consumer
-#: What is done between two looks at the group: by then something has happened.
+#: What is done between two samples of the group: by then something has happened.
 Between = Callable[[], object]
 
 
@@ -136,7 +136,7 @@ def app(stage: Stage, stack: ExitStack, kind: Any, group: str, *topics: str, **c
     return stack.enter_context(application(kind, stage.servers, group, *topics, **config))
 
 
-@incident(Cause.NO_SUCH_GROUP)
+@incident(Cause.GROUP_NOT_FOUND)
 def nobody_ever_joined(_: Stage, __: str, ___: ExitStack) -> Between:
     """The group's name is misspelled."""
     return nothing
@@ -158,7 +158,7 @@ def denied(stage: Stage, stack: ExitStack, kind: ResourceType, name: str) -> Non
     stack.callback(lambda: [one.result() for one in admin.delete_acls([same]).values()])
 
 
-@incident(Cause.GROUP_FORBIDDEN)
+@incident(Cause.GROUP_AUTHORIZATION_FAILED)
 def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
     """The observer is not authorized to describe the group."""
     stage.commit(group, (stage.topic(), 0, 0))
@@ -166,7 +166,7 @@ def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
     return nothing
 
 
-@incident(Cause.TOPIC_FORBIDDEN, *BOTH)
+@incident(Cause.TOPIC_AUTHORIZATION_FAILED, *BOTH)
 def topic_is_denied(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """The members joined before the ACL was created."""
     topic = stage.topic()
@@ -263,7 +263,7 @@ def member_does_not_give_up(stage: Stage, group: str, stack: ExitStack, kind: An
 
 
 @incident(
-    Cause.STATIC_GHOST,
+    Cause.STATIC_MEMBER_AWAY,
     ("ours", {"kind": OURS, "records": 10}),
     ("raw", {"kind": RAW, "records": 10}),
     ("nothing-to-read", {"kind": RAW, "records": 0}),
@@ -290,7 +290,7 @@ def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: 
     return nothing
 
 
-@incident(Cause.READ_WITHOUT_MEMBERS)
+@incident(Cause.COMMITS_WITHOUT_MEMBERS)
 def partitions_assigned_by_hand(stage: Stage, group: str, _: ExitStack) -> Between:
     """A program with manually assigned partitions is healthy: it commits while producers write."""
     topic, reached = stage.topic(1, 10), [0]
@@ -304,7 +304,7 @@ def partitions_assigned_by_hand(stage: Stage, group: str, _: ExitStack) -> Betwe
     return go_on
 
 
-@incident(Cause.NOT_SUBSCRIBED, *BOTH)
+@incident(Cause.TOPIC_NOT_SUBSCRIBED, *BOTH)
 def topic_was_dropped(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """A deployment no longer subscribes to one of its topics."""
     forgotten, topic = stage.topic(1, 10), stage.topic()
@@ -314,7 +314,7 @@ def topic_was_dropped(stage: Stage, group: str, stack: ExitStack, kind: Any, pro
     return nothing
 
 
-@incident(Cause.NOT_ASSIGNED)
+@incident(Cause.PARTITION_UNASSIGNED)
 def topic_has_grown(stage: Stage, group: str, stack: ExitStack) -> Between:
     """The leader of a classic group has old metadata."""
     topic = stage.topic(2)
@@ -334,7 +334,7 @@ def member_never_commits(stage: Stage, group: str, stack: ExitStack, kind: Any, 
     return lambda: stage.write(topic)
 
 
-@incident(Cause.MEMBER_STANDS, *ALL)
+@incident(Cause.MEMBER_STALLED, *ALL)
 def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """A member read and committed, and then a handler hangs on a record."""
     topic = stage.topic(2, 10)
@@ -346,7 +346,7 @@ def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protoco
     return lambda: stage.write(topic)
 
 
-@incident(Cause.MEMBER_STANDS, *BOTH)
+@incident(Cause.MEMBER_STALLED, *BOTH)
 def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """The other member progresses, so a sum would hide the stall."""
     topic = stage.topic(2, 10)
@@ -360,7 +360,7 @@ def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, prot
     return lambda: stage.write(topic)
 
 
-@incident(Cause.PARTITION_STANDS, *BOTH)
+@incident(Cause.PARTITION_STALLED, *BOTH)
 def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """A paused partition is not resumed, while the member's other partition progresses."""
     topic = stage.topic(2, 10)
@@ -478,7 +478,7 @@ def session_is_one_heartbeat(stage: Stage, group: str, stack: ExitStack) -> Betw
     return nothing
 
 
-@incident(Cause.CANNOT_BE_CONVERTED, is_limited=True)
+@incident(Cause.CONVERSION_DISABLED, is_limited=True)
 def conversion_is_switched_off(stage: Stage, group: str, stack: ExitStack) -> Between:
     """Members of the consumer protocol cannot join the classic group."""
     app(stage, stack, RAW, group, stage.topic(2)).has(2)

@@ -9,8 +9,8 @@ import pytest
 
 from consumer_membership.admin import Subject, TopicSurvey
 from consumer_membership.cli.doctor import findings_json, findings_text
-from consumer_membership.observe.doctor import diagnosed
-from consumer_membership.observe.findings import Cause, GroupFinding, Urgency, ranked
+from consumer_membership.observe.doctor import diagnose
+from consumer_membership.observe.findings import Cause, GroupFinding, Severity, ranked
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import GroupProtocol
 from tests.admin.builders import group, member, partitions
@@ -21,31 +21,33 @@ ONE = group(member("m", assigned=partitions(0), epoch=6))
 
 def first(observation: Observation) -> Cause:
     """Return the cause of the first finding."""
-    return diagnosed(observation)[0].cause
+    return diagnose(observation)[0].cause
 
 
 def test_doctor_reports_reading_group_as_well() -> None:
     """A group with lag that progresses is healthy."""
     watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (8, 12)}, at=12.0))
-    assert [one.cause for one in diagnosed(watched)] == [Cause.WELL]
+    assert [one.cause for one in diagnose(watched)] == [Cause.HEALTHY]
 
 
 def test_doctor_does_not_report_idle_partition_as_stalled() -> None:
     """Nothing is left to read; a partition without commits and writes may have been started at its end."""
     for committed in (10, None):
         watched = seen(survey(ONE, {0: (committed, 10)}), survey(ONE, {0: (committed, 10)}, at=60.0))
-        assert first(watched) is Cause.WELL
+        assert first(watched) is Cause.HEALTHY
 
 
 def test_doctor_does_not_report_lag_of_one_transaction_marker_as_stall() -> None:
     """A transaction marker keeps the committed offset one below the end. Without new records, this proves nothing."""
     before = survey(ONE, {0: (9, 10)})
-    assert first(seen(before, survey(ONE, {0: (9, 10)}, at=12.0))) is Cause.WELL
-    assert first(seen(before, survey(ONE, {0: (9, 11)}, at=12.0))) is Cause.MEMBER_STANDS
+    assert first(seen(before, survey(ONE, {0: (9, 10)}, at=12.0))) is Cause.HEALTHY
+    assert first(seen(before, survey(ONE, {0: (9, 11)}, at=12.0))) is Cause.MEMBER_STALLED
     two = {0: (9, 10), 1: (4, 10)}
     held = group(member("m", assigned=partitions(0, 1), epoch=6))
     (standing,) = (
-        one for one in diagnosed(seen(survey(held, two), survey(held, two, at=12.0))) if one.urgency is Urgency.CRITICAL
+        one
+        for one in diagnose(seen(survey(held, two), survey(held, two, at=12.0)))
+        if one.severity is Severity.CRITICAL
     )
     assert "t[0]" not in " ".join(standing.evidence)
 
@@ -55,7 +57,7 @@ def test_doctor_reports_manually_assigned_reader_as_well() -> None:
     empty = replace(group(), state="Empty")
     before, day = survey(empty, {0: (5, 10)}), {"offsets.retention.minutes": "1440"}
     watched = seen(before, survey(empty, {0: (8, 12)}, at=12.0, broker_settings=day))
-    assert [one.cause for one in diagnosed(watched)] == [Cause.READ_WITHOUT_MEMBERS, Cause.WELL]
+    assert [one.cause for one in diagnose(watched)] == [Cause.COMMITS_WITHOUT_MEMBERS, Cause.HEALTHY]
     assert first(seen(before, survey(empty, {0: (5, 12)}, at=12.0))) is Cause.NO_MEMBERS
     # A member was in the group at first and may have made the commits.
     assert first(seen(survey(ONE, {0: (5, 10)}), survey(empty, {0: (8, 12)}, at=12.0))) is Cause.NO_MEMBERS
@@ -64,19 +66,19 @@ def test_doctor_reports_manually_assigned_reader_as_well() -> None:
 def test_doctor_reports_stall_only_after_time_or_new_records() -> None:
     """Two samples within a second prove nothing about a member that commits every five seconds."""
     before = survey(ONE, {0: (5, 10)})
-    assert first(seen(before)) is Cause.WELL
-    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=1.0))) is Cause.WELL
-    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=8.0))) is Cause.MEMBER_STANDS
-    assert first(seen(before, survey(ONE, {0: (5, 11)}, at=1.0))) is Cause.MEMBER_STANDS
+    assert first(seen(before)) is Cause.HEALTHY
+    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=1.0))) is Cause.HEALTHY
+    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=8.0))) is Cause.MEMBER_STALLED
+    assert first(seen(before, survey(ONE, {0: (5, 11)}, at=1.0))) is Cause.MEMBER_STALLED
 
 
 def test_doctor_distinguishes_stale_target_from_rebalance() -> None:
     """A stable group whose epochs match but whose target lacks a partition has a stale target."""
     offsets: dict[int, tuple[int | None, int]] = {0: (0, 0), 1: (0, 0)}
     assert first(seen(survey(ONE, offsets))) is Cause.STALE_TARGET
-    assert first(seen(survey(replace(ONE, state="Reconciling"), offsets))) is Cause.WELL
+    assert first(seen(survey(replace(ONE, state="Reconciling"), offsets))) is Cause.HEALTHY
     classic = group(member("m", assigned=partitions(0), protocol=GroupProtocol.CLASSIC), protocol=GroupProtocol.CLASSIC)
-    assert first(seen(survey(classic, offsets))) is Cause.NOT_ASSIGNED
+    assert first(seen(survey(classic, offsets))) is Cause.PARTITION_UNASSIGNED
 
 
 def test_doctor_distinguishes_omitted_member_from_idle_one() -> None:
@@ -88,7 +90,7 @@ def test_doctor_distinguishes_omitted_member_from_idle_one() -> None:
     others = replace(idle, topics=frozenset({"another"}))
     assert first(seen(survey(group(others, crowded), offsets))) is Cause.MIXED_SUBSCRIPTIONS
     plugged = replace(group(idle, crowded), assignor="of-our-own")
-    assert first(seen(survey(plugged, offsets))) is Cause.WELL
+    assert first(seen(survey(plugged, offsets))) is Cause.HEALTHY
     one = member("m", assigned=partitions(0), target=partitions(0))
     assert first(seen(survey(group(idle, one), {0: (0, 0)}))) is Cause.TOO_MANY_MEMBERS
 
@@ -99,9 +101,9 @@ def test_doctor_distinguishes_omitted_member_from_idle_one() -> None:
         ("COORDINATOR_NOT_AVAILABLE", "", Cause.COORDINATOR_UNAVAILABLE),
         ("COORDINATOR_LOAD_IN_PROGRESS", "", Cause.COORDINATOR_UNAVAILABLE),
         ("_TIMED_OUT", "no answer", Cause.COORDINATOR_UNAVAILABLE),
-        ("GROUP_AUTHORIZATION_FAILED", "", Cause.GROUP_FORBIDDEN),
-        ("GROUP_ID_NOT_FOUND", "Group g not found.", Cause.NO_SUCH_GROUP),
-        ("GROUP_ID_NOT_FOUND", "Group g is not a classic group.", Cause.OTHER_KIND),
+        ("GROUP_AUTHORIZATION_FAILED", "", Cause.GROUP_AUTHORIZATION_FAILED),
+        ("GROUP_ID_NOT_FOUND", "Group g not found.", Cause.GROUP_NOT_FOUND),
+        ("GROUP_ID_NOT_FOUND", "Group g is not a classic group.", Cause.UNSUPPORTED_GROUP_TYPE),
     ],
 )
 def test_doctor_reports_reason_of_refused_group_description(name: str, message: str, expected: Cause) -> None:
@@ -114,23 +116,23 @@ def test_doctor_ranks_offline_partition_critical_and_deleted_topic_as_note() -> 
     """A partition without leader explains a stalled member; a deleted topic is only a note."""
     offline = TopicSurvey(leaders={0: None}, is_internal=False, error=None)
     standing = survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0, topics={"t": offline})
-    found = diagnosed(seen(*standing))
-    assert [one.cause for one in found] == [Cause.PARTITION_OFFLINE, Cause.MEMBER_STANDS]
+    found = diagnose(seen(*standing))
+    assert [one.cause for one in found] == [Cause.PARTITION_OFFLINE, Cause.MEMBER_STALLED]
     gone = TopicSurvey(leaders={}, is_internal=False, error=refusal("UNKNOWN_TOPIC_OR_PARTITION"))
-    told = diagnosed(seen(survey(ONE, {0: (1, 1)}, topics={"gone": gone})))
-    assert [one.cause for one in told] == [Cause.TOPIC_DELETED, Cause.WELL]
+    told = diagnose(seen(survey(ONE, {0: (1, 1)}, topics={"gone": gone})))
+    assert [one.cause for one in told] == [Cause.TOPIC_DELETED, Cause.HEALTHY]
 
 
 def test_ranked_orders_findings_by_urgency_then_cause() -> None:
     """Of two equally urgent findings, the one that explains the other comes first."""
 
-    def finding(urgency: Urgency, cause: Cause) -> GroupFinding:
-        return GroupFinding(urgency=urgency, cause=cause, subject="s", explanation="e")
+    def finding(severity: Severity, cause: Cause) -> GroupFinding:
+        return GroupFinding(severity=severity, cause=cause, subject="s", explanation="e")
 
     given = [
-        finding(Urgency.NOTE, Cause.NO_SUCH_GROUP),
-        finding(Urgency.CRITICAL, Cause.MEMBER_STANDS),
-        finding(Urgency.CRITICAL, Cause.OPEN_TRANSACTION),
+        finding(Severity.INFO, Cause.GROUP_NOT_FOUND),
+        finding(Severity.CRITICAL, Cause.MEMBER_STALLED),
+        finding(Severity.CRITICAL, Cause.OPEN_TRANSACTION),
     ]
     assert ranked(given) == (given[2], given[1], given[0])
 
@@ -138,13 +140,13 @@ def test_ranked_orders_findings_by_urgency_then_cause() -> None:
 def test_findings_print_as_text_or_json() -> None:
     """A finding has title, evidence and fix; programs may rely on the name of its cause."""
     watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0))
-    findings = diagnosed(watched)
+    findings = diagnose(watched)
     lines = list(findings_text(watched, findings))
     assert lines[:3] == [
-        "Group g, Stable: watched for 12 s in 2 looks",
+        "Group g, Stable: observed for 12 s, 2 samples",
         "",
-        "1. CRITICAL  member stands still: client c on 10.0.0.1 (member m)",
+        "1. CRITICAL  member is stalled: client c on 10.0.0.1 (member m)",
     ]
-    assert "   - t[0]: committed 5 all the while, end 10 -> 12" in lines
+    assert "   - t[0]: committed offset 5 (unchanged), end 10 -> 12" in lines
     told = json.loads(findings_json(watched, findings))
-    assert [(one["cause"], one["urgency"]) for one in told["findings"]] == [("member_stands", "critical")]
+    assert [(one["cause"], one["severity"]) for one in told["findings"]] == [("member_stalled", "critical")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.observe.doctor import diagnosed
+from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.observation import observe
 from tests.observe.conversion_incidents import CONVERSIONS
 from tests.observe.incidents import INCIDENTS, Incident, Stage
@@ -43,5 +43,5 @@ def test_doctor_names_cause_of_incident_first(incident: Incident, broker_pool: R
     stage, group = Stage(broker.bootstrap_servers), unique("group")
     with incident.make(stage, group) as go_on:
         # The incident continues between two samples, in place of a pause.
-        findings = diagnosed(observe(stage.admin, group, 4.5, lambda _: go_on()))
+        findings = diagnose(observe(stage.admin, group, 4.5, lambda _: go_on()))
     assert findings[0].cause is incident.cause, findings

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from consumer_membership.admin.group_log import TOPIC, partition_of
-from consumer_membership.observe.doctor import diagnosed
+from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.findings import Cause, GroupFinding
 from consumer_membership.observe.observation import observe
 from tests.observe.incidents import RAW, Stage, application
@@ -45,7 +45,7 @@ def on_nodes(servers: str, *nodes: int) -> str:
 
 def found(stage: Stage, group: str) -> tuple[GroupFinding, ...]:
     """Return the doctor's findings."""
-    return diagnosed(observe(stage.admin, group, 3.0))
+    return diagnose(observe(stage.admin, group, 3.0))
 
 
 def coordinated_by(servers: str, node: int) -> str:

@@ -16,45 +16,45 @@ def at(committed: int | None, end: int | None) -> Position:
 def test_rates_need_two_samples() -> None:
     """One sample gives no rate."""
     rates = Rates()
-    assert (rates.of(P0), rates.of_all(), rates.still_for_s(P0)) == (None, None, None)
-    rates.look(0.0, {P0: at(0, 10)})
+    assert (rates.of(P0), rates.of_all(), rates.stalled_for_s(P0)) == (None, None, None)
+    rates.add(0.0, {P0: at(0, 10)})
     assert (rates.of(P0), rates.of_all()) == (None, None)
 
 
 def test_rate_is_difference_over_window() -> None:
     """Samples before the window do not count; the rates of partitions add up."""
     rates = Rates(window_s=10.0)
-    rates.look(0.0, {P0: at(0, 1_000), P1: at(5, 5)})
-    rates.look(10.0, {P0: at(100, 1_000), P1: at(5, 25)})
-    assert rates.of(P0) == Rate(read=10.0, written=0.0)
-    assert rates.of_all() == Rate(read=10.0, written=2.0)
-    rates.look(20.0, {P0: at(400, 1_000), P1: at(5, 25)})
-    assert rates.of(P0) == Rate(read=30.0, written=0.0)
+    rates.add(0.0, {P0: at(0, 1_000), P1: at(5, 5)})
+    rates.add(10.0, {P0: at(100, 1_000), P1: at(5, 25)})
+    assert rates.of(P0) == Rate(consumed=10.0, produced=0.0)
+    assert rates.of_all() == Rate(consumed=10.0, produced=2.0)
+    rates.add(20.0, {P0: at(400, 1_000), P1: at(5, 25)})
+    assert rates.of(P0) == Rate(consumed=30.0, produced=0.0)
 
 
 def test_drained_in_s_requires_reading_faster_than_writing() -> None:
     """At equal rates the group never catches up (None); without lag it already has (0)."""
-    assert Rate(read=30.0, written=10.0).drained_in_s(100) == 5.0
-    assert Rate(read=10.0, written=10.0).drained_in_s(100) is None
-    assert Rate(read=0.0, written=0.0).drained_in_s(0) == 0.0
+    assert Rate(consumed=30.0, produced=10.0).drained_in_s(100) == 5.0
+    assert Rate(consumed=10.0, produced=10.0).drained_in_s(100) is None
+    assert Rate(consumed=0.0, produced=0.0).drained_in_s(0) == 0.0
 
 
-def test_still_for_s_counts_only_partition_with_lag() -> None:
+def test_stalled_for_s_counts_only_partition_with_lag() -> None:
     """The time starts at the last progress and ends with a commit; an idle partition never stalls."""
     rates = Rates()
-    rates.look(0.0, {P0: at(5, 10), P1: at(10, 10)})
-    rates.look(4.0, {P0: at(5, 12), P1: at(10, 10)})
-    assert (rates.still_for_s(P0), rates.still_for_s(P1)) == (4.0, None)
-    rates.look(6.0, {P0: at(6, 12), P1: at(10, 10)})
-    rates.look(7.0, {P0: at(6, 12), P1: at(10, 10)})
-    assert rates.still_for_s(P0) == 1.0
+    rates.add(0.0, {P0: at(5, 10), P1: at(10, 10)})
+    rates.add(4.0, {P0: at(5, 12), P1: at(10, 10)})
+    assert (rates.stalled_for_s(P0), rates.stalled_for_s(P1)) == (4.0, None)
+    rates.add(6.0, {P0: at(6, 12), P1: at(10, 10)})
+    rates.add(7.0, {P0: at(6, 12), P1: at(10, 10)})
+    assert rates.stalled_for_s(P0) == 1.0
 
 
 def test_rates_of_unknown_offsets_are_none() -> None:
     """A missing commit or end has no rate; resetting offsets back does not count as negative reading."""
     rates = Rates()
-    rates.look(0.0, {P0: at(None, 10), P1: at(50, 100)})
-    rates.look(2.0, {P0: at(4, 10), P1: at(10, 110)})
+    rates.add(0.0, {P0: at(None, 10), P1: at(50, 100)})
+    rates.add(2.0, {P0: at(4, 10), P1: at(10, 110)})
     assert rates.of(P0) is None
-    assert rates.of(P1) == Rate(read=0.0, written=5.0)
+    assert rates.of(P1) == Rate(consumed=0.0, produced=5.0)
     assert (at(11, 10).lag, at(None, 1).lag, at(1, None).lag, at(4, 10).lag) == (None, None, None, 6)

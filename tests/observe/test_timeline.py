@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.admin import GroupDescription, Subject
-from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedFact, RecordedStandstill
+from consumer_membership.observe.recorded import OwnedRun, RecordedEvent, RecordedMember, RecordedStandstill
 from consumer_membership.observe.timeline import Timeline, cause_of
 from consumer_membership.types import TopicPartition
 from tests.admin.builders import group, member, partitions
@@ -56,9 +56,9 @@ def test_cause_of_names_visible_change() -> None:
     other = group(replace(member("m", assigned=partitions(0, 1), epoch=6), topics=frozenset({"u"})))
     assert cause_of(ONE, ONE) == ""
     assert cause_of(TWO, ONE) == "c (n) left"
-    assert cause_of(ONE, away) == "c (m) went away, and keeps its place"
+    assert cause_of(ONE, away) == "c (m) closed and keeps its partitions"
     assert cause_of(ONE, other) == "c (m) changed its subscription"
-    assert cause_of(ONE, replace(ONE, epoch=7)).startswith("a new group epoch without a visible cause")
+    assert cause_of(ONE, replace(ONE, epoch=7)).startswith("new group epoch without a visible cause")
 
 
 def test_timeline_notes_each_refusal_once() -> None:
@@ -66,7 +66,7 @@ def test_timeline_notes_each_refusal_once() -> None:
     timeline = Timeline("g", 10.0)
     for at, name in ((0.0, "A"), (1.0, "A"), (2.0, "B")):
         timeline.add(survey(None, at=at, refusals={Subject.GROUP: refusal(name, f"no, at {at}")}))
-    told = ["The group could not be looked at: no, at 0.0", "The group could not be looked at: no, at 2.0"]
+    told = ["The group could not be described: no, at 0.0", "The group could not be described: no, at 2.0"]
     assert timeline.data()["notes"] == told
 
 
@@ -77,7 +77,7 @@ def test_timeline_shows_committed_partition_without_end_offset() -> None:
     assert timeline.data()["partitions"] == [["t[0]", [0, 0], [], [-1]], ["t[1]", [0, 0], [], [-1]]]
 
 
-def account(**fields: object) -> MemberAccount:
+def account(**fields: object) -> RecordedMember:
     """Return a recording of member `m` from 101 s to 108 s, with defaults for the other fields."""
     values: dict[str, object] = {
         "group_id": "g",
@@ -87,9 +87,9 @@ def account(**fields: object) -> MemberAccount:
         "end": 108.0,
         "runs": (),
         "standstills": (),
-        "facts": (),
+        "events": (),
     }
-    return MemberAccount(**(values | fields))  # type: ignore[arg-type]
+    return RecordedMember(**(values | fields))  # type: ignore[arg-type]
 
 
 def test_timeline_prefers_recording_over_samples() -> None:
@@ -100,9 +100,9 @@ def test_timeline_prefers_recording_over_samples() -> None:
         OwnedRun(partition=one, member_id="m", begin=101.0, end=108.0),
         OwnedRun(partition=two, member_id="m", begin=101.0, end=103.25),
     ]
-    fact = RecordedFact(at=103.25, text="m gave up t[1]")
+    fact = RecordedEvent(at=103.25, text="m gave up t[1]")
     stood = (RecordedStandstill(partition=two, begin=103.0, end=103.25),)
-    timeline.add_account(account(runs=tuple(had), standstills=stood, facts=(fact,), note="a note"))
+    timeline.add_recording(account(runs=tuple(had), standstills=stood, events=(fact,), note="a note"))
     data = timeline.data()
     assert data["partitions"] == [
         ["t[0]", [0, 0], [], [5, 2, -7]],
@@ -125,7 +125,7 @@ def test_timeline_shows_stall_between_two_recorded_owners() -> None:
         RecordedStandstill(partition=moved, begin=103.9, end=104.0),
         RecordedStandstill(partition=moved, begin=104.4, end=104.5),
     )
-    timeline.add_account(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
+    timeline.add_recording(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
     (told,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
     assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 600]]
 

@@ -88,7 +88,7 @@ def two_transactions_are_left_open(stage: Stage, group: str, stack: ExitStack) -
     return lambda: stage.write(topic, 30)
 
 
-@incident(Cause.MEMBER_STANDS, *BOTH, registry=UNSEEN)
+@incident(Cause.MEMBER_STALLED, *BOTH, registry=UNSEEN)
 def everything_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """The application polls and has paused all its partitions."""
     topic = stage.topic(2, 10)
@@ -130,7 +130,7 @@ def spare_static_members(stage: Stage, group: str, stack: ExitStack) -> Between:
     return nothing
 
 
-@incident(Cause.PARTITION_STANDS, registry=UNSEEN)
+@incident(Cause.PARTITION_STALLED, registry=UNSEEN)
 def one_partition_is_never_committed(stage: Stage, group: str, stack: ExitStack) -> Between:
     """The program commits only the other partition."""
     topic = stage.topic(2, 10)
