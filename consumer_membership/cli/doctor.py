@@ -10,7 +10,7 @@ from typing import TextIO
 
 from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.observe.doctor import diagnose
-from consumer_membership.observe.findings import GroupFinding, Severity
+from consumer_membership.observe.findings import FindingSeverity, GroupFinding
 from consumer_membership.observe.observation import DEFAULT_SECONDS, Observation, observe
 
 _WIDTH = 100
@@ -31,7 +31,7 @@ def examine(options: DoctorOptions, out: TextIO, err: TextIO, wait: Callable[[fl
         query = options.query
         seen = observe(query.admin(), query.group, options.seconds, wait)
         findings = diagnose(seen)
-        code = REFUSED if any(one.severity is Severity.CRITICAL for one in findings) else DONE
+        code = REFUSED if any(one.severity is FindingSeverity.CRITICAL for one in findings) else DONE
         return findings_json(seen, findings).splitlines() if query.is_json else findings_text(seen, findings), code
 
     return run_query("doctor", run, out, err)

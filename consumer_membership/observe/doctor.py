@@ -6,7 +6,7 @@ they work for groups of any client.
 
 from __future__ import annotations
 
-from consumer_membership.observe.findings import Cause, GroupFinding, Severity, ranked
+from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding, ranked
 from consumer_membership.observe.observation import Observation
 from consumer_membership.observe.rules_of_access import ACCESS_RULES
 from consumer_membership.observe.rules_of_members import MEMBER_RULES
@@ -17,11 +17,11 @@ RULES = (*ACCESS_RULES, *MEMBER_RULES)
 def diagnose(seen: Observation) -> tuple[GroupFinding, ...]:
     """Return all findings, root causes first; if there is no problem, a finding states that."""
     findings = ranked(finding for rule in RULES for finding in rule(seen))
-    if any(one.severity is not Severity.INFO for one in findings):
+    if any(one.severity is not FindingSeverity.INFO for one in findings):
         return findings
     lag = sum(seen.lags.values())
     healthy = GroupFinding(
-        severity=Severity.INFO,
+        severity=FindingSeverity.INFO,
         cause=Cause.HEALTHY,
         subject=seen.last.group_id,
         explanation=f"no problem was visible from outside in {seen.seconds:.0f} s",

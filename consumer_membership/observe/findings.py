@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Severity(Enum):
+class FindingSeverity(Enum):
     """The severity of a finding, the most severe first."""
 
     #: Records are not consumed, and this does not change without intervention.
@@ -64,14 +64,14 @@ class Cause(Enum):
     HEALTHY = "no problem found"
 
 
-_CAUSES, _URGENCIES = tuple(Cause), tuple(Severity)
+_CAUSES, _URGENCIES = tuple(Cause), tuple(FindingSeverity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFinding:
     """One finding: its cause and severity, an explanation, the evidence, and the fix."""
 
-    severity: Severity
+    severity: FindingSeverity
     cause: Cause
     #: The partition, member, topic or group that the finding is about.
     subject: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from consumer_membership.admin import OpenTransaction, Subject
-from consumer_membership.observe.findings import Cause, GroupFinding, Severity
+from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
 from consumer_membership.observe.labels import clock, partition_name, partitions_named
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import TopicPartition
@@ -74,7 +74,7 @@ def incomplete_data(seen: Observation) -> Iterator[GroupFinding]:
             continue
         explanation = f"{subject.value} could not be read, so problems that depend on them are not detected"
         yield GroupFinding(
-            severity=Severity.WARNING if subject is Subject.COMMITTED else Severity.INFO,
+            severity=FindingSeverity.WARNING if subject is Subject.COMMITTED else FindingSeverity.INFO,
             cause=Cause.INCOMPLETE_DATA,
             subject=subject.value,
             explanation=explanation,
@@ -103,7 +103,7 @@ def topics(seen: Observation) -> Iterator[GroupFinding]:
         elif topic.error.name == _NO_TOPIC:
             explanation = "the group has committed offsets for a topic that no longer exists; they have no effect"
             yield GroupFinding(
-                severity=Severity.INFO,
+                severity=FindingSeverity.INFO,
                 cause=Cause.TOPIC_DELETED,
                 subject=name,
                 explanation=explanation,
@@ -175,7 +175,7 @@ def transactions(seen: Observation) -> Iterator[GroupFinding]:
             f"{blocked:,} records from offset {offsets.stable:,} on"
         )
         yield GroupFinding(
-            severity=Severity.CRITICAL if blocks_group else Severity.WARNING,
+            severity=FindingSeverity.CRITICAL if blocks_group else FindingSeverity.WARNING,
             cause=Cause.OPEN_TRANSACTION,
             subject=partition_name(one.partition),
             explanation=explanation,
@@ -223,7 +223,7 @@ def conversion(seen: Observation) -> Iterator[GroupFinding]:
         reasons.append(f"the group's protocol type is {group.protocol_type!r} instead of 'consumer'")
     if reasons:
         yield GroupFinding(
-            severity=Severity.INFO,
+            severity=FindingSeverity.INFO,
             cause=Cause.CONVERSION_DISABLED,
             subject=group.group_id,
             explanation="the group uses the classic protocol; the broker rejects members of the consumer protocol",
@@ -244,7 +244,7 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
     most = settings.get(key, "")
     if most.isdecimal() and 0 < int(most) <= len(group.members):
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.GROUP_FULL,
             subject=group.group_id,
             explanation="the group is full: the broker rejects further members (GROUP_MAX_SIZE_REACHED)",
@@ -256,7 +256,7 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
     is_known = session.isdecimal() and interval.isdecimal()
     if group.protocol.value == "consumer" and is_known and int(session) < 2 * int(interval):
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.SHORT_SESSION,
             subject=group.group_id,
             explanation="one lost heartbeat ends a member's session; the member is fenced and its partitions move",
@@ -267,7 +267,7 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
     is_left = not group.members and not seen.has_commits_without_members
     if is_left and seen.last.committed and kept.isdecimal() and int(kept) <= 24 * 60:
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.OFFSETS_EXPIRE,
             subject=group.group_id,
             explanation=(
@@ -280,7 +280,7 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
 
 def _critical(cause: Cause, subject: str, explanation: str, evidence: tuple[str, ...], remedy: str) -> GroupFinding:
     return GroupFinding(
-        severity=Severity.CRITICAL,
+        severity=FindingSeverity.CRITICAL,
         cause=cause,
         subject=subject,
         explanation=explanation,

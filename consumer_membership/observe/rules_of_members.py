@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from consumer_membership.admin import GroupDescription, MemberDescription
-from consumer_membership.observe.findings import Cause, GroupFinding, Severity
+from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
 from consumer_membership.observe.labels import clock, member_name, partition_name, partitions_named, several
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import GroupProtocol, TopicPartition
@@ -45,7 +45,7 @@ def presence(seen: Observation) -> Iterator[GroupFinding]:
                 forgotten[partition.topic] += lag
         for topic, lag in forgotten.items():
             yield GroupFinding(
-                severity=Severity.CRITICAL,
+                severity=FindingSeverity.CRITICAL,
                 cause=Cause.TOPIC_NOT_SUBSCRIBED,
                 subject=topic,
                 explanation="the group has committed offsets for this topic, but no member subscribes to it now",
@@ -58,7 +58,7 @@ def _no_members(seen: Observation, group: GroupDescription) -> GroupFinding:
     if seen.has_commits_without_members:
         moved = [one for one in seen.last.committed if seen.has_progress(one)]
         return GroupFinding(
-            severity=Severity.INFO,
+            severity=FindingSeverity.INFO,
             cause=Cause.COMMITS_WITHOUT_MEMBERS,
             subject=group.group_id,
             explanation="the group has no members, but offsets are committed: by a program that uses assign()",
@@ -66,7 +66,7 @@ def _no_members(seen: Observation, group: GroupDescription) -> GroupFinding:
         )
     behind = sum(seen.lags.values())
     return GroupFinding(
-        severity=Severity.CRITICAL if behind else Severity.INFO,
+        severity=FindingSeverity.CRITICAL if behind else FindingSeverity.INFO,
         cause=Cause.NO_MEMBERS,
         subject=group.group_id,
         explanation="the group has no members" + (" and has lag" if behind else ""),
@@ -107,7 +107,7 @@ def unassigned(seen: Observation) -> Iterator[GroupFinding]:
         )
     elif missing and any(not member.note for member in group.members):
         yield GroupFinding(
-            severity=Severity.CRITICAL,
+            severity=FindingSeverity.CRITICAL,
             cause=Cause.PARTITION_UNASSIGNED,
             subject=partitions_named(missing),
             explanation="members subscribe to the topic of these partitions, but no member owns them",
@@ -122,7 +122,7 @@ def unassigned(seen: Observation) -> Iterator[GroupFinding]:
 def _stale_target(group: GroupDescription, subject: str, explanation: str) -> GroupFinding:
     """Return the finding about an outdated assignment, which the coordinator does not compute again."""
     return GroupFinding(
-        severity=Severity.CRITICAL,
+        severity=FindingSeverity.CRITICAL,
         cause=Cause.STALE_TARGET,
         subject=subject,
         explanation=(
@@ -164,7 +164,7 @@ def stale_members(seen: Observation) -> Iterator[GroupFinding]:
         until = f"{clock(since + int(session) / 1000)} at the latest" if session.isdecimal() else "its session ends"
         behind = sum(seen.lags.get(one, 0) for one in member.assignment)
         yield GroupFinding(
-            severity=Severity.CRITICAL if behind else Severity.WARNING,
+            severity=FindingSeverity.CRITICAL if behind else FindingSeverity.WARNING,
             cause=Cause.STATIC_MEMBER_AWAY,
             subject=member_name(member),
             explanation=f"a static member has closed and not returned; it keeps its partitions until {until}",
@@ -193,7 +193,7 @@ def rebalances(seen: Observation) -> Iterator[GroupFinding]:
             f"group states: {', '.join(dict.fromkeys(one.state for one in groups))}",
         )
         yield GroupFinding(
-            severity=Severity.CRITICAL,
+            severity=FindingSeverity.CRITICAL,
             cause=Cause.REBALANCE_STORM,
             subject=group.group_id,
             explanation="members repeatedly join and leave; each time partitions move and consumption is interrupted",
@@ -255,7 +255,7 @@ def _stuck(seen: Observation, group: GroupDescription) -> GroupFinding:
         evidence = (f"state {group.state} in {len(seen.groups)} samples, {len(group.members)} members",)
         remedy = "find the member that does not call poll(); the coordinator removes it after max.poll.interval.ms"
     return GroupFinding(
-        severity=Severity.CRITICAL,
+        severity=FindingSeverity.CRITICAL,
         cause=Cause.STUCK_REBALANCE,
         subject=several(map(member_name, blocking)) or group.group_id,
         explanation=explanation,
@@ -282,7 +282,7 @@ def stalled(seen: Observation) -> Iterator[GroupFinding]:
             yield _stalled_member(member, partitions, behind, evidence, never=never)
         else:
             yield GroupFinding(
-                severity=Severity.CRITICAL,
+                severity=FindingSeverity.CRITICAL,
                 cause=Cause.PARTITION_STALLED,
                 subject=partitions_named(partitions),
                 explanation=(
@@ -321,7 +321,7 @@ def _stalled_member(
             "commit. The coordinator removes the member only if it exceeds max.poll.interval.ms"
         )
     return GroupFinding(
-        severity=Severity.CRITICAL,
+        severity=FindingSeverity.CRITICAL,
         cause=Cause.NEVER_COMMITTED if never else Cause.MEMBER_STALLED,
         subject=member_name(member),
         explanation=explanation,
@@ -350,7 +350,7 @@ def pace(seen: Observation) -> Iterator[GroupFinding]:
     if slow:
         members = {seen.owners[one].member_id for one in slow if one in seen.owners}
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.TOO_SLOW,
             subject=partitions_named(slow),
             explanation="records are consumed more slowly than they are produced, so the lag grows",
@@ -371,7 +371,7 @@ def shares(seen: Observation) -> Iterator[GroupFinding]:
     subscriptions = Counter((one.topics, one.pattern) for one in members if not one.note)
     if idle and seen.owners and len(members) > len(seen.owners):
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.TOO_MANY_MEMBERS,
             subject=several(map(member_name, idle)),
             explanation="these members are idle, because the group has more members than partitions",
@@ -381,7 +381,7 @@ def shares(seen: Observation) -> Iterator[GroupFinding]:
     if len(subscriptions) > 1:
         topics = [f"{several(sorted(names)) or pattern} ({count})" for (names, pattern), count in subscriptions.items()]
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.MIXED_SUBSCRIPTIONS,
             subject=group.group_id,
             explanation="the members subscribe to different topics; perhaps two applications use the same group.id",
@@ -392,7 +392,7 @@ def shares(seen: Observation) -> Iterator[GroupFinding]:
         counts = sorted((len(one.assignment), one.member_id) for one in members)
         if counts[-1][0] - counts[0][0] > 1:
             yield GroupFinding(
-                severity=Severity.WARNING,
+                severity=FindingSeverity.WARNING,
                 cause=Cause.SKEWED_ASSIGNMENT,
                 subject=group.group_id,
                 explanation="members with the same subscription have different numbers of partitions",
@@ -414,7 +414,7 @@ def _skewed_lag(seen: Observation) -> Iterator[GroupFinding]:
     partition, most = max(lags.items(), key=lambda item: item[1])
     if most >= _LARGE_SHARE * total and seen.has_progress(partition):
         yield GroupFinding(
-            severity=Severity.WARNING,
+            severity=FindingSeverity.WARNING,
             cause=Cause.SKEWED_LAG,
             subject=partition_name(partition),
             explanation="one partition has nearly all of the lag, so more members do not help",
@@ -431,7 +431,7 @@ def protocols(seen: Observation) -> Iterator[GroupFinding]:
     classic = [one for one in group.members if one.protocol is GroupProtocol.CLASSIC]
     if group.protocol is GroupProtocol.CONSUMER and classic:
         yield GroupFinding(
-            severity=Severity.INFO,
+            severity=FindingSeverity.INFO,
             cause=Cause.CONVERSION_UNFINISHED,
             subject=several(map(member_name, classic)),
             explanation="the group uses the consumer protocol, but these members still use the classic protocol",
@@ -441,7 +441,7 @@ def protocols(seen: Observation) -> Iterator[GroupFinding]:
     unreadable = [one for one in group.members if one.note]
     if unreadable:
         yield GroupFinding(
-            severity=Severity.INFO,
+            severity=FindingSeverity.INFO,
             cause=Cause.UNREADABLE_MEMBER,
             subject=several(map(member_name, unreadable)),
             explanation="the subscription or assignment of these members cannot be decoded and is not diagnosed",

@@ -115,7 +115,7 @@ def test_described_text_of_empty_classic_group_has_no_tables() -> None:
     assert list(described_text(report, ALL)) == [
         "Group g: classic protocol, Stable, assignor uniform, coordinator h:9092 (id 1), no members",
         "",
-        "The group has nothing committeds and no assigned partitions.",
+        "The group has no committed offsets and no assigned partitions.",
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.admin import Subject, TopicSurvey
 from consumer_membership.cli.doctor import findings_json, findings_text
 from consumer_membership.observe.doctor import diagnose
-from consumer_membership.observe.findings import Cause, GroupFinding, Severity, ranked
+from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding, ranked
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import GroupProtocol
 from tests.admin.builders import group, member, partitions
@@ -47,7 +47,7 @@ def test_doctor_does_not_report_lag_of_one_transaction_marker_as_stall() -> None
     (standing,) = (
         one
         for one in diagnose(seen(survey(held, two), survey(held, two, at=12.0)))
-        if one.severity is Severity.CRITICAL
+        if one.severity is FindingSeverity.CRITICAL
     )
     assert "t[0]" not in " ".join(standing.evidence)
 
@@ -126,13 +126,13 @@ def test_doctor_ranks_offline_partition_critical_and_deleted_topic_as_note() -> 
 def test_ranked_orders_findings_by_urgency_then_cause() -> None:
     """Of two equally urgent findings, the one that explains the other comes first."""
 
-    def finding(severity: Severity, cause: Cause) -> GroupFinding:
+    def finding(severity: FindingSeverity, cause: Cause) -> GroupFinding:
         return GroupFinding(severity=severity, cause=cause, subject="s", explanation="e")
 
     given = [
-        finding(Severity.INFO, Cause.GROUP_NOT_FOUND),
-        finding(Severity.CRITICAL, Cause.MEMBER_STALLED),
-        finding(Severity.CRITICAL, Cause.OPEN_TRANSACTION),
+        finding(FindingSeverity.INFO, Cause.GROUP_NOT_FOUND),
+        finding(FindingSeverity.CRITICAL, Cause.MEMBER_STALLED),
+        finding(FindingSeverity.CRITICAL, Cause.OPEN_TRANSACTION),
     ]
     assert ranked(given) == (given[2], given[1], given[0])
 
