@@ -51,6 +51,8 @@ UNITS = "not integration and not docker"
 LEVEL_5 = "integration and not docker and not hosts"
 #: Processes of level 5: its tests wait more than they compute.
 WORKERS = 6
+#: Processes of levels 1 to 4: many of these tests wait for another process or thread.
+UNIT_WORKERS = 4
 #: The niceness of the other lane: members in level 5 must answer in time.
 NICE = 5
 PROGRESS_S = 15.0
@@ -171,7 +173,8 @@ def scenarios(stage: Running) -> int:
 
 def units(stage: Running) -> int:
     """Levels 1 to 4: units, properties, simulation, wire."""
-    return stage.pytest("-n", "2", "--dist", "loadfile", "-m", UNITS, "--ignore", "tests/integration")
+    flags = ["-n", str(UNIT_WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", UNITS]
+    return stage.pytest(*flags, "--ignore", "tests/integration")
 
 
 def exploration(stage: Running) -> int:

@@ -65,10 +65,16 @@ FIRST = (
     "tests/spark/test_member.py",
     "tests/spark/sinks/test_kafka.py",
     # Without a broker.
+    "tests/clients/test_interrupts.py",
     "tests/simulation/test_profiles.py",
     "tests/exploration/test_exploration.py",
     "tests/recorder/test_replay.py",
     "tests/observe/test_timeline.py",
+    "tests/demo/test_run.py",
+    "tests/wire/test_messages.py",
+    "tests/test_suite.py",
+    "tests/runtime/guardian/test_owner.py",
+    "tests/test_main.py",
 )
 
 
