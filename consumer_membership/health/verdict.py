@@ -312,8 +312,9 @@ def _why_idle(progress: AssignmentProgress) -> str:
     without_end = progress.without_end
     if not without_end:
         return "no records after the current positions"
-    others = f" and {len(without_end) - 1} more partitions" if len(without_end) > 1 else ""
-    return f"the end offset of {_named(without_end[0])}{others} is not known yet"
+    if len(without_end) == 1:
+        return f"the end offset of {_named(without_end[0])} is not known yet"
+    return f"the end offsets of {_named(without_end[0])} and {len(without_end) - 1} more are not known yet"
 
 
 def _stuck(progress: AssignmentProgress) -> _Found:
@@ -321,7 +322,7 @@ def _stuck(progress: AssignmentProgress) -> _Found:
     # it. Until the leader has reported readable records, the cause may be a transaction or the leader itself.
     first = min(progress.stuck, key=lambda partition: (not progress.partitions[partition].is_readable, partition))
     seen = progress.partitions[first]
-    others = f"; {len(progress.stuck) - 1} more partitions are stuck" if len(progress.stuck) > 1 else ""
+    others = f"; {len(progress.stuck) - 1} more stuck" if len(progress.stuck) > 1 else ""
     known = f"{_named(first)} is stuck at offset {seen.position} with lag {seen.lag}"
     what = f"no records arrive from {_named(first)}" if seen.end is None else known
     why = f"{what}: waits for {seen.waits_for_text}{others}"

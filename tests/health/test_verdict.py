@@ -120,7 +120,7 @@ def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:
     found_early = health(view(S.STABLE), progress(p0=unknown, p1=MOVES))
     assert (found_early.verdict, found_early.would_restart_help) == (V.STUCK, False)
     both = health(view(S.STABLE), progress(p0=HELD_BACK, p1=STANDS))
-    assert both.why.startswith("orders-1 stands")
+    assert both.why.startswith("orders-1 is stuck")
     assert both.would_restart_help
 
 
@@ -130,7 +130,7 @@ def test_partition_with_unknown_end_is_reported_then_stuck_without_a_restart() -
     found = health(view(S.STABLE), progress(p0=blank, p1=RESTS))
     assert (found.verdict, found.why) == (V.IDLE, "the end offset of orders-0 is not known yet")
     both = health(view(S.STABLE), progress(p0=blank, p1=blank))
-    assert both.why == "it is not known yet where orders-0 and 1 more end"
+    assert both.why == "the end offsets of orders-0 and 1 more are not known yet"
     stands = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET, since=NOW - 60)
     found = health(view(S.STABLE), progress(p0=stands, p1=RESTS))
     assert (found.verdict, found.would_restart_help, found.is_ready) == (V.STUCK, False, False)
