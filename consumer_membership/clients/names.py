@@ -44,14 +44,14 @@ def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
 
 @cache
 def _made_of(cls: type) -> type[Consumer]:
-    body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
+    body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _rewrapped(cls)
     made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
     if hasattr(cls, "__parameters__"):  # of a generic class, such as `DeserializingConsumer[str, str]`
         made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
     return made
 
 
-def _wrapped_anew(cls: type) -> dict[str, object]:
+def _rewrapped(cls: type) -> dict[str, object]:
     """Return this package's methods inside the wrappers that a tracer put around the C type's methods.
 
     ddtrace and New Relic do so.
@@ -59,17 +59,17 @@ def _wrapped_anew(cls: type) -> dict[str, object]:
     Unchanged wrappers would call the C type's methods instead of this package's; its `__init__` would even create a
     second member.
     """
-    anew: dict[str, object] = {}
+    rewrapped: dict[str, object] = {}
     for base in cls.__mro__:
         if base is LibrdkafkaConsumer:
             break
         for name, wrapper in vars(base).items():
-            if name not in anew and _wrapped_by(wrapper) is LibrdkafkaConsumer:
+            if name not in rewrapped and _wrapped_by(wrapper) is LibrdkafkaConsumer:
                 ours = getattr(Consumer, name)
                 # wrapt, which all of these tracers use, stores the wrapper under this name.
                 call = getattr(wrapper, "_self_wrapper", None)
-                anew[name] = ours if call is None else type(wrapper)(ours, call)
-    return anew
+                rewrapped[name] = ours if call is None else type(wrapper)(ours, call)
+    return rewrapped
 
 
 def _wrapped_by(wrapper: object) -> type | None:

@@ -1,8 +1,8 @@
-"""Counts what an application does with its consumer: polls, rebalance callbacks, what it waits for.
+"""Count what an application does with its consumer: polls, rebalance callbacks, and blocking calls.
 
-Nothing is counted for a record: `poll` hands most of them out of the prefetch buffer without a word, and how many is
-seen when it has to fetch again. So the times between those polls are known as their average, those of all other polls
-exactly; that a long one is not lost in an average, whoever looks from aside says how long no poll came.
+A record alone is not counted: `poll` returns most records from the prefetch buffer without a count, and their number is
+known at the next fetch. The intervals between these polls are therefore known only as an average, all other intervals
+exactly. So that an average does not hide a long interval, a sampler reports how long no poll has come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from consumer_membership.types import Instant
 
 
 class CallbackKind(Enum):
-    """The rebalance callbacks; on_revoke counts as LOST where it stands in for on_lost."""
+    """The rebalance callbacks; on_revoke counts as LOST where it replaces on_lost."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -26,18 +26,19 @@ class CallbackKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationCounts:
-    """What an application did until one moment.
+    """The counts of an application up to one moment.
 
     Attributes:
-        polled_at: When it polled last, as far as that was seen (monotonic clock); now, while it is in a poll.
-        poll_interval: From the beginning of each poll to that of the next one.
-        poll: How long polls took that did not find their record in the prefetch buffer.
-        polling_s: How long it was in polls, the running one included.
-        idle_ratio: Which part of the last 30 to 60 seconds that was; None before the first poll.
-        callbacks: How long rebalance callbacks took.
-        commit_sync_s: How long it waited for synchronous commits, and `committed_s` for committed offsets.
-        records: How many records were handed to it.
-        records_per_s: The same in a second, over the last 30 to 60; 0 where nobody looked yet.
+        polled_at: When it last polled, as far as known (monotonic clock); the current time during a poll.
+        poll_interval: The intervals between the beginnings of successive polls.
+        poll: The durations of polls whose record was not in the prefetch buffer.
+        polling_s: The total time in polls, including a running one, in seconds.
+        idle_ratio: The part of the last 30 to 60 seconds that was spent in polls; None before the first poll.
+        callbacks: The durations of rebalance callbacks.
+        commit_sync_s: The total time in synchronous commits, in seconds.
+        committed_s: The total time in `committed`, in seconds.
+        records: The number of records that the application received.
+        records_per_s: Records per second over the last 30 to 60 seconds; 0 before the first sample.
     """
 
     polled_at: Instant | None
@@ -61,10 +62,10 @@ class ApplicationLedger:
         self.callbacks = {kind: Durations() for kind in CallbackKind}
         self.commit_sync = Durations()
         self.committed = Durations()
-        #: When the latest poll began that was counted, and what waited in the buffer when the latest one ended.
+        #: When the latest counted poll began, and how many records were in the buffer when the latest one ended.
         self._began_at: Instant | None = None
         self._left = 0
-        #: How many polls are under way.
+        #: The number of polls in progress.
         self._inside = 0
         self._silent_since: Instant | None = None
         self._seen_polls = -1
@@ -72,11 +73,11 @@ class ApplicationLedger:
         self._seen_records: int | None = None
 
     def begin_poll(self, now: Instant, waiting: int) -> None:
-        """A poll begins that is counted, `waiting` records are in the buffer; to be followed by `end_poll`."""
+        """Count the beginning of a poll with `waiting` records in the buffer; call `end_poll` afterwards."""
         former = self._began_at
         if former is not None:
             taken = self._left - waiting
-            if taken > 0:  # each of these records was a poll of its own
+            if taken > 0:  # each of these records was a separate poll
                 self.poll_interval.add((now - former) / (taken + 1), now, taken + 1)
             else:
                 self.poll_interval.add(now - former, now)
@@ -84,13 +85,13 @@ class ApplicationLedger:
         self._inside += 1
 
     def end_poll(self, began_at: Instant, now: Instant, waiting: int) -> None:
-        """It is over."""
+        """Count the end of a poll."""
         self._inside -= 1
         self._left = waiting
         self.poll.add(now - began_at, now)
 
     def look(self, polls: int, records: int, now: Instant) -> None:
-        """From aside: so many signs of polling, and so many records, there were so far (`PrefetchBuffer.progress`)."""
+        """Add a sample from another thread: the polls and records so far (`PrefetchBuffer.progress`)."""
         new = 0 if self._seen_records is None else records - self._seen_records
         self._handed_out.add(0.0, now, max(new, 0))
         self._seen_records = records
@@ -100,7 +101,7 @@ class ApplicationLedger:
             self.poll_interval.note_longest(now - self._silent_since, now)
 
     def counts(self, now: Instant, records: int) -> ApplicationCounts:
-        """What the application did until now; `records` were handed to it."""
+        """Return the counts so far; the application received `records` records."""
         began_at, poll = self._began_at, self.poll.seen(now)
         interval = self.poll_interval.seen(now)
         running_s = now - began_at if self._inside and began_at is not None else 0.0
@@ -120,7 +121,7 @@ class ApplicationLedger:
 
 
 def _share(polling_s: float, intervals_s: float, began_at: Instant | None, now: Instant) -> float | None:
-    """The part of the time since some poll's beginning that was spent in polls; the latest interval is not over."""
+    """Return the part of the time since `began_at` that was spent in polls; the latest interval is not over."""
     if began_at is None:
         return None
     whole_s = intervals_s + now - began_at

@@ -1,12 +1,11 @@
-"""The table of all metrics: what each is called in Java's client, in Prometheus and in OpenTelemetry, and what it says.
+"""The table of all metrics: their names in the Java client, Prometheus and OpenTelemetry, and their meaning.
 
-Everything that has to do with a name is made from here: the exporters, docs/reference/metrics.md, what brokers are told
-(KIP-714).
-Prometheus counts in base units and leaves averages and rates to its queries; Java's client has them as metrics of their
-own, over the last 30 to 60 seconds, and in milliseconds. So one row has several of Java's names.
+All names come from this table: in the exporters, in docs/reference/metrics.md, and in the push to brokers (KIP-714).
+Prometheus uses base units and computes averages and rates in queries; the Java client has them as separate metrics,
+over the last 30 to 60 seconds and in milliseconds. One row can therefore have several Java names.
 
-Each series of a consumer has its group, its client id and its number in the process, and the labels of its row beside
-them. Where a row has a partition's labels its series ends when the partition is no more this consumer's.
+Each series has the group, the client id and the consumer's number in the process as labels, and the labels of its row.
+A series with a partition's labels ends when the consumer no longer owns the partition.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from consumer_membership.metrics.distribution import Distribution
 from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
 from consumer_membership.types import GroupProtocol, TopicPartition
 
-#: What a metric says: one number, or how long things took.
+#: The value of a metric: a number, or durations.
 Reading: TypeAlias = float | Distribution
-#: Each reading by the values of its labels; absent where it is not known.
+#: Each reading by the values of its labels; unknown readings are absent.
 Readings: TypeAlias = Mapping[tuple[str, ...], Reading]
 
 
 class MetricKind(Enum):
-    """What a number does: it only grows, it goes up and down, or it is a histogram of durations."""
+    """The kind of a metric: a counter, a gauge, or a histogram of durations."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -39,19 +38,19 @@ class MetricKind(Enum):
 
 
 class Statistic(Enum):
-    """What Java's client tells of a thing under a name of its own."""
+    """A statistic for which the Java client has a separate metric."""
 
     VALUE = "the value"
     COUNT = "how many"
     SUM = "their sum"
     AVERAGE = "the average of the last 30 to 60 s"
-    GREATEST = "the longest of the last 30 to 60 s"
-    PER_SECOND = "how many in a second, over the last 30 to 60 s"
-    PER_HOUR = "how many in an hour, at that rate"
+    GREATEST = "the maximum of the last 30 to 60 s"
+    PER_SECOND = "the rate per second over the last 30 to 60 s"
+    PER_HOUR = "the rate per hour over the last 30 to 60 s"
 
 
 class JavaName(NamedTuple):
-    """A metric of Java's client: `Consumer.metrics()` has it under its group, its name and its tags."""
+    """The name of a Java metric, as `Consumer.metrics()` of the Java client has it: group, name and tags."""
 
     group: str
     name: str
@@ -59,15 +58,16 @@ class JavaName(NamedTuple):
 
     @property
     def of_telemetry(self) -> str:
-        """What KIP-714 calls it: `org.apache.kafka.consumer.coordinator.rebalance.latency.avg`."""
+        """The name in KIP-714: `org.apache.kafka.consumer.coordinator.rebalance.latency.avg`."""
         return f"org.apache.kafka.{self.group.removesuffix('-metrics')}.{self.name}".replace("-", ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaMetric:
-    """How one of Java's metrics is made of a row: `per_unit` turns seconds into what Java counts in.
+    """The derivation of a Java metric from a row; `per_unit` converts seconds to the Java client's unit.
 
-    `where` picks one reading by its labels, which Java then has in the name; None: each, with the labels as tags.
+    `where` selects one reading by its labels, which are then part of the Java name; None: each reading, with the labels
+    as tags.
     """
 
     group: str
@@ -77,7 +77,7 @@ class JavaMetric:
     where: tuple[str, ...] | None = None
 
     def value(self, reading: Reading) -> float:
-        """What Java's client would say."""
+        """Return the value that the Java client would report."""
         if not isinstance(reading, Distribution):
             return reading * self.per_unit
         match self.statistic:
@@ -98,7 +98,7 @@ class JavaMetric:
 
 
 class Convention(NamedTuple):
-    """The names in OpenTelemetry's conventions for messaging: the current one, the one of 1.24, and the operation."""
+    """The names in OpenTelemetry's conventions for messaging (the current one and that of 1.24), and the operation."""
 
     name: str
     former: str
@@ -107,9 +107,9 @@ class Convention(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row of the table; `read` takes its readings out of a snapshot.
+    """One row of the table; `read` extracts its readings from a snapshot.
 
-    `unit` is UCUM's, as OpenTelemetry wants it. `convention` None: OpenTelemetry has no name for it but ours.
+    `unit` is UCUM's, as OpenTelemetry requires. With `convention` None, OpenTelemetry has only this package's own name.
     """
 
     prometheus: str
@@ -123,7 +123,7 @@ class Metric:
     convention: Convention | None = None
 
     def java_names(self, readings: Readings) -> Iterator[tuple[JavaName, float]]:
-        """What Java's client calls these readings, with its values; not a number where there is none."""
+        """Yield the Java names of these readings with their values; NaN if there is no value."""
         for metric in self.java:
             if metric.where is not None or not self.labels:
                 reading = readings.get(metric.where or ())
@@ -136,11 +136,11 @@ class Metric:
 
 
 def java_metrics(metrics: Metrics) -> Mapping[JavaName, float]:
-    """All of Java's names that this client has, with their values, as `Consumer.metrics()` of Java's client."""
+    """Return all Java metrics that this client has, with their values, as the Java client's `Consumer.metrics()`."""
     return MappingProxyType({name: value for row in CATALOGUE for name, value in row.java_names(row.read(metrics))})
 
 
-# ---- what is read ---------------------------------------------------------------------------------------------------
+# ---- readings -------------------------------------------------------------------------------------------------------
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _COORDINATOR = "consumer-coordinator-metrics"
@@ -152,7 +152,7 @@ _PARTITION = ("topic", "partition")
 
 
 def _one(read: Callable[[Metrics], Reading | None]) -> Callable[[Metrics], Readings]:
-    """A metric without labels."""
+    """Return a reader for a metric without labels."""
 
     def readings(metrics: Metrics) -> Readings:
         reading = read(metrics)
@@ -162,7 +162,7 @@ def _one(read: Callable[[Metrics], Reading | None]) -> Callable[[Metrics], Readi
 
 
 def _of_classic(read: Callable[[Metrics], Distribution]) -> Callable[[Metrics], Readings]:
-    """What members of classic groups alone do: of others there is nothing, unless they were classic before."""
+    """Return a reader for durations of classic members; other members have none, unless they were classic before."""
 
     def readings(metrics: Metrics) -> Readings:
         reading = read(metrics)
@@ -175,7 +175,7 @@ _KeyT = TypeVar("_KeyT", bound=Enum)
 
 
 def _by(read: Callable[[Metrics], Mapping[_KeyT, Reading]]) -> Callable[[Metrics], Readings]:
-    """A metric with one label, whose values are those of an enum."""
+    """Return a reader for a metric with one label, whose values are those of an enum."""
     return lambda metrics: {(str(key.value),): reading for key, reading in read(metrics).items()}
 
 
@@ -214,7 +214,7 @@ def _fetched(metrics: Metrics, read: Callable[[FetchedCounts], float]) -> Mappin
 
 
 def _latencies(name: str, where: tuple[str, ...] | None = None) -> tuple[JavaMetric, ...]:
-    """The two that Java's client has of how long something takes."""
+    """Return the Java client's two metrics of a latency."""
     return tuple(
         JavaMetric(group=_COORDINATOR, name=f"{name}-{end}", statistic=statistic, per_unit=_MS, where=where)
         for end, statistic in (("avg", Statistic.AVERAGE), ("max", Statistic.GREATEST))
@@ -222,7 +222,7 @@ def _latencies(name: str, where: tuple[str, ...] | None = None) -> tuple[JavaMet
 
 
 def _exchanges(name: str) -> tuple[JavaMetric, ...]:
-    """The four that Java's client has of a request of classic groups."""
+    """Return the Java client's four metrics of a classic group request."""
     return (
         *_latencies(f"{name}-time"),
         JavaMetric(group=_COORDINATOR, name=f"{name}-rate", statistic=Statistic.PER_SECOND),
@@ -239,7 +239,7 @@ _MEMBERSHIP = (
         kind=_GAUGE,
         unit="1",
         labels=("member_id", "instance_id", "protocol"),
-        help="Always 1: who the consumer is to its group.",
+        help="Always 1; the labels identify the consumer in its group.",
         read=_who,
     ),
     Metric(
@@ -248,7 +248,7 @@ _MEMBERSHIP = (
         kind=_GAUGE,
         unit="1",
         labels=("state",),
-        help="1 for the state that the member is in, 0 for all others.",
+        help="1 for the current state of the member, 0 for all others.",
         read=_states,
     ),
     Metric(
@@ -257,7 +257,7 @@ _MEMBERSHIP = (
         kind=_GAUGE,
         unit="1",
         labels=("verdict",),
-        help="1 for the verdict of health(), 0 for all others.",
+        help="1 for the current verdict of health(), 0 for all others.",
         read=_verdicts,
     ),
     Metric(
@@ -265,7 +265,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.member.epoch",
         kind=_GAUGE,
         unit="1",
-        help="The member epoch, in a classic group the generation; 0 while it is no member.",
+        help="The member epoch (classic: the generation); 0 outside the group.",
         read=_one(lambda metrics: float(metrics.view.member_epoch)),
     ),
     Metric(
@@ -273,7 +273,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.assigned_partitions",
         kind=_GAUGE,
         unit="{partition}",
-        help="How many partitions the member owns.",
+        help="The number of partitions that the member owns.",
         read=_one(lambda metrics: float(len(metrics.view.owned))),
         java=(JavaMetric(group=_COORDINATOR, name="assigned-partitions"),),
     ),
@@ -283,7 +283,7 @@ _MEMBERSHIP = (
         kind=_COUNTER,
         unit="{rebalance}",
         labels=("cause",),
-        help="Rebalances of this member that began, and ends of its membership, by their cause.",
+        help="Rebalances of this member and ends of its membership, by cause.",
         read=_by(lambda metrics: metrics.membership.rebalances),
     ),
     Metric(
@@ -291,7 +291,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.rebalances.failed",
         kind=_COUNTER,
         unit="{rebalance}",
-        help="Rebalances that ended with the membership: fenced, not polled in time, refused for good.",
+        help="Rebalances during which the membership ended: fenced, no poll in time, or rejected permanently.",
         read=_one(lambda metrics: float(metrics.membership.rebalances_failed)),
         java=(JavaMetric(group=_COORDINATOR, name="failed-rebalance-total"),),
     ),
@@ -300,7 +300,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.rebalances.failed.rate",
         kind=_GAUGE,
         unit="{rebalance}/s",
-        help="The same in a second, over the last 30 to 60 seconds.",
+        help="Failed rebalances per second, over the last 30 to 60 seconds.",
         read=_one(lambda metrics: metrics.membership.rebalances_failed_per_s),
         java=(JavaMetric(group=_COORDINATOR, name="failed-rebalance-rate-per-hour", per_unit=_HOUR_S),),
     ),
@@ -309,7 +309,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.rebalance.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="From the beginning of a rebalance until the member has taken over its share.",
+        help="Time from the beginning of a rebalance until the member has its new assignment.",
         read=_one(lambda metrics: metrics.membership.rebalance),
         java=(
             *_latencies("rebalance-latency"),
@@ -323,7 +323,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.last_rebalance.age",
         kind=_GAUGE,
         unit="s",
-        help="How long ago the last rebalance ended.",
+        help="Time since the end of the last rebalance.",
         read=_one(lambda metrics: metrics.age_s(metrics.membership.rebalanced_at)),
         java=(JavaMetric(group=_COORDINATOR, name="last-rebalance-seconds-ago"),),
     ),
@@ -333,7 +333,7 @@ _MEMBERSHIP = (
         kind=_HISTOGRAM,
         unit="s",
         labels=("side",),
-        help="How long one partition stood still in this member for a rebalance: given up, taken, or kept.",
+        help="Time without records of one partition in this member for a rebalance: given up, taken, or kept.",
         read=_by(lambda metrics: metrics.membership.standstill),
     ),
     Metric(
@@ -342,7 +342,7 @@ _MEMBERSHIP = (
         kind=_HISTOGRAM,
         unit="s",
         labels=("callback",),
-        help="How long the application's rebalance callbacks took.",
+        help="Duration of the application's rebalance callbacks.",
         read=_by(lambda metrics: metrics.application.callbacks),
         java=tuple(
             metric
@@ -355,7 +355,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.takeovers",
         kind=_COUNTER,
         unit="{takeover}",
-        help="How often the member took its group.instance.id over from another one.",
+        help="The number of takeovers of group.instance.id from another member.",
         read=_one(lambda metrics: float(metrics.membership.takeovers)),
     ),
     Metric(
@@ -363,7 +363,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.fences",
         kind=_COUNTER,
         unit="{fence}",
-        help="How often the coordinator did not count the member in any more.",
+        help="The number of times the coordinator fenced the member.",
         read=_one(lambda metrics: float(metrics.membership.fences)),
     ),
     Metric(
@@ -371,7 +371,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.poll.timeouts",
         kind=_COUNTER,
         unit="{timeout}",
-        help="How often the application did not poll within max.poll.interval.ms.",
+        help="The number of times the application did not poll within max.poll.interval.ms.",
         read=_one(lambda metrics: float(metrics.membership.poll_timeouts)),
     ),
     Metric(
@@ -379,7 +379,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.heartbeat.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="From sending a heartbeat to its answer.",
+        help="Time from sending a heartbeat to its response.",
         read=_one(lambda metrics: metrics.membership.heartbeat),
         java=(
             JavaMetric(group=_COORDINATOR, name="heartbeat-rate", statistic=Statistic.PER_SECOND),
@@ -398,7 +398,7 @@ _MEMBERSHIP = (
         kind=_COUNTER,
         unit="{heartbeat}",
         labels=("error",),
-        help="Heartbeats that were refused, by Kafka's error, or not answered (_NO_ANSWER).",
+        help="Failed heartbeats by Kafka's error; _NO_ANSWER: no response.",
         read=_by_name(lambda metrics: metrics.membership.heartbeat_failures),
     ),
     Metric(
@@ -406,7 +406,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.last_heartbeat.age",
         kind=_GAUGE,
         unit="s",
-        help="How long ago the last heartbeat was sent.",
+        help="Time since the last heartbeat was sent.",
         read=_one(lambda metrics: metrics.age_s(metrics.membership.heartbeat_sent_at)),
         java=(JavaMetric(group=_COORDINATOR, name="last-heartbeat-seconds-ago"),),
     ),
@@ -415,7 +415,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.last_heartbeat_answer.age",
         kind=_GAUGE,
         unit="s",
-        help="How long ago the coordinator last answered as to a member.",
+        help="Time since the last response of the coordinator that confirmed the membership.",
         read=_one(lambda metrics: metrics.age_s(metrics.view.last_heartbeat_at)),
     ),
     Metric(
@@ -423,7 +423,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.join.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="Of classic members: from sending JoinGroup until the generation has gathered.",
+        help="Classic members: time from sending JoinGroup until the response with the new generation.",
         read=_of_classic(lambda metrics: metrics.membership.join),
         java=_exchanges("join"),
     ),
@@ -432,7 +432,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.sync.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="Of classic members: from sending SyncGroup until the leader's assignment is there.",
+        help="Classic members: time from sending SyncGroup until the response with the leader's assignment.",
         read=_of_classic(lambda metrics: metrics.membership.sync),
         java=_exchanges("sync"),
     ),
@@ -441,7 +441,7 @@ _MEMBERSHIP = (
         opentelemetry="kafka.consumer.commit.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="From sending offsets to the coordinator to its answer.",
+        help="Time from sending a commit to the coordinator to its response.",
         read=_one(lambda metrics: metrics.membership.commit),
         java=(
             *_latencies("commit-latency"),
@@ -456,7 +456,7 @@ _MEMBERSHIP = (
         kind=_COUNTER,
         unit="{commit}",
         labels=("error",),
-        help="Commits that failed for good, by the error; one that has several is counted for each.",
+        help="Commits that failed permanently, by error; a commit with several errors counts for each.",
         read=_by_name(lambda metrics: metrics.membership.commit_failures),
     ),
 )
@@ -467,7 +467,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.poll.interval",
         kind=_HISTOGRAM,
         unit="s",
-        help="From the beginning of a poll to that of the next one.",
+        help="Time between the beginnings of two successive polls.",
         read=_one(lambda metrics: metrics.application.poll_interval),
         java=(
             JavaMetric(group=_CONSUMER, name="time-between-poll-avg", statistic=Statistic.AVERAGE, per_unit=_MS),
@@ -479,7 +479,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.last_poll.age",
         kind=_GAUGE,
         unit="s",
-        help="How long ago the application polled; 0 while it is in a poll.",
+        help="Time since the application last polled; 0 during a poll.",
         read=_one(lambda metrics: metrics.age_s(metrics.application.polled_at)),
         java=(JavaMetric(group=_CONSUMER, name="last-poll-seconds-ago"),),
     ),
@@ -488,7 +488,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.poll.duration",
         kind=_HISTOGRAM,
         unit="s",
-        help="How long polls took that did not find their record in the prefetch buffer.",
+        help="Duration of polls whose record was not in the prefetch buffer.",
         read=_one(lambda metrics: metrics.application.poll),
         convention=Convention("messaging.client.operation.duration", "messaging.receive.duration", "poll"),
     ),
@@ -497,7 +497,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.polling.time",
         kind=_COUNTER,
         unit="s",
-        help="How long the application was in polls: its rate is the part of the time that it had nothing to do.",
+        help="Total time of the application in polls; its rate is the part of the time that it is idle.",
         read=_one(lambda metrics: metrics.application.polling_s),
     ),
     Metric(
@@ -505,7 +505,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.poll.idle_ratio",
         kind=_GAUGE,
         unit="1",
-        help="Which part of the last 30 to 60 seconds the application was in polls.",
+        help="The part of the last 30 to 60 seconds that the application spent in polls.",
         read=_one(lambda metrics: metrics.application.idle_ratio),
         java=(JavaMetric(group=_CONSUMER, name="poll-idle-ratio-avg"),),
     ),
@@ -514,7 +514,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.commit_sync.time",
         kind=_COUNTER,
         unit="s",
-        help="How long the application waited for synchronous commits.",
+        help="Total time of the application in synchronous commits.",
         read=_one(lambda metrics: metrics.application.commit_sync_s),
         java=(JavaMetric(group=_CONSUMER, name="commit-sync-time-ns-total", per_unit=_NS),),
     ),
@@ -523,7 +523,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.committed.time",
         kind=_COUNTER,
         unit="s",
-        help="How long the application waited for committed offsets.",
+        help="Total time of the application in requests for committed offsets.",
         read=_one(lambda metrics: metrics.application.committed_s),
         java=(JavaMetric(group=_CONSUMER, name="committed-time-ns-total", per_unit=_NS),),
     ),
@@ -532,7 +532,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.records",
         kind=_COUNTER,
         unit="{record}",
-        help="Records that were handed to the application.",
+        help="Records that the application received.",
         read=_one(lambda metrics: float(metrics.application.records)),
         java=(JavaMetric(group=_FETCH, name="records-consumed-total"),),
         convention=Convention("messaging.client.consumed.messages", "messaging.receive.messages", "poll"),
@@ -542,7 +542,7 @@ _APPLICATION = (
         opentelemetry="kafka.consumer.records.rate",
         kind=_GAUGE,
         unit="{record}/s",
-        help="The same in a second, over the last 30 to 60 seconds.",
+        help="Records per second, over the last 30 to 60 seconds.",
         read=_one(lambda metrics: metrics.application.records_per_s),
         java=(JavaMetric(group=_FETCH, name="records-consumed-rate"),),
     ),
@@ -555,7 +555,7 @@ _PARTITIONS = (
         kind=_GAUGE,
         unit="{record}",
         labels=_PARTITION,
-        help="The next offset to hand out.",
+        help="The next offset that the application receives.",
         read=_by_partition(lambda metrics: {p: one.position for p, one in metrics.health.partitions.items()}),
     ),
     Metric(
@@ -564,7 +564,7 @@ _PARTITIONS = (
         kind=_GAUGE,
         unit="{record}",
         labels=_PARTITION,
-        help="Where the partition ends: its high watermark.",
+        help="The end offset of the partition (its high watermark).",
         read=_by_partition(lambda metrics: {p: one.end for p, one in metrics.health.partitions.items()}),
     ),
     Metric(
@@ -573,7 +573,7 @@ _PARTITIONS = (
         kind=_GAUGE,
         unit="{record}",
         labels=_PARTITION,
-        help="The committed offset, as far as the member has heard of it.",
+        help="The committed offset, as far as the member knows it.",
         read=_by_partition(lambda metrics: metrics.committed),
     ),
     Metric(
@@ -582,7 +582,7 @@ _PARTITIONS = (
         kind=_GAUGE,
         unit="{record}",
         labels=_PARTITION,
-        help="How many offsets the position is behind the end.",
+        help="The offsets between the position and the end offset.",
         read=_by_partition(lambda metrics: {p: one.lag for p, one in metrics.health.partitions.items()}),
         java=(JavaMetric(group=_FETCH, name="records-lag"),),
     ),
@@ -591,7 +591,7 @@ _PARTITIONS = (
         opentelemetry="kafka.consumer.lag.max",
         kind=_GAUGE,
         unit="{record}",
-        help="The greatest lag of its partitions.",
+        help="The greatest lag of the consumer's partitions.",
         read=_one(_greatest_lag),
         java=(JavaMetric(group=_FETCH, name="records-lag-max"),),
     ),
@@ -601,7 +601,7 @@ _PARTITIONS = (
         kind=_GAUGE,
         unit="1",
         labels=_PARTITION,
-        help="1 while the application has it paused.",
+        help="1 while the application has paused the partition, else 0.",
         read=_by_partition(lambda metrics: {p: float(one.is_paused) for p, one in metrics.health.partitions.items()}),
     ),
     Metric(
@@ -610,7 +610,7 @@ _PARTITIONS = (
         kind=_COUNTER,
         unit="{record}",
         labels=_PARTITION,
-        help="Records that librdkafka has fetched; with statistics.interval.ms.",
+        help="Records that librdkafka has fetched; requires statistics.interval.ms.",
         read=_by_partition(lambda metrics: _fetched(metrics, lambda counts: float(counts.records))),
     ),
     Metric(
@@ -619,17 +619,17 @@ _PARTITIONS = (
         kind=_COUNTER,
         unit="By",
         labels=_PARTITION,
-        help="Bytes of those records; with statistics.interval.ms.",
+        help="Bytes of the records that librdkafka has fetched; requires statistics.interval.ms.",
         read=_by_partition(lambda metrics: _fetched(metrics, lambda counts: float(counts.bytes))),
     ),
 )
 
-#: All of them, in the order in which they are shown.
+#: All metrics, in the order of the documentation.
 CATALOGUE: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS)
-#: What every series has beside the labels of its row.
+#: The labels of every series, in addition to those of its row.
 CONSUMER_LABELS = ("group", "client_id", "consumer")
 
 
 def consumer_labels(metrics: Metrics) -> tuple[str, str, str]:
-    """The values of these for one consumer."""
+    """Return the values of `CONSUMER_LABELS` for one consumer."""
     return metrics.view.group_id, metrics.client_id, str(metrics.number)

@@ -1,6 +1,6 @@
-"""Durations, counted: by buckets for good, and the latest ones as Java's client counts them.
+"""Count durations: in buckets since the beginning, and over the last 30 to 60 seconds as the Java client does.
 
-Any thread reads without a lock: what is read is copied in one step of the interpreter.
+Any thread reads without a lock, because each copy is one step of the interpreter.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TypeAlias
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import Instant
 
-#: The upper bounds of the buckets, in seconds: from a heartbeat in the same room to max.poll.interval.ms.
+#: The upper bounds of the buckets in seconds: from a heartbeat in a local network to max.poll.interval.ms.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-#: Java's metrics.sample.window.ms and metrics.num.samples: the latest ones are those of 30 to 60 seconds.
+#: The Java client's defaults of metrics.sample.window.ms and metrics.num.samples: recent values cover 30 to 60 seconds.
 SAMPLE_WINDOW_S, SAMPLES = 30.0, 2
 
-#: Hears of each duration, in seconds, on the thread that it was counted on; it must be quick and must not raise.
+#: Receives each duration in seconds, on the thread that counts it; it must be quick and must not raise.
 DurationListener: TypeAlias = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recent:
-    """The durations of the last 30 to 60 seconds; `over_s` is the time that a rate divides by."""
+    """The durations of the last 30 to 60 seconds; `over_s` is the divisor of rates, in seconds."""
 
     count: int = 0
     sum_s: float = 0.0
@@ -32,25 +32,25 @@ class Recent:
 
     @property
     def average_s(self) -> float:
-        """Their average; not a number where there were none, as in Java."""
+        """The average in seconds; NaN without durations, as in the Java client."""
         return self.sum_s / self.count if self.count else float("nan")
 
     @property
     def greatest_s(self) -> float:
-        """The longest; not a number where there were none."""
+        """The longest duration in seconds; NaN without durations."""
         return self.longest_s if self.count else float("nan")
 
     @property
     def per_s(self) -> float:
-        """How many there were in a second."""
+        """The number of durations per second."""
         return self.count / self.over_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """All durations of one kind. `buckets`: how many were up to each of `BOUNDS_S` and above the one before, then more.
+    """All durations of one kind; `buckets` has the number per bound of `BOUNDS_S`, and last that of longer ones.
 
-    `sum_s` may be one ahead of the buckets, or behind them, where it was read while one was counted.
+    `sum_s` can include one duration more or less than the buckets if it is read during a count.
     """
 
     buckets: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
@@ -59,14 +59,14 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of durations."""
         return sum(self.buckets)
 
 
 class Durations:
-    """Counts durations of one kind.
+    """Count durations of one kind.
 
-    It may be counted on by several threads: each change is one that the interpreter does not interrupt.
+    Several threads may count: the interpreter does not interrupt a change.
     """
 
     __slots__ = ("_buckets", "_growing", "_listeners", "_samples", "_sum_s")
@@ -74,18 +74,19 @@ class Durations:
     def __init__(self) -> None:
         self._buckets = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
-        #: When a sample began, how many there were before it, their sum, and its longest; the older one and that which
-        #: grows. What a sample has is the difference: so a poll that fetches counts each of its times once.
+        #: Of each sample: when it began, the count and the sum before it, and its longest duration; first the older
+        #: sample, then the growing one. A sample's values are differences, so that a poll that fetches counts each
+        #: duration once.
         self._growing = [float("-inf"), 0, 0.0, 0.0]
         self._samples: tuple[list[float], ...] = ()
         self._listeners: tuple[DurationListener, ...] = ()
 
     def listen(self, listener: DurationListener) -> None:
-        """Have this called with each duration from now on."""
+        """Register a listener for each duration from now on."""
         self._listeners = (*self._listeners, listener)
 
     def add(self, seconds: float, now: Instant, times: int = 1) -> None:
-        """Count one that ends now, or so many of this length."""
+        """Count a duration that ends now, or `times` durations of this length."""
         sample = self._growing
         if now - sample[0] >= SAMPLE_WINDOW_S:
             sample = self._begin_sample(now)
@@ -97,18 +98,18 @@ class Durations:
             listener(seconds)
 
     def note_longest(self, seconds: float, now: Instant) -> None:
-        """Count nothing, but have the longest of the latest ones be at least this."""
+        """Count nothing, but raise the longest recent duration to this value."""
         sample = self._growing
         if now - sample[0] >= SAMPLE_WINDOW_S:
             sample = self._begin_sample(now)
         sample[3] = max(sample[3], seconds)
 
     def seen(self, now: Instant) -> Distribution:
-        """What was counted until now."""
+        """Return all durations so far."""
         return Distribution(buckets=tuple(self._buckets), sum_s=self._sum_s, recent=self.recent(now))
 
     def recent(self, now: Instant) -> Recent:
-        """The latest ones alone."""
+        """Return the recent durations."""
         young = [sample for sample in self._samples if now - sample[0] < SAMPLE_WINDOW_S * SAMPLES]
         if not young:
             return Recent()

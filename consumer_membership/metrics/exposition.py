@@ -1,8 +1,8 @@
-"""All consumers of this process as Prometheus' text, without prometheus-client: what `/metrics` of the probes answers.
+"""All consumers of this process in Prometheus' text format without prometheus-client: the body of `/metrics`.
 
-The format is a line for each series, behind two that say what it is (version 0.0.4 of
-https://prometheus.io/docs/instrumenting/exposition_formats). prometheus-client brings an HTTP server and client, e-mail
-and compression with it, which would weigh more than all else that a probe needs.
+The format has one line for each series after two lines of description (version 0.0.4 of
+https://prometheus.io/docs/instrumenting/exposition_formats). prometheus-client would also import an HTTP server and
+client, e-mail and compression, more than everything else that a probe needs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _OF_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _OF_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
-#: What Go reads, for what Python writes.
+#: Go's notation for Python's.
 _NUMBERS = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 _BUCKETS = (*(f',le="{bound!r}"' for bound in BOUNDS_S), ',le="+Inf"')
 
 
 def exposition(sources: MetricsSources = THIS_PROCESS_SOURCES) -> tuple[bytes, str]:
-    """All consumers of this process, in Prometheus' text format, and the Content-Type to send it with."""
+    """Return the metrics of all consumers of this process in Prometheus' text format, and their Content-Type."""
     consumers = [
         (_labels(CONSUMER_LABELS, consumer_labels(metrics)), metrics)
         for metrics in (source.metrics() for source in sources.all())
@@ -34,7 +34,7 @@ def exposition(sources: MetricsSources = THIS_PROCESS_SOURCES) -> tuple[bytes, s
 
 
 def _family(row: Metric, consumers: Iterable[tuple[str, Metrics]]) -> Iterator[str]:
-    """One metric of all consumers: a family's lines must follow one another."""
+    """Yield one metric of all consumers, because the lines of a family must be adjacent."""
     yield f"# HELP {row.prometheus} {row.help.translate(_OF_HELP)}\n# TYPE {row.prometheus} {row.kind.value}\n"
     for whose, metrics in consumers:
         for values, reading in row.read(metrics).items():

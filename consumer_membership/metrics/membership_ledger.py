@@ -1,19 +1,18 @@
-"""Counts what a member does, on its thread, event by event: rebalances, heartbeats, commits, fences, takeovers.
+"""Count what a member does, on its thread, per event: rebalances, heartbeats, commits, fences, takeovers.
 
-It sees what an observer sees: an event, the effects that it led to, and the view afterwards.
+Its input is that of an observer: an event, its effects, and the view afterwards.
 
-A rebalance begins where the member begins to reconcile, in a classic group where it begins to join, and is over when it
-has taken over its share: as Java's client counts them. How long a partition stood still in this member is counted for
-each partition that moved:
+As in the Java client, a rebalance begins when the member begins to reconcile (in a classic group, to join), and ends
+when the member has its new assignment. The time without records is counted for each partition that moves:
 
 | side | from | to |
 |---|---|---|
-| GIVEN_UP | it was to be handed out no more | the coordinator knows that it is free |
-| TAKEN | the coordinator gave it | on_assign is over, and it is fetched |
-| KEPT | it was to be handed out no more, or was lost | it is fetched again, by the same member |
+| GIVEN_UP | its records are no longer returned | the coordinator knows that it is free |
+| TAKEN | the coordinator assigned it | on_assign has returned, and it is fetched |
+| KEPT | its records were no longer returned, or it was lost | the same member fetches it again |
 
-What was lost and did not come back is counted by whoever takes it. The sum over both members is how long a partition
-stood still in its group.
+A lost partition that does not return is counted by its new owner. The sum over both members is the partition's time
+without records in the group.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ _S = MemberState
 
 
 class RebalanceCause(Enum):
-    """What made a member's assignment change, as far as the member can know."""
+    """The cause of a change of the member's assignment, as far as the member can know it."""
 
-    #: It joined, or joined again after it had left or lost everything.
+    #: It joined, or joined again after it had left or lost all partitions.
     JOINED = "joined"
     REJOINED = "rejoined"
-    #: Its own subscription was changed.
+    #: Its own subscription changed.
     SUBSCRIPTION = "subscription"
-    #: The coordinator gave it another share: members came or went, or topics changed.
+    #: The coordinator changed its assignment because members or topics changed.
     ASSIGNMENT = "assignment"
-    #: It was fenced, did not poll in time, left, or was refused for good: everything was taken from it.
+    #: The membership ended: fenced, no poll in time, left, or rejected permanently.
     FENCED = "fenced"
     NOT_POLLED = "not_polled"
     LEFT = "left"
@@ -53,7 +52,7 @@ class RebalanceCause(Enum):
 
 
 class Standstill(Enum):
-    """Which part of a partition's standstill a member saw; the module's table says from when to when."""
+    """The part of a partition's time without records that this member measured; see the table in this module."""
 
     GIVEN_UP = "given_up"
     TAKEN = "taken"
@@ -68,25 +67,25 @@ _ENDS: Mapping[MemberState, RebalanceCause] = MappingProxyType(
         _S.FATAL: RebalanceCause.FATAL,
     }
 )
-#: What a heartbeat, or a commit, that nobody answered failed by.
+#: The error name of a heartbeat or a commit without a response.
 NO_ANSWER = "_NO_ANSWER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipCounts:
-    """What a member did until one moment; times are of the monotonic clock."""
+    """The counts of a member up to one moment; times are of the monotonic clock."""
 
     rebalances: Mapping[RebalanceCause, int]
     rebalance: Distribution
     rebalances_failed: int
-    #: The same in a second, over the last 30 to 60.
+    #: Per second, over the last 30 to 60 seconds.
     rebalances_failed_per_s: float
     rebalanced_at: Instant | None
     standstill: Mapping[Standstill, Distribution]
     heartbeat: Distribution
     heartbeat_failures: Mapping[str, int]
     heartbeat_sent_at: Instant | None
-    #: Those of a classic member that were answered with a generation, and with its share.
+    #: JoinGroup and SyncGroup requests of a classic member that were answered with a generation or an assignment.
     join: Distribution
     sync: Distribution
     commit: Distribution
@@ -97,10 +96,10 @@ class MembershipCounts:
 
 
 class MembershipLedger:
-    """The counts of one member: `note` is for its thread, `counts` for any."""
+    """The counts of one member: its thread calls `note`, any thread `counts`."""
 
     def __init__(self) -> None:
-        #: Those that are listened to (`Durations.listen`).
+        #: The durations that have listeners (`Durations.listen`).
         self.rebalance = Durations()
         self.heartbeat = Durations()
         self.join = Durations()
@@ -115,20 +114,20 @@ class MembershipLedger:
         self._commit_failures: dict[str, int] = {}
         self._takeovers = self._fences = self._poll_timeouts = 0
         self._began_at: Instant | None = None
-        #: Why the next rebalance will have come, where that is known before.
+        #: The cause of the next rebalance, if it is known in advance.
         self._cause = RebalanceCause.ASSIGNMENT
         self._request: tuple[int, Instant] | None = None
-        #: The latest JoinGroup or SyncGroup: a member sends the next one when it waits for the former no more.
+        #: The latest JoinGroup or SyncGroup: a member sends the next one when it no longer waits for the previous one.
         self._exchange: tuple[int, Instant] | None = None
         self._commits: dict[int, Instant] = {}
         self._owned: Collection[TopicPartition] = ()
-        #: Since when each of these is not handed out, and which of them another member may own already.
+        #: Since when each partition's records are not returned, and which of them another member may already own.
         self._stands: dict[TopicPartition, Instant] = {}
         self._lost: set[TopicPartition] = set()
         self._arriving: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
 
     def counts(self, now: Instant) -> MembershipCounts:
-        """What the member did until now."""
+        """Return the counts so far."""
         failed = self._failed.seen(now)
         return MembershipCounts(
             rebalances=MappingProxyType(self._rebalances.copy()),
@@ -152,7 +151,7 @@ class MembershipLedger:
     # ---- on the member's thread ----
 
     def note(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView, now: Instant) -> None:
-        """Count what this event and its effects are."""
+        """Count this event and its effects."""
         self._note_event(event, now)
         for effect in effects:
             self._note_effect(effect, view, now)
@@ -163,7 +162,7 @@ class MembershipLedger:
             case ev.HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
                 self._end_heartbeat(event.request_id, now)
             case ex.ClassicHeartbeatRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
-                # The group rebalances: no failure of the member's.
+                # The group rebalances, which is not a failure of the member.
                 self._end_heartbeat(event.request_id, now)
             case ev.HeartbeatRejected() | ex.ClassicHeartbeatRejected():
                 self._end_heartbeat(event.request_id, now, event.error.name)
@@ -237,7 +236,7 @@ class MembershipLedger:
         self._request = None
 
     def _end_exchange(self, request_id: int, of: Durations, now: Instant) -> None:
-        """Of the answers that Java's client times: those that let the member go on."""
+        """Count a response that the Java client measures: one with which the member proceeds."""
         if self._exchange is not None and self._exchange[0] == request_id:
             of.add(now - self._exchange[1], now)
             self._exchange = None
@@ -248,7 +247,7 @@ class MembershipLedger:
             self.commit.add(now - sent_at, now)
 
     def _end_commits(self, completed: ef.CommitCompleted) -> None:
-        """A commit is over, whatever it took: each error that it ended with counts once."""
+        """Count the end of a commit, successful or not, once for each of its errors."""
         self._commits.pop(completed.commit_id, None)
         for name in {error.name for error in completed.errors.values() if error is not None}:
             _count(self._commit_failures, name)
@@ -286,7 +285,7 @@ class MembershipLedger:
         self._fences += new is _S.FENCED
         self._poll_timeouts += new is _S.STALE
 
-    # ---- partitions that stand ----
+    # ---- partitions without records ----
 
     def _stand(self, partitions: Collection[TopicPartition], now: Instant) -> None:
         for partition in partitions:
@@ -303,7 +302,7 @@ class MembershipLedger:
         self._arriving = (-1, frozenset())
 
     def _settle(self, owned: Collection[TopicPartition], now: Instant) -> None:
-        """The coordinator knows what the member has: what stood either goes on, or is free for others."""
+        """Count partitions whose ownership the coordinator now knows: fetched again, or free for other members."""
         for partition, stood_at in self._stands.items():
             if partition in owned:
                 self.standstill[Standstill.KEPT].add(now - stood_at, now)

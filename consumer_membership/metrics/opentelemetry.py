@@ -1,12 +1,13 @@
-"""Metrics for OpenTelemetry, by its API (the extra `metrics`): `instrument(consumer)`.
+"""Metrics for OpenTelemetry through its API (the extra `metrics`): `instrument(consumer)`.
 
-Numbers are observed from a snapshot when the SDK collects; durations are recorded when they are counted. What is no
-more assigned, and what is closed or collected, is observed no more.
+Numbers are observed from a snapshot when the SDK collects; durations are recorded when they are counted. Partitions
+that are no longer assigned, and consumers that are closed or garbage-collected, are no longer observed.
 
-The conventions for messaging are in development, and OpenTelemetry asks to leave the choice to the operator:
-`OTEL_SEMCONV_STABILITY_OPT_IN` may have `messaging` (the current names), `messaging/dup` (those of 1.24, too), and
-without either the names of 1.24 are used. What is this package's own is `kafka.consumer.*`, whatever is chosen.
-`messaging.process.duration` is not there: the application handles its records itself, and nobody here sees it.
+The semantic conventions for messaging are in development, and OpenTelemetry leaves the choice to the operator:
+`OTEL_SEMCONV_STABILITY_OPT_IN` can contain `messaging` (the current names) or `messaging/dup` (also those of 1.24);
+without either, the names of 1.24 are used. This package's own metrics are `kafka.consumer.*` with any choice.
+`messaging.process.duration` does not exist: the application processes its records itself, where this package cannot
+measure it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ except ImportError as missing:  # pragma: no cover - of an installation without 
 _LOG = logging.getLogger("consumer_membership.metrics")
 
 OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
-#: The conventions' words for what every series has, and for a partition.
+#: The attribute names of the conventions for the labels of every series and of a partition.
 _ATTRIBUTES: Mapping[str, str] = {
     "group": "messaging.consumer.group.name",
     "client_id": "messaging.client.id",
@@ -48,9 +49,9 @@ _ATTRIBUTES: Mapping[str, str] = {
     "partition": "messaging.destination.partition.id",
     "error": "error.type",
 }
-#: What the conventions want for messaging.client.operation.duration.
+#: The bucket bounds that the conventions require for messaging.client.operation.duration.
 _CONVENTION_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-#: The values of each label that histograms have.
+#: The values of each label of a histogram.
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "side": ("given_up", "taken", "kept"),
     "callback": ("assigned", "revoked", "lost"),
@@ -60,13 +61,13 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
 def instrument(
     consumer: HasMetrics, meter_provider: MeterProvider | None = None, *, sources: MetricsSources = THIS_PROCESS_SOURCES
 ) -> None:
-    """Have this consumer's metrics exported, by the global provider if none is given; a second time is nothing.
+    """Export this consumer's metrics with the given or the global meter provider. Idempotent.
 
-    Numbers are those of its life; histograms begin now. It is held weakly.
+    Numbers cover the consumer's life; histograms begin now. The consumer is not kept alive.
     """
     source = sources.at(consumer.metrics().number)
     if source is None:
-        return  # it is closed
+        return  # the consumer is closed
     provider = meter_provider or get_meter_provider()
     instruments = _INSTRUMENTS.get(provider)
     if instruments is None:
@@ -75,11 +76,14 @@ def instrument(
 
 
 class _Instruments:
-    """The instruments of one provider, for all consumers: the SDK takes callbacks with the first of a name only."""
+    """The instruments of one provider for all consumers.
+
+    The SDK accepts callbacks only with the first instrument of a name.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self._sources: list[ref[MetricsSource]] = []
-        #: What records the durations of a row under one of its names.
+        #: The histogram that records the durations of a row under one of its names.
         self._histograms: list[tuple[Metric, str, Histogram]] = []
         for row in CATALOGUE:
             for name in (row.opentelemetry, *_conventions(row)):
@@ -93,7 +97,7 @@ class _Instruments:
                     self._observe(meter, row, name)
 
     def add(self, source: MetricsSource) -> None:
-        """Observe this consumer, too, and record its durations."""
+        """Also observe this consumer and record its durations."""
         self._sources = [one for one in self._sources if one() is not None]
         if any(one() is source for one in self._sources):
             return
@@ -105,7 +109,7 @@ class _Instruments:
                 source.durations(row.prometheus, values).listen(_recorder(histogram.record, attributes))
 
     def _observe(self, meter: Meter, row: Metric, name: str) -> None:
-        """A number, taken from snapshots whenever the SDK collects."""
+        """Create an instrument whose values come from snapshots whenever the SDK collects."""
         more = _operation(row, name)
 
         def observations(_: CallbackOptions) -> Iterator[Observation]:
@@ -127,7 +131,7 @@ class _Instruments:
                 yield source.metrics()
 
 
-#: Of the process, as providers are: whoever instruments a provider once more adds to its instruments.
+#: One per process, as providers are; another call with the same provider adds to its instruments.
 _INSTRUMENTS: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
 
 
@@ -137,7 +141,7 @@ def _common(metrics: Metrics) -> dict[str, str]:
 
 
 def _conventions(row: Metric) -> tuple[str, ...]:
-    """The names by the conventions that the operator chose."""
+    """Return the names by the conventions that the operator chose."""
     if row.convention is None:
         return ()
     chosen = {word.strip() for word in os.environ.get(OPT_IN, "").split(",")}
@@ -151,7 +155,7 @@ def _conventions(row: Metric) -> tuple[str, ...]:
 
 
 def _operation(row: Metric, name: str) -> dict[str, str]:
-    """The attributes by which the conventions tell what was done."""
+    """Return the attributes with which the conventions describe the operation."""
     if row.convention is None or name != row.convention.name:
         return {}
     kind = "receive" if row.convention.operation == "poll" else "settle"

@@ -1,10 +1,11 @@
-"""A collector for prometheus-client's registry (the extra `metrics`): `exposition` has the same text without it.
+"""A collector for prometheus-client's registry (the extra `metrics`); `exposition` has the same text without it.
 
-A scrape takes a snapshot of each consumer, and nothing is kept between two of them: what is no more assigned, and what
-is closed or collected, has no series any more. Prometheus' own rule then holds: a series that is gone is stale at once.
+Each scrape takes a snapshot of each consumer, and nothing is kept between scrapes: partitions that are no longer
+assigned, and consumers that are closed or garbage-collected, have no series. Prometheus then marks these series as
+stale immediately.
 
-In prometheus-client's multiprocess mode values come from files of its own metric objects, and no collector is asked:
-these metrics are not in it. Each process needs an endpoint of its own.
+In prometheus-client's multiprocess mode, values come from files of its own metric objects and collectors are not
+called, so these metrics are missing. Each process then needs its own endpoint.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ except ImportError as missing:  # pragma: no cover - of an installation without 
 
 
 class ConsumerCollector(Collector):
-    """The metrics of these consumers, or of all of this process where none is named, for a registry.
+    """Collect the metrics of the given consumers, or of all consumers of this process, for a registry.
 
-    Consumers are held weakly, and one that is closed is passed over.
+    Consumers are not kept alive, and closed ones are skipped.
     """
 
     def __init__(self, *consumers: HasMetrics, sources: MetricsSources = THIS_PROCESS_SOURCES) -> None:
@@ -48,11 +49,11 @@ class ConsumerCollector(Collector):
         self._sources = sources
 
     def describe(self) -> Iterable[Family]:
-        """The names, without asking any consumer: so a registry sees a second collector of the same."""
+        """Return the names without a snapshot, so that a registry detects a duplicate collector."""
         return [_family(row) for row in CATALOGUE]
 
     def collect(self) -> Iterator[Family]:
-        """All series as they are now."""
+        """Yield all current series."""
         snapshots = list(self._snapshots())
         for row in CATALOGUE:
             family = _family(row)
@@ -72,7 +73,7 @@ class ConsumerCollector(Collector):
                 continue
             try:
                 metrics = consumer.metrics()
-            except (MembershipError, RuntimeError):  # in a child of a fork, or never made
+            except (MembershipError, RuntimeError):  # in a child of a fork, or never initialized
                 continue
             if self._sources.at(metrics.number) is not None and not metrics.is_closed:
                 yield metrics

@@ -1,4 +1,4 @@
-"""`Metrics`: all that is counted of one consumer, at one moment."""
+"""`Metrics`: all counts of one consumer at one moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from consumer_membership.types import Instant, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedCounts:
-    """What librdkafka has fetched of one partition, by its statistics; bytes as it counts them."""
+    """What librdkafka has fetched of one partition, from its statistics; bytes as librdkafka counts them."""
 
     records: int
     bytes: int
@@ -23,18 +23,19 @@ class FetchedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """All that is counted of one consumer, at one moment; times are of the monotonic clock (`time.monotonic`).
+    """All counts of one consumer at one moment; times are of the monotonic clock (`time.monotonic`).
 
     Attributes:
         at: The moment.
-        number: Tells it from the other living consumers of its process, from 1 on; what is closed gives its number up.
-        client_id: `client.id`, which need not be its own.
-        view: Its membership: state, epoch, what it owns.
-        health: Its health; how far its partitions are stands there, as of a look at most two seconds ago.
-        membership: What the member did.
-        application: What the application did.
-        committed: The group's committed offset of each assigned partition, as far as this member has heard of it.
-        fetched: Likewise what was fetched, where statistics are on (`statistics.interval.ms`).
+        number: The number of the consumer among the open consumers of its process, from 1; `close` frees it.
+        client_id: `client.id`, which other consumers may also have.
+        view: The membership: state, epoch, owned partitions.
+        health: The health, with the progress of the partitions at a sample at most two seconds ago.
+        membership: The counts of the member.
+        application: The counts of the application.
+        committed: The group's committed offset of each assigned partition, as far as this member knows it.
+        fetched: What librdkafka fetched of each assigned partition, if statistics are enabled
+            (`statistics.interval.ms`).
     """
 
     at: Instant
@@ -49,9 +50,9 @@ class Metrics:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the consumer was closed by then; its number may be another one's."""
+        """Whether the consumer was closed at that moment; another consumer may then have its number."""
         return self.health.verdict is HealthVerdict.CLOSED
 
     def age_s(self, moment: Instant | None) -> float | None:
-        """How long ago that was, in seconds; None: it never was."""
+        """Return the time since this moment in seconds, or None if it never happened."""
         return None if moment is None else max(self.at - moment, 0.0)

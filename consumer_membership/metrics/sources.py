@@ -1,7 +1,7 @@
-"""The consumers of this process whose metrics can be asked, each by a small number of its own.
+"""The consumers of this process that export metrics, each with a small number.
 
-Weak, so that it keeps no consumer alive, and without a lock, which a fork could leave locked. In a child of a fork the
-parent's consumers are not open.
+References are weak, so that consumers are not kept alive, and there is no lock that a fork could leave locked. In a
+forked child, the parent's consumers are not open.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from consumer_membership.metrics.snapshot import Metrics
 
 
 class HasMetrics(Protocol):
-    """A consumer: `Consumer`, `AIOConsumer`."""
+    """An object with metrics: a `Consumer` or an `AIOConsumer`."""
 
     def metrics(self) -> Metrics:
-        """What is counted of it."""
+        """Return a snapshot of its metrics."""
 
 
 class MetricsSource(Protocol):
-    """A consumer, to who asks for its metrics; each method may be called from any thread."""
+    """A consumer as an exporter sees it; any thread may call each method."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not closed, and of this process."""
+        """Return whether it is not closed and belongs to this process."""
 
     def metrics(self) -> Metrics:
-        """What is counted, as it is now; never waits."""
+        """Return a snapshot of its metrics; never blocks."""
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
-        """What counts the durations of a metric of the catalogue, to listen to."""
+        """Return the durations of a metric of the catalogue, for a listener."""
 
 
 class MetricsSources:
@@ -42,7 +42,7 @@ class MetricsSources:
         self._sources: dict[int, ref[MetricsSource]] = {}
 
     def add(self, source: MetricsSource) -> int:
-        """Give it the lowest number that no other one has; it ends with `remove`, or with the object."""
+        """Add the source under the lowest free number; `remove` or the end of the object frees it."""
         for number in itertools.count(1):
             made = ref(source, lambda gone, number=number: self._forget(number, gone))  # type: ignore[misc]
             if self._sources.setdefault(number, made) is made:
@@ -50,17 +50,17 @@ class MetricsSources:
         raise AssertionError
 
     def remove(self, number: int) -> None:
-        """It is closed: its number is another one's from now on."""
+        """Remove a closed source and free its number."""
         self._sources.pop(number, None)
 
     def at(self, number: int) -> MetricsSource | None:
-        """The source with this number; None: there is none (any more)."""
+        """Return the source with this number, or None."""
         found = self._sources.get(number)
         source = None if found is None else found()
         return source if source is not None and source.is_open else None
 
     def all(self) -> list[MetricsSource]:
-        """Those that are open, by their numbers."""
+        """Return the open sources in the order of their numbers."""
         found = (self.at(number) for number in sorted(self._sources.copy()))
         return [source for source in found if source is not None]
 
@@ -69,5 +69,5 @@ class MetricsSources:
             self._sources.pop(number, None)
 
 
-#: Those that applications make; of the process, because one page or exporter shows them all.
+#: The consumers of applications; one per process, because one page or exporter shows all of them.
 THIS_PROCESS_SOURCES = MetricsSources()

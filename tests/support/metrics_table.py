@@ -1,4 +1,4 @@
-"""The table of names in `docs/reference/metrics.md`, from the catalogue: `python -m tests.support.metrics_table`."""
+"""Generate the table of `docs/reference/metrics.md` from the catalogue: `python -m tests.support.metrics_table`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
 
 
 def rows() -> Iterator[str]:
-    """The table."""
-    yield "| Prometheus | OpenTelemetry | Java's client | what it says |"
-    yield "|---|---|---|---|"
+    """Yield the lines of the table."""
+    yield "| Prometheus | type | labels | description | OpenTelemetry | Java client |"
+    yield "|---|---|---|---|---|---|"
     for row in CATALOGUE:
-        yield f"| {_prometheus(row)} | {_opentelemetry(row)} | {_java(row)} | {row.help} |"
+        names = f"{_opentelemetry(row)} | {_java(row)}"
+        yield f"| `{row.prometheus}` | {row.kind.value} | {', '.join(row.labels)} | {row.help} | {names} |"
 
 
 def renewed(text: str) -> str:
-    """The document with the current table."""
+    """Return the document with the current table."""
     before, _, rest = text.partition(f"{BEGIN}\n")
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n" + "".join(f"{row}\n" for row in rows()) + f"{END}{after}"
-
-
-def _prometheus(row: Metric) -> str:
-    labels = ", ".join(row.labels)
-    return f"`{row.prometheus}`" + (f" by {labels}" if labels else "") + f", {row.kind.value}"
 
 
 def _opentelemetry(row: Metric) -> str:
