@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
-from confluent_kafka import Consumer as RawConsumer
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AclOperation, ResourceType
 
@@ -17,37 +12,18 @@ from consumer_membership.errors import TransportError
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import commit, create_topic, produce, transaction, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-
-def commit(broker: Broker, group: str, *partitions: Partition) -> None:
-    """Commit these offsets without a member."""
-    consumer = RawConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
-    consumer.commit(offsets=list(partitions), asynchronous=False)
-    consumer.close()
-
-
-@contextmanager
-def transaction(broker: Broker, topic: str, name: str) -> Iterator[Producer]:
-    """Open a transaction with one record in partition 0."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce(topic, b"held", partition=0)
-    producer.flush(20)
-    yield producer
-    producer.abort_transaction(20)
 
 
 def test_survey_returns_offsets_and_open_transactions(kafka: Broker) -> None:
     """Each partition of the group's topics has start, end and last stable offset."""
     topic, group, name = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), unique("tx")
     produce(kafka.bootstrap_servers, topic, 4)
-    commit(kafka, group, Partition(topic, 0, 1))
+    commit(kafka.bootstrap_servers, group, Partition(topic, 0, 1))
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
-    with transaction(kafka, topic, name):
+    with transaction(kafka.bootstrap_servers, topic, name):
         survey = admin.survey(group)
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     committed = survey.committed[p0]
@@ -69,7 +45,7 @@ def test_survey_returns_offsets_and_open_transactions(kafka: Broker) -> None:
 def test_quick_survey_returns_only_group_offsets_and_ends(kafka: Broker) -> None:
     """A quick survey omits settings and transactions, which rarely change."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
-    commit(kafka, group, Partition(topic, 0, 0))
+    commit(kafka.bootstrap_servers, group, Partition(topic, 0, 0))
     survey = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).survey(group, in_depth=False)
     assert survey.offsets == {TopicPartition(topic, 0): PartitionOffsets(start=None, end=0, stable=None)}
     assert (survey.broker_settings, survey.group_settings, survey.transactions) == ({}, {}, ())
@@ -86,7 +62,7 @@ def test_survey_without_describe_on_group_returns_other_parts(broker_pool: RunBr
     """A missing ACL affects only its own part; the broker settings, for example, are returned."""
     broker = broker_pool.shared(properties=AUTHORIZER)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic")), unique("group")
-    commit(broker, group, Partition(topic, 0, 0))
+    commit(broker.bootstrap_servers, group, Partition(topic, 0, 0))
     forbid(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.DESCRIBE)
     survey = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=20).survey(group)
     assert survey.refusals[Subject.COORDINATOR].name == "GROUP_AUTHORIZATION_FAILED"
@@ -102,7 +78,7 @@ def test_survey_of_unreachable_cluster_raises() -> None:
 def test_list_groups_returns_state_and_type(kafka: Broker) -> None:
     """A group that only holds offsets is classic and empty."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
-    commit(kafka, group, Partition(topic, 0, 0))
+    commit(kafka.bootstrap_servers, group, Partition(topic, 0, 0))
     listing = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).list_groups()
     (found,) = [one for one in listing.groups if one.group_id == group]
     assert (found.state, found.kind, listing.errors) == ("Empty", "classic", {})

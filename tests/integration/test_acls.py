@@ -6,6 +6,7 @@ ACL allows. `tests/test_acl_table.py` maps the rows to these and to other tests.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,13 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership import Consumer, Producer
 from consumer_membership.admin import GroupAdmin, GroupSurvey, Subject
 from consumer_membership.devbroker import Broker
-from tests.admin.test_survey import commit, transaction
 from tests.integration.grounds import CONSUMER, COOPERATIVE
 from tests.integration.polls import poll_until
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.support.acls import AUTHORIZER, allow, close_cluster, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import commit, create_topic, produce, transaction, unique
 from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
@@ -71,7 +71,7 @@ def test_read_on_group_and_topic_is_enough_for_a_static_consumer_and_its_takeove
             newcomer.settled(2)
             found = newcomer.consumer.committed([Partition(topic, 0), Partition(topic, 1)], 20)
             assert sum(one.offset for one in found) == RECORDS
-            # In a classic group, the former holder is fenced too.
+            # In a classic group, the former holder is also fenced.
             former.wait(lambda w: bool(w.notes.errors), "its fatal error")
             assert former.notes.errors[0].code() == KafkaError.FENCED_INSTANCE_ID
 
@@ -134,15 +134,16 @@ def test_guardian_needs_read_on_the_group_and_logs_a_refused_leave(broker: Broke
     with ConsumerProcess(servers, group, topic, tmp_path / "allowed") as one:
         one.settled(2)
         one.kill()
-        wait_until(lambda: len(one.guardian_lines()) == 1, "the guardian's line")
+        wait_until(lambda: len(one.guardian_lines()) == 1, "the guardian's line", seen=one.log.read_text)
         assert "left on its behalf (epoch -1)" in one.guardian_lines()[0]
-    # The member sends no heartbeat between the new ACL and its death, or it would receive the refusal itself.
-    with ConsumerProcess(servers, denied, topic, tmp_path / "denied", heartbeat_interval_ms=20_000) as one:
+    # A stopped member sends no request between the new ACL and its death, and so receives no refusal itself.
+    with ConsumerProcess(servers, denied, topic, tmp_path / "denied") as one:
         one.settled(2)
+        one.process.send_signal(signal.SIGSTOP)
         allow(servers, ResourceType.GROUP, denied, AclOperation.DESCRIBE)
         wait_until(lambda: is_commit_denied(broker, denied, topic), "the ACL")
         one.kill()
-        wait_until(lambda: len(one.guardian_lines()) == 1, "the guardian's line")
+        wait_until(lambda: len(one.guardian_lines()) == 1, "the guardian's line", seen=one.log.read_text)
         assert "could not leave on its behalf" in one.guardian_lines()[0]
         assert "error code 30" in one.guardian_lines()[0]
 
@@ -150,7 +151,7 @@ def test_guardian_needs_read_on_the_group_and_logs_a_refused_leave(broker: Broke
 def is_commit_denied(broker: Broker, group: str, topic: str) -> bool:
     """Return whether the broker applies the missing READ on the group; before, it rejects the unknown member."""
     try:
-        commit(broker, group, Partition(topic, 0, 0))
+        commit(broker.bootstrap_servers, group, Partition(topic, 0, 0))
     except KafkaException as error:
         return bool(error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
     return False
@@ -164,8 +165,8 @@ def surveyed(broker: Broker, group: str) -> GroupSurvey:
 def test_survey_names_open_transactions_only_with_read_and_describe(broker: Broker, topic: str) -> None:
     """Open transactions need READ on the topic; their names need DESCRIBE on the transactional id."""
     servers, group, name = broker.bootstrap_servers, unique("group"), unique("tx")
-    commit(broker, group, Partition(topic, 0, 1))
-    with transaction(broker, topic, name):
+    commit(broker.bootstrap_servers, group, Partition(topic, 0, 1))
+    with transaction(broker.bootstrap_servers, topic, name):
         assert [one.transactional_id for one in surveyed(broker, group).transactions] == [name]
         allow(servers, ResourceType.TRANSACTIONAL_ID, name, AclOperation.WRITE)
         forbid(servers, ResourceType.TRANSACTIONAL_ID, name, AclOperation.DESCRIBE)
@@ -182,7 +183,7 @@ def test_survey_needs_describe_configs_for_the_settings_of_broker_and_group(brok
     """Without DESCRIBE_CONFIGS on cluster and group, the survey has no limits, and everything else."""
     with broker_pool.own(NEWEST, properties=AUTHORIZER) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
-        commit(broker, group, Partition(create_topic(servers, unique("topic")), 0, 0))
+        commit(broker.bootstrap_servers, group, Partition(create_topic(servers, unique("topic")), 0, 0))
         close_cluster(servers)
         allow(servers, ResourceType.GROUP, group, AclOperation.READ)
         both = {Subject.BROKER_SETTINGS, Subject.GROUP_SETTINGS}
@@ -196,7 +197,7 @@ def test_list_groups_shows_only_groups_with_describe(broker_pool: RunBrokers) ->
         servers, seen, hidden = broker.bootstrap_servers, unique("seen"), unique("hidden")
         topic = create_topic(servers, unique("topic"))
         for group in (seen, hidden):
-            commit(broker, group, Partition(topic, 0, 0))
+            commit(broker.bootstrap_servers, group, Partition(topic, 0, 0))
 
         def listed() -> list[str]:
             return [one.group_id for one in GroupAdmin({"bootstrap.servers": servers}).list_groups().groups]

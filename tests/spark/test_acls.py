@@ -18,11 +18,10 @@ from consumer_membership.spark.mirror import _MirroredGroup
 from consumer_membership.spark.sinks import KafkaSink
 from consumer_membership.spark.source.options import read_options
 from consumer_membership.spark.source.stream import GroupStream
-from tests.admin.test_survey import commit
 from tests.spark.sinks.builders import use
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import commit, create_topic, produce, unique
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
@@ -98,7 +97,7 @@ def test_checkpoint_commands_need_describe_to_read_a_group_and_read_to_write_it(
     """`from_group` needs DESCRIBE on group and topics; `to_group` needs READ on both."""
     config = {"bootstrap.servers": broker.bootstrap_servers}
     source = unique("source")
-    commit(broker, source, *(TopicPartition(topic, number, 3) for number in range(2)))
+    commit(broker.bootstrap_servers, source, *(TopicPartition(topic, number, 3) for number in range(2)))
     allow(broker.bootstrap_servers, ResourceType.GROUP, source, AclOperation.DESCRIBE)
     made = CheckpointFolder(str(tmp_path / "checkpoint"))
     assert made.from_group(config, source) == {(topic, 0): 3, (topic, 1): 3}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from confluent_kafka import Message
 
@@ -150,3 +151,26 @@ def _enqueue(
 def _leaders(admin: AdminClient, name: str) -> int:
     topic = admin.list_topics(timeout=_TIMEOUT_S).topics.get(name)
     return sum(partition.leader >= 0 for partition in topic.partitions.values()) if topic is not None else 0
+
+
+def commit(bootstrap_servers: str, group: str, *partitions: TopicPartition) -> None:
+    """Commit these offsets for a group, without a member.
+
+    Raises:
+        KafkaException: The coordinator rejected it.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=list(partitions), asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def transaction(bootstrap_servers: str, topic: str, name: str) -> Iterator[Producer]:
+    """Keep a transaction with one record in partition 0 open until the block ends; then abort it."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(_TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"held", partition=0)
+    producer.flush(_TIMEOUT_S)
+    yield producer
+    producer.abort_transaction(_TIMEOUT_S)
