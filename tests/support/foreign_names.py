@@ -41,6 +41,7 @@ KEYS = frozenset(
         "linger.ms",
         "log.retention.hours",
         "max.poll.records",
+        "memory.oom.group",
         "message.max.bytes",
         "message.timestamp.type",
         "num.partitions",
