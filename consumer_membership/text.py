@@ -24,7 +24,7 @@ _SHOWN = 40
 #: UTF-8's longest character, in bytes: a text of a fourth of the bound needs no counting.
 _WIDEST = 4
 
-_OUTSIDE = "Python decodes stray bytes from outside (arguments, the environment, file names) to such text; give UTF-8"
+_OUTSIDE = "Python decodes invalid bytes in arguments, the environment and file names to such text; use UTF-8"
 
 
 def problem_of(text: str, longest: int | None = LONGEST_STRING, *, is_secret: bool = False) -> str | None:
@@ -36,7 +36,7 @@ def problem_of(text: str, longest: int | None = LONGEST_STRING, *, is_secret: bo
         is_secret: Tell nothing of what stands in it.
     """
     if longest is not None and len(text) * _WIDEST > longest and (size := size_of(text)) > longest:
-        return f"it has {size} bytes of UTF-8, and Kafka has room for {longest}; give a shorter one"
+        return f"it has {size} bytes of UTF-8, and Kafka accepts at most {longest}; use a shorter text"
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -44,7 +44,7 @@ def problem_of(text: str, longest: int | None = LONGEST_STRING, *, is_secret: bo
         return f"it is not UTF-8{where}: {_OUTSIDE}"
     if "\0" in text:
         where = "" if is_secret else f" at position {text.index(chr(0))}"
-        return f"it has a NUL character{where}, where C libraries end a text; remove it"
+        return f"it has a NUL character{where}, at which C libraries cut a text; remove it"
     return None
 
 

@@ -70,7 +70,7 @@ from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
 from tests.simulation import __main__ as simulation
-from tests.support import configuration_table, coverage_report, foreign_names, librdkafka_keys, seeds
+from tests.support import configuration_table, coverage_report, foreign_names, librdkafka_keys, log_messages, seeds
 from tests.support.documents import (
     DOCS,
     EXAMPLES,
@@ -665,8 +665,9 @@ def test_classes_and_exceptions_in_backticks_exist() -> None:
 
 def test_modules_and_loggers_in_backticks_exist() -> None:
     """Each dotted name of the package in backticks is a logger or can be resolved."""
+    loggers = {*LOGGERS, *(one.logger for one in log_messages.messages())}
     for _, name in named(r"consumer_membership(\.\w+)+"):
-        if name not in LOGGERS:
+        if name not in loggers:
             assert pkgutil.resolve_name(name) is not None
 
 

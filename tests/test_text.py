@@ -50,8 +50,8 @@ def test_problem_of_counts_the_limit_in_utf8_bytes(text: str, longest: int) -> N
         ("a\ud800", "it is not UTF-8 ('\\ud800' at position 1)"),
         ("a\udcff", "it is not UTF-8 ('\\udcff' at position 1)"),
         ("ab\0c", "it has a NUL character at position 2"),
-        ("x" * 40_000, "it has 40000 bytes of UTF-8, and Kafka has room for 32767"),
-        ("é" * 20_000, "it has 40000 bytes of UTF-8, and Kafka has room for 32767"),
+        ("x" * 40_000, "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767"),
+        ("é" * 20_000, "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767"),
     ],
 )
 def test_problem_of_describes_the_problem_and_its_position(text: str, words: str) -> None:

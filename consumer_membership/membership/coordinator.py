@@ -27,7 +27,7 @@ class Outage:
 
     def error(self, now: Instant) -> BrokerError:
         """The error of what is given up for it: librdkafka's code, and the cause."""
-        words = f"the group's coordinator could not be found for {now - self.since:.0f} s: {self.cause.message}"
+        words = f"the group coordinator was not found within {now - self.since:.0f} s: {self.cause.message}"
         return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=words)
 
 

@@ -301,7 +301,7 @@ class GroupMember:
         self._protocol.end(_T.FENCED, str(error))
         self._drop_everything(ASSIGNMENT_LOST)
         if self._reconciler.is_idle:
-            self._join(_T.PARTITIONS_LOST, "fenced; everything was given up")
+            self._join(_T.PARTITIONS_LOST, "fenced; all partitions were released")
 
     def _fail(self, error: BrokerError) -> None:
         """The coordinator refuses the member: the application receives the error first, and everything is lost."""
@@ -405,7 +405,7 @@ class GroupMember:
             case _S.STALE:
                 self._join(_T.POLLED, "the application polls again")
             case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
-                self._join(_T.RESUBSCRIBED, "another subscription took the place of the refused one")
+                self._join(_T.RESUBSCRIBED, "the application replaced the refused subscription")
             case _:
                 pass
 
@@ -413,11 +413,11 @@ class GroupMember:
         if not self._reconciler.step_finished(event) or event.step is not ev.Step.LOSE:
             return
         if self._state is _S.FENCED:
-            self._join(_T.PARTITIONS_LOST, "fenced; everything was given up")
+            self._join(_T.PARTITIONS_LOST, "fenced; all partitions were released")
         elif self._state is _S.STALE and self._watch.subscription:
             # The step was performed inside a poll: that is the poll which the member waited for.
             self._polled_at = self._event.now
-            self._join(_T.PARTITIONS_LOST, "the application polls again and has given up its partitions")
+            self._join(_T.PARTITIONS_LOST, "the application polls again and has released its partitions")
 
     def _on_assigned_by_hand(self, event: ev.AssignedByHand) -> None:
         if event.holds:
@@ -443,7 +443,7 @@ class GroupMember:
 
     def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
         if self._commits.is_pending(event.commit_id) and event.verdict is ev.CommitVerdict.REDISCOVER:
-            self._coordinator.search("a commit was answered by a broker that is not the coordinator")
+            self._coordinator.search("a commit was rejected with NOT_COORDINATOR")
         self._commits.answered(event)
 
     def _on_commit_failed(self, event: ev.CommitFailed) -> None:

@@ -34,7 +34,7 @@ ASSIGNMENT_LOST = BrokerError(
 )
 TIMED_OUT = BrokerError(code=TIMED_OUT_CODE, name="_TIMED_OUT", message="the commit was not answered in time")
 UNCONFIRMED = BrokerError(
-    code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator's answer did not confirm the commit"
+    code=TRANSPORT_CODE, name="_TRANSPORT", message="the response of the coordinator did not include the commit"
 )
 #: How often one commit may meet STALE_MEMBER_EPOCH (franz-go: 10).
 STALE_TRIES = 10

@@ -154,8 +154,8 @@ class MemberProtocol(Protocol):
 def removed_for_good(instance_id: str | None, error: BrokerError) -> BrokerError:
     """What a static member of either protocol ends with that was taken out of its group while its session went on."""
     words = (
-        f"the static member with group.instance.id '{instance_id}' was removed from the group for good, while its "
-        "session was not over: an administrator did that, or a newer process with this id, for which the full group "
-        f"had no other place; make a new consumer to come back (the coordinator said: {error.message or error.name})"
+        f"the static member with group.instance.id '{instance_id}' was removed from the group during its session, "
+        "either by an administrator, or by a newer process with this id because the group is full; create a new "
+        f"consumer to rejoin (the coordinator responded: {error.message or error.name})"
     )
     return BrokerError(code=error.code, name=error.name, message=words)

@@ -68,7 +68,11 @@ MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
     (lambda: describe(""), "group_id='': a group id must not be empty", ConfigurationError),
     (lambda: describe("g\ud800"), "group_id='g\\ud800': it is not UTF-8", ConfigurationError),
     (lambda: describe("g\0"), "group_id='g\\x00': it has a NUL character", ConfigurationError),
-    (lambda: describe("g" * 40_000), "it has 40000 bytes of UTF-8, and Kafka has room for 32767", ConfigurationError),
+    (
+        lambda: describe("g" * 40_000),
+        "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767",
+        ConfigurationError,
+    ),
     (lambda: describe("g", with_offsets="no"), "with_offsets='no': the value must be True or False", ArgumentTypeError),
     (lambda: committed(5), "group_id=5: a group id must be a string", ArgumentTypeError),
     (lambda: committed("g\udcff"), "group_id='g\\udcff': it is not UTF-8", ConfigurationError),

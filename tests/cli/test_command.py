@@ -269,7 +269,7 @@ def test_bootstrap_servers_of_environment_are_checked_like_argument(
 def test_too_long_group_id_exits_2_with_limit(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     """The error names the limit and shortens the group id."""
     said = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
-    assert "it has 40000 bytes of UTF-8, and Kafka has room for 32767" in said
+    assert "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767" in said
     assert len(said) < 1500
 
 

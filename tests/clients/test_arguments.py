@@ -262,8 +262,8 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
     ("get_watermark_offsets", (TopicPartition("x" * 513, 0), 1), KafkaException, "it has 513 bytes"),
     ("subscribe", (["t\ud800"],), KafkaException, "'t\\ud800' cannot be subscribed: it is not UTF-8"),
     ("subscribe", (["^t\0"],), KafkaException, "it has a NUL character at position 2"),
-    ("subscribe", (["x" * 513],), KafkaException, "it has 513 bytes of UTF-8, and Kafka has room for 512"),
-    ("subscribe", (["^" + "x" * 20_000, "^" + "y" * 20_000],), KafkaException, "Kafka has room for 32767"),
+    ("subscribe", (["x" * 513],), KafkaException, "it has 513 bytes of UTF-8, and Kafka accepts at most 512"),
+    ("subscribe", (["^" + "x" * 20_000, "^" + "y" * 20_000],), KafkaException, "Kafka accepts at most 32767"),
     ("set_sasl_credentials", ("u", "a\ud800"), InvalidArgumentError, "password='***': it is not UTF-8: "),
     ("set_sasl_credentials", ("a\0b", "p"), InvalidArgumentError, "username='a\\x00b': it has a NUL character"),
 ]
@@ -316,10 +316,10 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
     ("config", "words"),
     [
         ({5: 1}, '5=1: No such configuration property: "5"; a key is text'),
-        ({"5": 1}, '5=1: No such configuration property: "5" (librdkafka refuses it); no key resembles it'),
+        ({"5": 1}, '5=1: No such configuration property: "5" (rejected by librdkafka); no key resembles it'),
         (
             {"client-id": "x"},
-            'No such configuration property: "client-id" (librdkafka refuses it); did you mean client.id?',
+            'No such configuration property: "client-id" (rejected by librdkafka); did you mean client.id?',
         ),
         ({"Group.Id": "x"}, "Group.Id='x': No such configuration property: \"Group.Id\"; did you mean group.id?"),
         ({"fetch.min.byte": 1}, "did you mean fetch.min.bytes?"),

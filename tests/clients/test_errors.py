@@ -400,4 +400,4 @@ def test_constructor_names_a_tls_file_that_cannot_be_read() -> None:
         )
     assert isinstance(caught.value, KafkaException)
     assert caught.value.args[0].code() == KafkaError._INVALID_ARG
-    assert "ssl.ca.location='/no/such/file.pem': No such file or directory; give a PEM file" in str(caught.value)
+    assert "ssl.ca.location='/no/such/file.pem': No such file or directory; set it to a PEM file" in str(caught.value)

@@ -82,7 +82,7 @@ def test_request_text_longer_than_its_limit_is_rejected(key: str, longest: int) 
     assert ConsumerConfig.from_mapping({**LEAST, key: "x" * longest}).given[key] == "x" * longest
     error = refusal_of({key: "é" * 20_000})
     assert error.key == key
-    assert f"it has 40000 bytes of UTF-8, and Kafka has room for {longest}" in str(error)
+    assert f"it has 40000 bytes of UTF-8, and Kafka accepts at most {longest}" in str(error)
     assert len(str(error)) < 300
 
 

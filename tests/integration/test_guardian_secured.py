@@ -79,7 +79,7 @@ def test_guardian_with_wrong_credentials_logs_the_refusal_and_ends(
             f"{config['bootstrap']}: the broker refuses the credentials for {way.mechanism}: Authentication failed"
         )
         assert f"died; could not leave on its behalf: {refusal}" in line
-        assert line.endswith("; its session's end removes it")
+        assert line.endswith("; the coordinator removes it when its session ends")
         log = one.log.read_text()
         assert secured_materials.users["alice"] not in log
         assert "hunter2" not in log

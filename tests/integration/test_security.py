@@ -244,11 +244,11 @@ def test_oauth_cb_that_raises_fails_the_constructor(doors: Doors) -> None:
     ("listener", "keys", "words"),
     [
         ("TLS", {"security_protocol": "PLAINTEXT"}, "set security.protocol to ssl"),
-        ("", {"security_protocol": "SSL"}, "is this the broker's plaintext port"),
+        ("", {"security_protocol": "SSL"}, "the plaintext port of the"),
         ("SASL", {"security_protocol": "PLAINTEXT"}, "does this port want SASL"),
         ("", {"security_protocol": "SASL_PLAINTEXT"}, "asks nobody who they are"),
-        ("TLS", {"security_protocol": "SSL", "ssl_ca_location": None}, "give its authority's certificate"),
-        ("MUTUAL", {"security_protocol": "SSL"}, "wants a certificate of this client"),
+        ("TLS", {"security_protocol": "SSL", "ssl_ca_location": None}, "set ssl.ca.location to"),
+        ("MUTUAL", {"security_protocol": "SSL"}, "requires a client certificate"),
         ("SASL", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}, ""),
     ],
 )

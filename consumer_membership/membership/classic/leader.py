@@ -136,7 +136,7 @@ class Leader:
         if self._topics is None:
             return ""
         if before is None:
-            return "" if self._is_covered(self._topics, own, share) else "partitions may be with nobody"
+            return "" if self._is_covered(self._topics, own, share) else "partitions may be unassigned"
         return "the leader's topics have changed" if before != self._topics else ""
 
     def _is_covered(self, topics: Topics, own: frozenset[str], share: frozenset[TopicPartition]) -> bool:

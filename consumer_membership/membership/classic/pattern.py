@@ -53,9 +53,9 @@ class SubscribedPatterns:
         foreign = sorted(one.text for one in patterns if one.member is None)
         if foreign:
             words = (
-                f"the subscribed pattern {foreign[0]!r} is in the language of brokers (RE2/J), which read patterns in "
-                "groups of the consumer protocol, and in this classic group the member itself does; subscribe a POSIX "
-                "extended regular expression, as librdkafka has them"
+                f"the subscribed pattern {foreign[0]!r} is a RE2/J pattern, which brokers evaluate in groups of the "
+                "consumer protocol; in this classic group the member evaluates patterns, so subscribe to a POSIX "
+                "extended regular expression, as with librdkafka"
             )
             self.refusal = BrokerError(code=INVALID_PATTERN_CODE, name="INVALID_REGULAR_EXPRESSION", message=words)
         else:

@@ -30,7 +30,7 @@ from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
 
 #: What the broker's log gets to know.
-MAKES_ROOM = "the process with this instance id was started anew, and the group is full"
+MAKES_ROOM = "the process with this instance id restarted, and the group is full"
 
 
 class Place:
@@ -126,14 +126,16 @@ class Place:
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
             self._has_made_room, self.waits_since = True, None
-            self._warn("its former process was removed from the group, which rebalances")
+            self._warn("the member of its former process was removed, and the group rebalances")
         elif verdict is ClassicVerdict.REJOIN:
             return None if refused is None else Fatal(refused)
         elif verdict is ClassicVerdict.FATAL:
             self._may_not_make_room, self.waits_since = True, self._event.now
-            self._warn(f"it cannot be given up ({error}), and its session may take {self._max_wait_s:.0f} s to end")
+            self._warn(
+                f"the former member cannot be removed ({error}); its session ends within {self._max_wait_s:.0f} s"
+            )
         return None
 
     def _warn(self, then: str) -> None:
-        words = f"The group is full, and group.instance.id '{self._instance_id}' has a place in it: {then}"
+        words = f"The group is full, and the former member of '{self._instance_id}' holds a place in it: {then}"
         self._event.emit(Warned(words=words))

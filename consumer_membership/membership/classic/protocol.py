@@ -334,7 +334,7 @@ class ClassicProtocol:
             # The JoinGroup that is out may make a member, whose id comes with its answer: it has to leave.
             return None
         if is_unknown:
-            return Left("the coordinator has never heard of this member")
+            return Left("the member never joined")
         if stays:
             return Left("the member keeps its place until its session ends")
         if self._coordinator.is_known:
@@ -342,7 +342,7 @@ class ClassicProtocol:
             self._send_leave(request_id, self.member_id, CLOSES)
             self._leave.send(request_id, self._event.now)
         elif self._event.now >= gives_up_at:
-            return Left("no coordinator could be found to leave from; the session's end removes the member")
+            return Left("no coordinator was found for the leave request; it removes the member when its session ends")
         return None
 
     def _make_room(self) -> None:
@@ -442,7 +442,7 @@ class ClassicProtocol:
         except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
             return _failure(assignor, f"{type(error).__name__}: {error}")
         if not _is_bytes_or_none(user_data):
-            return _failure(assignor, f"it gave {user_data!r}; give bytes, or None")
+            return _failure(assignor, f"it returned {user_data!r}; return bytes or None")
         return MemberSubscription(
             topics=self.topics,
             user_data=user_data,
@@ -466,14 +466,14 @@ class ClassicProtocol:
         if not reconciler.is_idle or ownership.surplus() or ownership.missing():
             return None
         self._context.note_holdings()
-        self._fire(_T.RECONCILED, f"has its share of generation {self.generation}")
+        self._fire(_T.RECONCILED, f"has its assignment of generation {self.generation}")
         if self._gives_up and not self.classic.is_eager:
             self.rejoins_because = "need to revoke partitions and re-join"
         return self._advance_stable()
 
     def _advance_stable(self) -> MembershipEnd | None:
         if self.leader.repair():
-            self.rejoins_because = "partitions that were held back are still with nobody"
+            self.rejoins_because = "withheld partitions are still unassigned"
         reason = self.rejoins_because or self._change
         if reason is None:
             self._look_at_topics_if_due()
@@ -583,7 +583,7 @@ class ClassicProtocol:
             self._commits.answered(replace(answer, verdict=ev.CommitVerdict.STALE_EPOCH))
             return None
         if answer.verdict is ev.CommitVerdict.REDISCOVER:
-            self._coordinator.search("a commit was answered by a broker that is not the coordinator")
+            self._coordinator.search("a commit was rejected with NOT_COORDINATOR")
         self._commits.answered(answer)
         errors = [error for error in answer.errors.values() if error is not None]
         is_heard = self.state in CLASSIC_IN_GROUP or self.state is _S.UNSUBSCRIBING
@@ -618,7 +618,9 @@ class ClassicProtocol:
         self._backoff.reset()
         self.last_heartbeat_at = now
         if self._was_left_out_before(event):
-            words = f"the group had a generation between {self.generation} and {event.generation} without this member"
+            words = (
+                f"generations between {self.generation} and {event.generation} of the group did not include this member"
+            )
             return self._fence(
                 BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=words), keeps_id=True
             )
@@ -626,11 +628,14 @@ class ClassicProtocol:
         self.generation, self._group_protocol = event.generation, event.group_protocol
         self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
-            words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
-            self._resign("the group chose an assignor that the member does not have")
+            words = (
+                f"the group chose the assignor {event.protocol_name!r}, which this member does not support; set "
+                "partition.assignment.strategy to the same assignors in every member"
+            )
+            self._resign("the group chose an assignor that this member does not support")
             return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
         self.rejoins_because = None
-        self._fire(_T.GATHERED, f"generation {event.generation} has gathered")
+        self._fire(_T.GATHERED, f"generation {event.generation} has joined")
         self._assignor, self._untold = event.protocol_name, None
         self.leader.begin(event)
         if not event.is_leader or event.skip_assignment:
@@ -683,7 +688,9 @@ class ClassicProtocol:
         end = self.place.answered(event.verdict, event.error)
         if end is not None:
             return end
-        self._join_again("room was made", delay_s=0.0 if event.error is None else self._backoff.next_delay())
+        self._join_again(
+            "a place in the full group was freed", delay_s=0.0 if event.error is None else self._backoff.next_delay()
+        )
         if event.error is not None and event.verdict is _V.REDISCOVER:
             self._coordinator.search(event.error.name)
         return None
@@ -735,7 +742,7 @@ class ClassicProtocol:
         strange = sorted({p.topic for p in share} - self.topics)
         if strange:
             self._prepare(
-                _T.ASSIGNMENT_OUTDATED, f"assigned topics that are not subscribed any more: {', '.join(strange)}"
+                _T.ASSIGNMENT_OUTDATED, f"assigned topics that are no longer subscribed: {', '.join(strange)}"
             )
         return bool(strange)
 
@@ -748,7 +755,7 @@ class ClassicProtocol:
         ownership.tell_next(is_first=True)
         self._gives_up = bool(ownership.surplus())
         self.heartbeats.speed_up()
-        self._fire(_T.ASSIGNMENT_RECEIVED, f"the leader's assignment of generation {self.generation} is there")
+        self._fire(_T.ASSIGNMENT_RECEIVED, f"received the assignment of generation {self.generation}")
 
     def _on_sync_rejected(self, event: ex.SyncRejected) -> MembershipEnd | None:
         if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
@@ -803,7 +810,10 @@ class ClassicProtocol:
         """No answer: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
         number = event.request_id
         if number == self._leave.request:
-            return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
+            return Left(
+                f"the leave request was not answered ({event.reason}); the coordinator removes the member when its "
+                "session ends"
+            )
         if number == self.heartbeats.in_flight:
             self.heartbeats.failed(self._event.now)
             self._coordinator.miss_answer(event.reason)
@@ -814,7 +824,7 @@ class ClassicProtocol:
                 self.place.forget()
             elif self.member_id == NO_MEMBER_ID:
                 self.place.unanswered()
-            self._join_again(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
+            self._join_again(f"no response: {event.reason}", delay_s=self._backoff.next_delay())
             self._coordinator.miss_answer(event.reason)
         return None
 

@@ -344,21 +344,21 @@ class InstanceClaim:
         if attempt.waits_since is None:
             attempt.waits_since = now
             words = (
-                f"group.instance.id '{self.id}' is held by {called}: waiting until it leaves or its session ends, "
-                f"{self._max_wait_s:.0f} s at most"
+                f"group.instance.id '{self.id}' is held by {called}; waiting until it leaves or its session ends, at "
+                f"most {self._max_wait_s:.0f} s"
             )
             if self.age is Age.UNKNOWN:
                 words += (
-                    f"; it is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago, and "
-                    "the holder may have joined since"
+                    f". It is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago and "
+                    "the holder may have joined since then"
                 )
             self._event.emit(Warned(words=words))
         if now < attempt.waits_since + self._max_wait_s:
             return None
         words = (
             f"group.instance.id '{self.id}' is still held by {called} after {now - attempt.waits_since:.0f} s, longer "
-            "than a session lasts: the holder lives; close it, or give this process its own id (the coordinator said: "
-            f"{error.message})"
+            "than a session lasts, so the holder is alive; close it, or give this process its own id (the coordinator "
+            f"responded: {error.message})"
         )
         return Fatal(_unreleased(words))
 
@@ -370,10 +370,10 @@ class InstanceClaim:
         held = f"group.instance.id '{self.id}' is held by {_called(Holder(member_id=holder) if holder else None)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:
             remedy = "close it, give this process its own id, or set group.instance.id.conflict.policy to takeover"
-            return _unreleased(f"{held}; {remedy} (the coordinator said: {error.message})")
+            return _unreleased(f"{held}; {remedy} (the coordinator responded: {error.message})")
         return _fenced(
-            f"{held}, which joined with it while this member was on its way or out of the group; the newest wins, so "
-            f"this one ends; give each process its own id (the coordinator said: {error.message})"
+            f"{held}, which joined while this member was joining or out of the group; the newest member wins, so this "
+            f"one ends; give each process its own id (the coordinator responded: {error.message})"
         )
 
     # ---- a full group ----
@@ -438,8 +438,8 @@ class InstanceClaim:
             return None
         self._wait_for_release()
         words = (
-            f"Who holds group.instance.id '{self.id}' cannot be learnt ({event.error}), so that it cannot be taken "
-            "over: the member waits for the holder's session to end; grant DESCRIBE on the group"
+            f"The holder of group.instance.id '{self.id}' is unknown ({event.error}), so the id cannot be taken over "
+            "and the member waits until the session of the holder ends; grant DESCRIBE on the group"
         )
         self._event.emit(Warned(words=words))
         return None
@@ -470,8 +470,8 @@ class InstanceClaim:
     def lost_race_error(self, error: BrokerError) -> BrokerError:
         """FENCED_INSTANCE_ID instead of a release: yet another member was quicker."""
         return _fenced(
-            f"another member took group.instance.id '{self.id}' over at the same moment; give each process its own id "
-            f"(the coordinator said: {error.message})"
+            f"another member took over group.instance.id '{self.id}' at the same time; give each process its own id "
+            f"(the coordinator responded: {error.message})"
         )
 
     # ---- the pool ----

@@ -49,6 +49,6 @@ class Pool:
     def exhaustion(self) -> str:
         """The remedy if no id is free."""
         return (
-            f"every one of the {len(self._ids)} ids of group.instance.id.pool is held ({self._ids[0]} ... "
-            f"{self._ids[-1]}); make the pool larger, close a member, or set group.instance.id.conflict.policy to wait"
+            f"all {len(self._ids)} ids of group.instance.id.pool are held ({self._ids[0]} ... "
+            f"{self._ids[-1]}); add ids to the pool, close a member, or set group.instance.id.conflict.policy=wait"
         )

@@ -265,7 +265,7 @@ class ConsumerProtocol:
         """Everything was given up: send the leave, once."""
         option, is_static = self._leave.option, self._settings.is_static
         if not self._is_known_to_group:
-            return Left("the coordinator has never heard of this member")
+            return Left("the member never joined")
         if option is LeaveOption.REMAIN and not is_static:
             return Left("the member keeps its place until its session ends")
         if self._coordinator.is_known:
@@ -275,7 +275,7 @@ class ConsumerProtocol:
             if is_static and option is not LeaveOption.LEAVE:
                 self.claim.session.leave()
         elif self._event.now >= gives_up_at:
-            return Left("no coordinator could be found to leave from; the session's end removes the member")
+            return Left("no coordinator was found for the leave request; it removes the member when its session ends")
         return None
 
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:
@@ -316,7 +316,7 @@ class ConsumerProtocol:
         if reconciler.is_idle and self._acknowledged != ownership.version:
             self._acknowledged = ownership.version
             self._context.note_holdings()
-            self._fire(_T.RECONCILED, "the assignment was taken over" if not ownership.unresolved else "in part")
+            self._fire(_T.RECONCILED, "the assignment was applied" if not ownership.unresolved else "in part")
 
     @property
     def _may_reconcile(self) -> bool:
@@ -482,7 +482,10 @@ class ConsumerProtocol:
         if not event.is_sent:
             self.heartbeats.not_sent(event.request_id)
         if event.request_id == self._leave.request:
-            return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
+            return Left(
+                f"the leave request was not answered ({event.reason}); the coordinator removes the member when its "
+                "session ends"
+            )
         if event.request_id != self.heartbeats.in_flight:
             return None
         self.heartbeats.retry(self._event.now, after_backoff=True)

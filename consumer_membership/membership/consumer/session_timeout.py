@@ -54,10 +54,9 @@ class SessionTimeout:
         if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
             return
         words = (
-            f"Static member '{instance_id}': max.poll.interval.ms={poll_s * 1000:.0f} is longer than the group's "
-            f"session timeout of {timeout_s:g} s, for which its place is kept: its partitions stand still "
-            "until a missed poll is noticed, and for up to a session more; lower it, or raise "
-            "consumer.session.timeout.ms of the group"
+            f"max.poll.interval.ms={poll_s * 1000:.0f} of static member '{instance_id}' is longer than the session "
+            f"timeout of the group ({timeout_s:g} s): if the application stops polling, its partitions stall for both "
+            "times; lower max.poll.interval.ms, or raise consumer.session.timeout.ms of the group"
         )
         self._event.emit(Warned(words=words))
 
@@ -71,8 +70,8 @@ class SessionTimeout:
         if since is None or self.timeout_s is None or self._event.now - since <= self.timeout_s:
             return
         words = (
-            f"Static member '{instance_id}' was away for {self._event.now - since:.0f} s, longer than the group's "
-            f"session timeout of {self.timeout_s:g} s: its partitions went to other members meanwhile; come back "
-            "sooner, or raise consumer.session.timeout.ms of the group"
+            f"Static member '{instance_id}' was away for {self._event.now - since:.0f} s, longer than the session "
+            f"timeout of the group ({self.timeout_s:g} s), so its partitions were assigned to other members; restart "
+            "faster, or raise consumer.session.timeout.ms of the group"
         )
         self._event.emit(Warned(words=words))

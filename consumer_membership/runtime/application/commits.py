@@ -277,7 +277,7 @@ class Commits:
             now = monotonic()
             self.ledger.commit_sync.add(now - began_at, now)
         if completed is None:
-            raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
+            raise CommitError("the commit was not answered in time; it may have succeeded or failed", TIMED_OUT_CODE)
         return completed.errors
 
     def await_outstanding(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -145,16 +145,16 @@ def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
     unknown = re.search(_UNKNOWN_KEY, words)
     if unknown is not None:
         key = unknown[1]
-        return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it); {guess(key)}")
+        return ConfigurationError(key, shown(key, config.get(key)), f"{words} (rejected by librdkafka); {guess(key)}")
     named = next(filter(None, (re.search(pattern, words) for pattern in _NAMED_KEYS)), None)
     key = next(filter(None, named.groups()), "plugin.library.paths") if named is not None else "configuration"
-    return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it)")
+    return ConfigurationError(key, shown(key, config.get(key)), f"{words} (rejected by librdkafka)")
 
 
 def _without_token(words: str, tokens: object) -> str:
     """What librdkafka says, with why there is no token."""
     why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
-    return f"{words.strip()}: {why}" if why else f"{words.strip()}; see what oauth_cb does meanwhile"
+    return f"{words.strip()}: {why}" if why else f"{words.strip()}; check oauth_cb"
 
 
 class HandleWatch:

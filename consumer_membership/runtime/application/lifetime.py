@@ -31,14 +31,14 @@ class StaticPlace:
 
     def warning(self) -> str:
         """What to tell who takes it where another live session of this process has it."""
-        key = "group.instance.id"
+        key, pool = "group.instance.id", "group.instance.id.pool"
         origin = ""
         if is_from_environment(key, self.instance_id):
             origin = f", from the environment variable {variable_of(key)},"
         return (
-            f"{key} {self.instance_id!r}{origin} is used by two live consumers of group {self.group_id!r} in this "
-            "process; only one member can hold it, so one consumer is fenced or waits when the other joins. Give each "
-            f"consumer its own id in your code, or set {key}.pool ({variable_of(f'{key}.pool')})"
+            f"group.instance.id {self.instance_id!r}{origin} is used by two live consumers of group {self.group_id!r} "
+            "in this process; only one member can hold it, so one consumer is fenced or waits when the other joins. "
+            f"Give each consumer its own id in your code, or set group.instance.id.pool ({variable_of(pool)})"
         )
 
 
@@ -109,8 +109,8 @@ class Lifetime:
         """Raise if this is another process than the one that made the session."""
         if not self.is_ours:
             raise ForkedError(
-                f"this consumer was made in process {self._process} and cannot be used in its child {os.getpid()}: "
-                "make a new one after fork(), or start processes with multiprocessing's 'spawn' method"
+                f"this consumer was created in process {self._process} and cannot be used in its child {os.getpid()}; "
+                "create a new one after fork(), or start processes with multiprocessing's 'spawn' method"
             )
 
     def check(self) -> None:

@@ -93,7 +93,7 @@ class Partitions:
             if keys.count(partition) > 1:
                 # librdkafka ends the process here (an assertion), so it never gets to see such a list.
                 raise StateError(
-                    f"Duplicate {partition.topic} [{partition.partition}] in input list; name each partition once",
+                    f"Duplicate {partition.topic} [{partition.partition}] in input list; list each partition once",
                     INVALID_ARG_CODE,
                 )
         with self._handle_lock:
@@ -129,9 +129,9 @@ class Partitions:
     def _refuse_if_grouped(self, what: str) -> None:
         if self._subscriptions.is_subscribed or self._fetcher.held:
             raise StateError(
-                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; to start "
-                "elsewhere use seek(), or assign() inside on_assign; to read others as well incremental_assign(); to "
-                "read without the group call unsubscribe() and poll() first)",
+                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; to change "
+                "the position use seek(), or assign() inside on_assign; to read more partitions use "
+                "incremental_assign(); to read without a group call unsubscribe() and poll() first)",
                 STATE_CODE,
             )
 

@@ -88,14 +88,14 @@ def newest(known: Iterable[int], offered: BrokerVersions, api: Api) -> int:
     lowest, highest = offered.ranges.get(api, (0, -1))
     common = [version for version in known if lowest <= version <= highest]
     if not common:
-        raise TransportError(f"it offers no version of api {api.value} that this package speaks")
+        raise TransportError(f"it supports no version of API {api.value} that this package supports")
     return max(common)
 
 
 def _offered(answer: Message) -> BrokerVersions:
     if answer.error_code != 0:
         raise TransportError(
-            f"ApiVersions v0 was refused with error code {answer.error_code}; is the peer a Kafka broker?"
+            f"ApiVersions v0 was refused with error code {answer.error_code}; check that the peer is a Kafka broker"
         )
     return BrokerVersions({one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys})
 
@@ -131,7 +131,7 @@ def _refuse_impossible(host: str, port: int) -> None:
     if "\0" in host:
         raise TransportError("the host has a NUL character")
     if not 0 < port <= _HIGHEST_PORT:
-        raise TransportError(f"the port is not in 1..{_HIGHEST_PORT}")
+        raise TransportError(f"the port is not between 1 and {_HIGHEST_PORT}")
 
 
 @contextlib.contextmanager
@@ -174,11 +174,13 @@ def _exchange(sock: socket.socket, left_s: TimeLeft, frame: bytes, number: int) 
     sock.sendall(frame)
     size = int.from_bytes(_receive(sock, 4, until), "big")
     if size > _LONGEST_ANSWER:
-        raise TransportError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
+        raise TransportError(
+            f"a response of {size} bytes is not a Kafka response; check whether the listener requires TLS"
+        )
     answer = _receive(sock, size, until)
     found = int.from_bytes(answer[:4], "big")
     if found != number:
-        raise TransportError(f"the answer has number {found} instead of {number}")
+        raise TransportError(f"the response has correlation id {found} instead of {number}")
     return answer
 
 

@@ -87,23 +87,25 @@ def _leave_at(request: LeaveRequest, coordinator: HostPort, left_s: TimeLeft) ->
     if code == 0:
         return LeaveOutcome(Level.INFO, f"left on its behalf ({way}) at {place}")
     if code in _GONE:
-        return LeaveOutcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[code]}")
+        return LeaveOutcome(Level.INFO, f"it had already left or been removed: {place} responded with {_GONE[code]}")
     if code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
         kind = _LoadingError if code == _LOADING else NoAnswerError
-        raise kind(f"{place} answers error code {code}")
-    return _failed(f": {place} refuses it with error code {code} ({words or 'no words'})")
+        raise kind(f"{place} responded with error code {code}")
+    return _failed(f": {place} responded with error code {code} ({words or 'no message'})")
 
 
 def _code_of_leave_group(answer: Message) -> int:
     """The whole request's error where there is one, else the member's."""
     if answer.error_code == 0 and len(answer.members) != 1:
-        raise NoAnswerError("LeaveGroup did not answer for the one member that was to leave")
+        raise NoAnswerError("the LeaveGroup response does not contain the member")
     code: int = answer.error_code or answer.members[0].error_code
     return code
 
 
 def _failed(why: str) -> LeaveOutcome:
-    return LeaveOutcome(Level.WARNING, f"could not leave on its behalf{why}; its session's end removes it")
+    return LeaveOutcome(
+        Level.WARNING, f"could not leave on its behalf{why}; the coordinator removes it when its session ends"
+    )
 
 
 def _find(request: LeaveRequest, left_s: TimeLeft) -> HostPort:
@@ -117,13 +119,13 @@ def _find(request: LeaveRequest, left_s: TimeLeft) -> HostPort:
             continue
         if found.error_code == 0:
             return found.host, found.port
-        reasons.append(f"{printable(broker)} knows no coordinator: error code {found.error_code}")
-    raise NoAnswerError("; ".join(reasons) or "no broker is known")
+        reasons.append(f"{printable(broker)} did not return the coordinator: error code {found.error_code}")
+    raise NoAnswerError("; ".join(reasons) or "no broker is configured")
 
 
 def _found(answer: Message) -> Message:
     """What was said of the one group: in a list from version 4 on (KIP-699)."""
     coordinators = getattr(answer, "coordinators", (answer,))
     if len(coordinators) != 1:
-        raise NoAnswerError("FindCoordinator did not answer for the one group that was asked for")
+        raise NoAnswerError("the FindCoordinator response does not contain the group")
     return coordinators[0]

@@ -61,7 +61,7 @@ class GuardianProcess:
     def send(self, data: bytes) -> int:
         """How many bytes went; raises OSError as sockets do."""
         if not self.is_ours:
-            raise BrokenPipeError("the application has closed the guardian's pipe")
+            raise BrokenPipeError("the application closed the pipe of the guardian")
         # A socket object that stays would complain at the interpreter's end that nobody closed it.
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
         try:
@@ -82,7 +82,7 @@ class GuardianProcess:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             return f"status {os.waitstatus_to_exitcode(status)}" if ended else None
         except ChildProcessError:
-            return "the application has taken its status"
+            return "the application collected its exit status"
 
     @property
     def _is_deaf(self) -> bool:
@@ -216,7 +216,7 @@ def _spawn(script: Path) -> GuardianProcess:
     executable = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not executable.name.lower().startswith("py"):
         # It would be the application once more: a frozen one, or a server that embeds Python.
-        raise OSError(f"sys.executable={sys.executable!r} is no Python interpreter")
+        raise OSError(f"sys.executable={sys.executable!r} is not a Python interpreter")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs, _own_pidfd() as pidfd:
         ours.setblocking(False)

@@ -55,7 +55,7 @@ class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a f
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
 
 #: Why a client that was given no address finds no broker.
-NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give at least one HOST:PORT"
+NO_SERVERS = "bootstrap.servers is not set; set it to at least one HOST:PORT"
 
 
 class Cluster:
@@ -314,7 +314,7 @@ class Cluster:
             raise
         except asyncio.CancelledError:
             if purpose is Purpose.REBALANCE:
-                self._connections.drop(connection, TransportError(f"{connection.peer}: {call.name} was given up"))
+                self._connections.drop(connection, TransportError(f"{connection.peer}: {call.name} was cancelled"))
             raise
 
     # ---- any broker --------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ class Cluster:
             async with asyncio.timeout(limit_s):
                 connection = self._connections.any_open(Purpose.CLUSTER)
                 if connection is None and not connects:
-                    raise TransportError("No connection stands")
+                    raise TransportError("No connection is open")
                 connection = connection or await self._any()
         except TimeoutError as error:
             raise TransportError(f"No broker could be reached within {limit_s:.3g} s") from error
@@ -469,7 +469,7 @@ class Cluster:
         except TimeoutError as error:
             if failures:
                 raise failures[-1] from error
-            words = f"No broker answered within {limit_s:.3g} s when asked for {what}"
+            words = f"No broker responded within {limit_s:.3g} s to the request for {what}"
             raise TransportError(": ".join((words, *self._connections.silences))) from error
 
     def _connection_lost(

@@ -69,7 +69,7 @@ async def _made(sasl: SaslSettings) -> Mechanism:
             return password_mechanism(sasl)
         case SaslMechanism.OAUTHBEARER:
             if sasl.token is None:
-                raise InternalError("OAUTHBEARER was configured without a source of tokens")
+                raise InternalError("OAUTHBEARER is configured without a source of tokens")
             from consumer_membership.wire.sasl import OAuthBearer
 
             token = await in_daemon_thread("oauth_cb", sasl.token)

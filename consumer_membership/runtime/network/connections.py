@@ -157,7 +157,7 @@ class Connections:
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
             why = self._backoff(broker).silence
-            words = f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s"
+            words = f"{broker.host}:{broker.port}: not connected within {timeout_s:.3g} s"
             raise TransportError(f"{words}: {why}" if why else words)
         if attempt.cancelled():
             raise _closed(broker)
@@ -273,7 +273,7 @@ class Connections:
         if left_s > 0:
             asyncio.get_running_loop().call_later(left_s, self._close_when_idle, connection)
         else:
-            words = f"{connection.peer}: not used for {limit_s:g} s (connections.max.idle.ms)"
+            words = f"{connection.peer}: idle for {limit_s:g} s (connections.max.idle.ms)"
             self.drop(connection, TransportError(words))
 
     def _note_silence(self, backoff: _BrokerBackoff, words: str) -> None:
@@ -310,4 +310,4 @@ class Connections:
 
 
 def _closed(broker: BrokerAddress) -> TransportError:
-    return TransportError(f"{broker.host}:{broker.port}: the client was closed")
+    return TransportError(f"{broker.host}:{broker.port}: the client is closed")

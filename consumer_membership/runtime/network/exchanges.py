@@ -50,7 +50,7 @@ CoordinatorEffect: TypeAlias = SendHeartbeat | CommitOffsets | ClassicEffect
 ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed | CommitAnswered | ClassicEvent
 
 #: Why no request can be sent before a lookup.
-NOT_KNOWN = "the coordinator is not known"
+NOT_KNOWN = "the coordinator is unknown"
 #: A coordinator that does not answer within this time is asked elsewhere; well below a session of 45 s.
 REQUEST_TIMEOUT_S = 10.0
 #: A join may take this much longer than the rebalance timeout: Java's JOIN_GROUP_TIMEOUT_LAPSE.

@@ -113,7 +113,7 @@ _NO_RECORD = -1
 _NO_OFFSET = -1001
 #: States of a classic group whose members have another assignment soon.
 _IN_BETWEEN = frozenset({"PreparingRebalance", "CompletingRebalance"})
-_COMES_BACK = "it comes back as a member of the consumer protocol"
+_COMES_BACK = "it rejoins with the consumer protocol"
 #: librdkafka's number for a broker that lacks a feature.
 UNSUPPORTED_CODE = -165
 #: confluent-kafka's text.
@@ -539,7 +539,7 @@ def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> Heartb
 
 def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
     """A coordinator's refusal of a join whose instance id another member of the consumer protocol holds."""
-    words = f"the classic member {holder.member_id} holds the instance id, and the join would take its place"
+    words = f"the classic member {holder.member_id} holds the instance id, and this join would replace it"
     return HeartbeatRejected(
         request_id=order.request_id,
         verdict=Verdict.UNRELEASED,

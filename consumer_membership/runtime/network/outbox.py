@@ -52,7 +52,7 @@ class Turn:
     def check(self) -> None:
         """Raise WithdrawnError if a leave has followed meanwhile."""
         if self.is_withdrawn:
-            raise WithdrawnError("the member leaves before its join was sent")
+            raise WithdrawnError("the member left before its request to join was sent")
 
     def write(self) -> None:
         """Note that the request is written now; the next one may begin. Raises WithdrawnError."""

@@ -27,19 +27,20 @@ _USUAL_AUTHORITIES = (
 )
 #: What OpenSSL makes of the bytes of a peer that speaks something else.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"})
-_NO_CERTIFICATE = "the broker wants a certificate of this client: give ssl.certificate.location and ssl.key.location"
-_BAD_CERTIFICATE = "the broker does not trust this client's certificate (ssl.certificate.location)"
+_NO_CERTIFICATE = "the broker requires a client certificate; set ssl.certificate.location and ssl.key.location"
+_BAD_CERTIFICATE = "the broker does not trust the client certificate (ssl.certificate.location)"
+_NO_COMMON_VERSION = "the broker and this client have no TLS version in common; TLS 1.2 or later is required"
 _ALERTS: Mapping[str, str] = MappingProxyType(
     {
         "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CERTIFICATE,
         # What TLS 1.2 brokers say to a client without one.
-        "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CERTIFICATE}, one that it trusts",
+        "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CERTIFICATE} to a certificate that it trusts",
         "TLSV1_ALERT_UNKNOWN_CA": _BAD_CERTIFICATE,
         "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _BAD_CERTIFICATE,
-        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this client's certificate (ssl.certificate.location) has expired",
-        "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker takes none of this client's ciphers (ssl.cipher.suites)",
-        "TLSV1_ALERT_PROTOCOL_VERSION": "the broker speaks no TLS that this client does: 1.2 or later is needed",
-        "UNSUPPORTED_PROTOCOL": "the broker speaks no TLS that this client does: 1.2 or later is needed",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client certificate (ssl.certificate.location) has expired",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker and this client have no cipher in common (ssl.cipher.suites)",
+        "TLSV1_ALERT_PROTOCOL_VERSION": _NO_COMMON_VERSION,
+        "UNSUPPORTED_PROTOCOL": _NO_COMMON_VERSION,
     }
 )
 
@@ -62,7 +63,7 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
         try:
             context.set_ciphers(tls.cipher_suites)
         except ssl.SSLError as error:
-            remedy = "OpenSSL has none of them; give names that `openssl ciphers` prints, separated by colons"
+            remedy = "OpenSSL supports none of them; use names that `openssl ciphers` prints, separated by colons"
             raise ConfigurationError("ssl.cipher.suites", tls.cipher_suites, remedy) from error
     return context
 
@@ -73,15 +74,15 @@ def explain(error: ssl.SSLError) -> str:
         if error.verify_code in _OTHER_HOST:
             return (
                 f"the broker's certificate is for another host ({error.verify_message.strip()}); connect by a name "
-                "that it has, or set ssl.endpoint.identification.algorithm to none"
+                "in the certificate, or set ssl.endpoint.identification.algorithm=none"
             )
         return (
-            f"the broker's certificate is not trusted ({error.verify_message}); give its authority's certificate as "
-            "ssl.ca.location"
+            f"the broker's certificate is not trusted ({error.verify_message}); set ssl.ca.location to "
+            "the certificate of its authority"
         )
     reason = error.reason or ""
     if reason in _NOT_TLS:
-        return "the peer does not speak TLS; is this the broker's plaintext port (security.protocol)?"
+        return "the peer does not use TLS; check the port and security.protocol"
     return f"TLS failed: {_ALERTS.get(reason, reason.replace('_', ' ').lower() or str(error))}"
 
 
@@ -90,12 +91,14 @@ def _trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
         _trust_the_system(context)
     if tls.ca_location is not None:
         is_folder = Path(tls.ca_location).is_dir()
-        with _readable("ssl.ca.location", tls.ca_location, "a PEM file of certificates, or a folder of hashed ones"):
+        with _readable(
+            "ssl.ca.location", tls.ca_location, "a PEM file of certificates, or a directory of hashed certificates"
+        ):
             context.load_verify_locations(
                 cafile=None if is_folder else tls.ca_location, capath=tls.ca_location if is_folder else None
             )
     if tls.ca_pem is not None:
-        with _readable("ssl.ca.pem", "...", "certificates in PEM"):
+        with _readable("ssl.ca.pem", "...", "certificates in PEM format"):
             context.load_verify_locations(cadata=tls.ca_pem)
     if tls.crl_location is not None:
         with _readable("ssl.crl.location", tls.crl_location, "a PEM file of revocation lists"):
@@ -125,10 +128,10 @@ def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
             ("ssl.certificate.location", tls.certificate_location),
             ("ssl.key.location", tls.key_location),
         ):
-            with _readable(location_key, location or "...", "a PEM file that this process may read"):
+            with _readable(location_key, location or "...", "a PEM file that this process can read"):
                 _ = location is None or Path(location).read_bytes()
         shown = tls.certificate_location or "..."
-        what = "a certificate and its key in PEM, and ssl.key.password if the key is locked"
+        what = "a certificate and its key in PEM format, and set ssl.key.password if the key is encrypted"
         with _readable("ssl.certificate.location", shown, what):
             # Without a password OpenSSL would ask for one at the terminal.
             context.load_cert_chain(certificate, key, password=lambda: tls.key_password or "")
@@ -143,7 +146,7 @@ def _as_file(kind: str, location: str | None, text: str | None) -> Iterator[str 
     try:
         opened = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115 - the next statement closes it
     except OSError as error:
-        remedy = f"OpenSSL reads files only, and none can be made ({error.strerror}); give {kind}.location, or a TMPDIR"
+        remedy = f"no temporary file for OpenSSL can be created ({error.strerror}); set {kind}.location or TMPDIR"
         raise ConfigurationError(f"{kind}.pem", "...", remedy) from error
     with opened as file:
         file.write(text)
@@ -157,7 +160,7 @@ def _readable(key: str, value: str, what: str) -> Iterator[None]:
         yield
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
-        raise ConfigurationError(key, value, f"{reason}; give {what}") from error
+        raise ConfigurationError(key, value, f"{reason}; set it to {what}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(key, value, f"{reason}; give {what}") from error
+        raise ConfigurationError(key, value, f"{reason}; set it to {what}") from error

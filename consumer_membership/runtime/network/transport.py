@@ -150,8 +150,8 @@ class BrokerConnection(asyncio.Protocol):
         except TimeoutError as error:
             self.traffic.timeouts += 1
             raise AnswerTimedOutError(
-                f"{self.peer}: no answer to {call.name} within {timeout_s:.3g} s; is the broker overloaded, or the "
-                "network cut?"
+                f"{self.peer}: no response to {call.name} within {timeout_s:.3g} s; check the load of the broker "
+                "and the network"
             ) from error
         finally:
             self._waiting.pop(correlation_id, None)
@@ -304,7 +304,7 @@ async def _open(
     traffic: Traffic | None,
     on_silence: Callable[[str], None],
 ) -> BrokerConnection:
-    stage, hint = "no token", "oauth_cb has not returned it"
+    stage, hint = "no token", "oauth_cb has not returned"
     sock = _socket(address, settings)
     connection: BrokerConnection | None = None
     silence: asyncio.TimerHandle | None = None
@@ -313,10 +313,13 @@ async def _open(
         async with asyncio.timeout(settings.connection_setup_timeout_s):
             # Before connecting: a token may take its time, for which no broker waits.
             connection = BrokerConnection(peer, settings, security, await security.mechanism(), traffic)
-            stage, hint = f"no connection to {address}", "is the host up, and does a firewall drop the packets?"
+            stage, hint = (
+                f"no connection to {address}",
+                "check that the host is up and that no firewall drops the packets",
+            )
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)
-            stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
+            stage, hint = f"connected to {address}, no response", "check that this is the port of a Kafka broker"
             silence = loop.call_later(SILENT_AFTER_S, _report_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
             if connection.is_open:  # else the socket is gone, and `ready` says why
@@ -333,7 +336,7 @@ async def _open(
             silence.cancel()
         if not is_ready:
             if connection is not None:
-                connection.drop(TransportError(f"{peer}: the connection was given up"))
+                connection.drop(TransportError(f"{peer}: the attempt to connect was cancelled"))
             sock.close()
     return connection
 
@@ -345,8 +348,8 @@ def _report_silence(
 ) -> None:
     if not connection.has_heard:
         listener = "a Kafka listener with TLS" if is_encrypted else "a Kafka listener"
-        silence = f"accepted the connection and has not answered for {SILENT_AFTER_S:g} s"
-        on_silence(f"{connection.peer} {silence}; is it {listener}?")
+        silence = f"accepted the connection and did not respond within {SILENT_AFTER_S:g} s"
+        on_silence(f"{connection.peer} {silence}; check that it is {listener}")
 
 
 def _explained(error: ssl.SSLError) -> str:
@@ -367,8 +370,8 @@ async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.
         raise TransportError(_explained(error)) from error
     except ConnectionError as error:
         raise TransportError(
-            "the peer closed the connection during the TLS handshake; is this the broker's plaintext port, or does it "
-            "want a certificate of this client (ssl.certificate.location)?"
+            "the peer closed the connection during the TLS handshake; check that this is not the plaintext port of the "
+            "broker, and whether the broker requires a client certificate (ssl.certificate.location)"
         ) from error
 
 
@@ -387,10 +390,10 @@ def _socket(address: Address, settings: ConnectionSettings) -> socket.socket:
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
-        return "connection refused; nothing listens there: is the broker running, and is the port right?"
+        return "connection refused; no process listens there: check that the broker is running, and the port"
     # asyncio puts words of its own, without the reason, in the place of the system's.
     words = os.strerror(error.errno) if error.errno is not None else str(error)
-    return f"{words}; check the address and the network on the way"
+    return f"{words}; check the address and the network"
 
 
 # ---- from a host's name to its addresses -----------------------------------------------------------------------------
@@ -431,9 +434,9 @@ def _refuse_impossible(host: str, port: int) -> None:
     if "\0" in host:
         problem = f"the host '{speakable(host)}' has a NUL character at position {host.index(chr(0))}"
     elif not 0 < port <= _HIGHEST_PORT:
-        problem = f"the port {port} is not in 1..{_HIGHEST_PORT}"
+        problem = f"the port {port} is not between 1 and {_HIGHEST_PORT}"
     if problem is not None:
-        raise TransportError(f"{problem}; check bootstrap.servers, or advertised.listeners if a broker named it")
+        raise TransportError(f"{problem}; check bootstrap.servers, or advertised.listeners of the broker")
 
 
 async def canonical(host: str, port: int, family: AddressFamily) -> tuple[str, ...]:
@@ -449,7 +452,9 @@ async def canonical(host: str, port: int, family: AddressFamily) -> tuple[str, .
             for address in await resolve(host, port, family)
         ]
     except OSError as error:
-        raise TransportError(f"the addresses of {host!r} have no names ({error}); check this machine's DNS") from error
+        raise TransportError(
+            f"the addresses of {host!r} have no names ({error}); check the DNS of this machine"
+        ) from error
     return tuple(dict.fromkeys(names))
 
 

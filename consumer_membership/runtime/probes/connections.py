@@ -72,18 +72,18 @@ def _remedy(address: ListenAddress, error: OSError | UnicodeError) -> str:
     code = error.errno if isinstance(error, OSError) else None
     if code == errno.EADDRINUSE:
         return (
-            f"port {address.port} is in use, by another process or under another address of this one; give each "
-            "process a port of its own, or port 0 for any free one; consumers of one process share an address that "
-            "they name alike"
+            f"port {address.port} is in use by another process, or by another address of this process; give each "
+            "process its own port, or port 0 for any free port; consumers of one process share an address if they use "
+            "the same text"
         )
     if code in (errno.EACCES, errno.EPERM) and address.port < _FIRST_FREE_PORT:
-        return f"this process may not listen on port {address.port}; give one from {_FIRST_FREE_PORT} on"
+        return f"this process has no permission to listen on port {address.port}; use port {_FIRST_FREE_PORT} or higher"
     if isinstance(error, socket.gaierror | UnicodeError) or code in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
         return (
-            f"{address.host} is no address of this host ({error}); give one that it has, or 0.0.0.0 or [::] for all "
-            "of them"
+            f"{address.host} is not an address of this host ({error}); use one of its addresses, or 0.0.0.0 or [::] "
+            "for all of them"
         )
-    return f"this process cannot listen there ({error}); give another address"
+    return f"this process cannot listen there ({error}); use another address"
 
 
 class Conversation:

@@ -56,20 +56,22 @@ class HealthFile:
             self._held = self._taken()
         except OSError as error:
             raise ConfigurationError(
-                FILE_KEY, path, f"it cannot be written ({error.strerror or error}); name a file in a folder that this "
-                "process may write to"
+                FILE_KEY, path, f"it cannot be written ({error.strerror or error}); use a file in a directory that "
+                "this process can write to"
             ) from error  # fmt: skip
 
     def _taken(self) -> int:
         """Lock what stands there; a file of a process that is gone is taken over."""
-        remedy = "a living process of this host writes it; give each process a file of its own"
+        remedy = "another process of this host writes it; give each process its own file"
         for _ in range(_TRIES):
             # Nobody may be at the other end of a pipe.
             held = os.open(self.place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o644)
             is_mine = False
             try:
                 if not _is_of_our_kind(held):
-                    remedy = "something else is there, which would be lost; name a file that is not there yet"
+                    remedy = (
+                        "another file with this name exists and would be overwritten; use a name that does not exist"
+                    )
                     break
                 if not _lock(held):
                     break
@@ -92,8 +94,7 @@ class HealthFile:
             self._failures += 1
             if self._failures == 1:
                 _log().warning(
-                    "%s=%s cannot be written; until it can, only its modification time is updated: %s",
-                    FILE_KEY,
+                    "health.file=%s cannot be written; until it can, only its modification time is updated: %s",
                     self.path,
                     error,
                 )
@@ -101,7 +102,7 @@ class HealthFile:
                 os.utime(self.place, (self._live_at, self._live_at))
             return
         if self._failures:
-            _log().warning("%s=%s is written again after %d failures", FILE_KEY, self.path, self._failures)
+            _log().warning("health.file=%s is written again after %d failures", self.path, self._failures)
             self._failures = 0
 
     def _write(self, text: bytes, moment: float) -> None:

@@ -72,7 +72,7 @@ class Pages:
             case "/metrics":
                 return self._shared_page("/metrics", self._exposition)
             case _:
-                return refusal(404, f"there are {PATHS}")
+                return refusal(404, f"not found; the paths are {PATHS}")
 
     def _verdict(self, question: ProbeQuestion, request: ProbeRequest) -> ProbeAnswer:
         def page() -> ProbeAnswer:

@@ -66,8 +66,8 @@ def refusal(status: int, words: str) -> ProbeAnswer:
     return ProbeAnswer(status=status, body=f"{words}\n".encode())
 
 
-TOO_LATE = refusal(408, "the request did not come in time")
-TOO_LONG = refusal(431, f"the head of a request has at most {LONGEST_HEAD} bytes here")
+TOO_LATE = refusal(408, "the request was not received in time")
+TOO_LONG = refusal(431, f"the request head exceeds {LONGEST_HEAD} bytes")
 
 
 def is_whole(head: bytes | bytearray) -> bool:
@@ -80,14 +80,14 @@ def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
     first, _, fields = head.lstrip(b"\r\n").partition(b"\n")
     match = _FIRST_LINE.fullmatch(first.rstrip(b"\r"))
     if match is None:
-        return refusal(400, "this is no request of HTTP/1.1")
+        return refusal(400, "this is not an HTTP/1.1 request")
     method, target, version = match[1], match[2].decode("ascii"), match[3]
     if version != b"1":
-        return refusal(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
+        return refusal(505, "only HTTP/1.0 and HTTP/1.1 are supported")
     if method not in (b"GET", b"HEAD"):
-        return refusal(405, "GET and HEAD are answered here")
+        return refusal(405, "only GET and HEAD are supported")
     if _may_be_another_site(fields):
-        return refusal(421, "a browser is answered at an IP address or at localhost only, because of DNS rebinding")
+        return refusal(421, "browsers must use an IP address or localhost, as a protection against DNS rebinding")
     path, _, query = _ABSOLUTE.sub("", target, count=1).partition("#")[0].partition("?")
     return ProbeRequest(
         path=path or "/",

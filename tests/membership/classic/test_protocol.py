@@ -148,7 +148,7 @@ def test_returning_cooperative_leader_rejoins_if_partitions_may_be_unassigned() 
     """KIP-814 with KIP-429: The leader rejoins, because a JoinGroup that the replaced member owed may be missing."""
     patient = {"session_timeout_s": 1e6}
     claims = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset({A1}), generation=4)}
-    for partitions, reason in ((2, "initialized by the application's poll"), (3, "partitions may be with nobody")):
+    for partitions, reason in ((2, "initialized by the application's poll"), (3, "partitions may be unassigned")):
         scene = joining(instance_id="i", classic=patient).gather(4, leads=True, members=claims, skip=True)
         scene.share(A0).settle().described(a=partitions)
         assert scene.join.reason == reason
@@ -161,7 +161,7 @@ def test_leader_rejoins_if_withheld_partitions_stay_unassigned() -> None:
     assert scene.after(44.0).state is S.STABLE
     assert (scene.after(1.1).state, scene.join.reason) == (
         S.JOINING,
-        "partitions that were held back are still with nobody",
+        "withheld partitions are still unassigned",
     )
 
 
@@ -495,7 +495,7 @@ def test_static_member_that_was_removed_is_fatal() -> None:
     assert scene.state is S.FATAL
     (raised,) = scene.new(ef.RaiseToApplication)
     assert (raised.problem, raised.error.code) == (ef.Problem.FATAL, 25)
-    assert "group.instance.id 'i' was removed from the group for good" in raised.error.message
+    assert "group.instance.id 'i' was removed from the group during its session" in raised.error.message
     assert scene.finish().kinds == []
     assert scene.owned == set()
 

@@ -348,7 +348,7 @@ class Broken(Plan):
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it gave 'text'; give bytes, or None")],
+    [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it returned 'text'; return bytes or None")],
 )
 def test_assignor_whose_user_data_raises_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
     """The application receives any exception of a user's assignor with its name, and the thread continues."""

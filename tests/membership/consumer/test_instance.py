@@ -164,7 +164,7 @@ def test_slower_of_two_new_members_is_fenced() -> None:
     """FENCED_INSTANCE_ID for the release means that another new member has joined; it keeps its place."""
     scene = describe(conflict()).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
-    assert "at the same moment" in scene.new(RaiseToApplication)[0].error.message
+    assert "at the same time" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_takeover_happens_once_for_a_join() -> None:
@@ -174,8 +174,8 @@ def test_takeover_happens_once_for_a_join() -> None:
     error = scene.new(RaiseToApplication)[0].error
     assert error.name == "FENCED_INSTANCE_ID"
     assert error.message == (
-        "group.instance.id 'i' is held by member quicker, which joined with it while this member was on its way or "
-        "out of the group; the newest wins, so this one ends; give each process its own id (the coordinator said: "
+        "group.instance.id 'i' is held by member quicker, which joined while this member was joining or out of the "
+        "group; the newest member wins, so this one ends; give each process its own id (the coordinator responded: "
         "owned by another member)"
     )
 
@@ -220,7 +220,7 @@ def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) 
     scene.after(waits_s).poll()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.JOINING, [])
-    assert "it is not taken over, because the application subscribed" in scene.new(Warned)[0].words
+    assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].words
     while scene.state is S.JOINING:
         held(scene.poll(), "newer")
         assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
@@ -324,7 +324,7 @@ def test_fail_ends_at_once_and_names_holder_and_fix() -> None:
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert scene.new(RaiseToApplication)[0].error.message == (
         "group.instance.id 'i' is held by member ghost; close it, give this process its own id, or set "
-        "group.instance.id.conflict.policy to takeover (the coordinator said: owned by another member)"
+        "group.instance.id.conflict.policy to takeover (the coordinator responded: owned by another member)"
     )
 
 
@@ -358,7 +358,7 @@ def test_wait_fails_after_a_session() -> None:
         held(scene.poll())
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert LONGEST_SESSION_S + GRACE_S <= scene.now - began < LONGEST_SESSION_S + GRACE_S + 2
-    assert "the holder lives" in scene.new(RaiseToApplication)[0].error.message
+    assert "so the holder is alive" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_waiting_member_leaves_at_once() -> None:
@@ -491,7 +491,7 @@ def test_pool_without_a_free_id_fails_with_policy_fail() -> None:
     """With `fail` the error states that the pool is exhausted, and names the fix."""
     scene = pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o"))
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
-    assert "every one of the 3 ids of group.instance.id.pool is held" in scene.new(RaiseToApplication)[0].error.message
+    assert "all 3 ids of group.instance.id.pool are held" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_pool_without_the_right_to_describe_tries_each_id() -> None:
@@ -541,7 +541,7 @@ def test_static_member_that_was_removed_is_fatal() -> None:
     """KIP-345: If the session cannot be over, an administrator removed the member permanently."""
     scene = stable(A0, instance_id="i").in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
-    assert "removed from the group for good" in scene.new(RaiseToApplication)[0].error.message
+    assert "removed from the group during its session" in scene.new(RaiseToApplication)[0].error.message
 
 
 def calm(scene: Scene) -> Scene:
@@ -661,8 +661,8 @@ def test_missed_poll_counts_as_absence() -> None:
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
     scene.after(MAX_POLL_S).after(60.0).finish().in_touch().answer(2, {A0}).settle()
     words = (
-        "Static member 'i' was away for 60 s, longer than the group's session timeout of 45 s: its partitions went to "
-        "other members meanwhile; come back sooner, or raise consumer.session.timeout.ms of the group"
+        "Static member 'i' was away for 60 s, longer than the session timeout of the group (45 s), so its partitions "
+        "were assigned to other members; restart faster, or raise consumer.session.timeout.ms of the group"
     )
     assert scene.all(Warned) == [Warned(words=words)]
 

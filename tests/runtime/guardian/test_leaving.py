@@ -178,7 +178,7 @@ def test_leave_to_an_invalid_port_ends_with_the_reason(times: int, tls: TlsSetti
         nowhere = ("127.0.0.1", broker.servers[0][1] + times * 2**16)
         outcome = left(leave_request(nowhere, [nowhere], tls=tls))
         assert outcome.level is Level.WARNING
-        assert f"127.0.0.1:{nowhere[1]}: the port is not in 1..65535" in outcome.text
+        assert f"127.0.0.1:{nowhere[1]}: the port is not between 1 and 65535" in outcome.text
         assert broker.requests() == []
 
 
@@ -295,7 +295,7 @@ def test_classic_leave_that_is_refused_ends_with_the_error_code(codes: tuple[Err
     with ScriptedBroker(classic_script(codes)) as broker:
         outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.WARNING
-        assert "refuses it with error code 30 (no words)" in outcome.text
+        assert "responded with error code 30 (no message)" in outcome.text
 
 
 def test_classic_leave_follows_a_coordinator_that_moved() -> None:

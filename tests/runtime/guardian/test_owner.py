@@ -123,7 +123,7 @@ order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
         assert leavers(broker, 1) == ["one"]
-    assert "ended unexpectedly (the application has taken its status)" in log.read_text()
+    assert "ended unexpectedly (the application collected its exit status)" in log.read_text()
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfd")
@@ -141,7 +141,7 @@ def test_guardian_takes_no_status_of_another_child_with_its_process_id() -> None
         process = GuardianProcess(
             pid=other, pidfd=pidfd, descriptor=ours.fileno(), identity=(found.st_dev, found.st_ino)
         )
-        assert process.end() == "the application has taken its status"
+        assert process.end() == "the application collected its exit status"
         assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
         os.close(pidfd)
 
@@ -156,7 +156,7 @@ def test_guardian_without_a_pidfd_waits_only_for_a_child_that_closed_its_pipe() 
     with ours:
         assert process.end() is None
         theirs.close()
-        assert [process.end(), process.end()] == ["status 7", "the application has taken its status"]
+        assert [process.end(), process.end()] == ["status 7", "the application collected its exit status"]
 
 
 def test_guardian_does_not_hold_the_pipes_of_its_application() -> None:
@@ -387,7 +387,7 @@ def test_guardian_is_not_started_without_a_python_interpreter(
     guardian = Guardian()
     guardian.update(1, leave_request(("127.0.0.1", 1)))
     assert guardian.pid is None
-    assert "is no Python interpreter" in caplog.text
+    assert "is not a Python interpreter" in caplog.text
 
 
 def test_guardian_logs_a_warning_if_the_process_is_pid_1(

@@ -112,7 +112,7 @@ def test_leave_over_tls_explains_an_alert_after_the_handshake(secured_materials:
         outcome = left(leave_request(server.getsockname(), tls=tls), OneAttempt())
         refusal.join()
     assert outcome.level is Level.WARNING
-    assert "the broker wants a certificate of this client: give ssl.certificate.location" in outcome.text
+    assert "the broker requires a client certificate; set ssl.certificate.location" in outcome.text
 
 
 def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
@@ -173,7 +173,7 @@ def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: Sa
         refusal = f"{host}:{port}: the broker refuses the credentials for {mechanism.value}: {WORDS}"
         assert outcome == (
             Level.WARNING,
-            f"could not leave on its behalf: {refusal}; its session's end removes it",
+            f"could not leave on its behalf: {refusal}; the coordinator removes it when its session ends",
         )
         assert (clock.slept, connections(broker)) == ([], 1)
 

@@ -221,7 +221,7 @@ def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> No
 
     with ScriptedBroker(silent, versions=OFFERED) as broker:
         reasons = failures(asked(broker, act))
-    assert all("no answer to" in reason or "no connection within" in reason for reason in reasons)
+    assert all("no response to" in reason or "not connected within" in reason for reason in reasons)
 
 
 # ---- the long poll --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_connection_attempt_is_shared_and_survives_a_caller_that_gives_up() -> N
     async def act(pool: Connections) -> bool:
         patient = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
         cancelled = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
-        with pytest.raises(TransportError, match=r"no connection within 0\.01 s"):
+        with pytest.raises(TransportError, match=r"not connected within 0\.01 s"):
             await pool.get(Purpose.GROUP, node(broker), 0.01)
         cancelled.cancel()
         gate.open()
@@ -226,7 +226,7 @@ def test_get_after_close_raises_transport_error() -> None:
 
     async def act(pool: Connections) -> None:
         await pool.close()
-        with pytest.raises(TransportError, match="the client was closed"):
+        with pytest.raises(TransportError, match="the client is closed"):
             await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
 
     with ScriptedBroker() as broker:
@@ -238,7 +238,9 @@ def test_get_after_close_raises_transport_error() -> None:
 
 def silence(port: int) -> str:
     """The warning about a silent port."""
-    return f"127.0.0.1:{port} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?"
+    return (
+        f"127.0.0.1:{port} accepted the connection and did not respond within 0.01 s; check that it is a Kafka listener"
+    )
 
 
 def test_silent_port_is_reported_once_long_before_the_attempt_ends(
@@ -262,7 +264,7 @@ def test_silent_port_is_reported_once_long_before_the_attempt_ends(
         words, silences, given_up = with_connections(act, on_silence=heard.put_nowait)
         expected = silence(port)
     assert (words, silences) == ([expected] * len(Purpose), (expected,))
-    assert given_up == f"127.0.0.1:{port}: no connection within 0.01 s: {expected}"
+    assert given_up == f"127.0.0.1:{port}: not connected within 0.01 s: {expected}"
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [expected]
 

@@ -197,7 +197,7 @@ def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
         epochs = [request.entity.member_epoch for request in broker.requests() if request.api_key == BEAT]
     assert isinstance(left, HeartbeatAnswered)
     assert (joined, epochs) == (
-        HeartbeatFailed(request_id=1, reason="the member leaves before its join was sent", is_sent=False),
+        HeartbeatFailed(request_id=1, reason="the member left before its request to join was sent", is_sent=False),
         [-1],
     )
 

@@ -323,7 +323,7 @@ def test_thread_that_fails_ends_the_membership(
     assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
     assert (view.owned, view.target, view.waits_for) == ({}, frozenset(), None)
     assert view.last_error == one.problems[0].error
-    assert "LookupError: a bug; this is a bug, please report it" in str(view.last_error)
+    assert "LookupError: a bug; this is a bug of consumer_membership, please report it" in str(view.last_error)
     assert view.transitions[-1].new is MemberState.FATAL
 
 
@@ -370,7 +370,7 @@ def test_thread_keeps_the_membership_after_a_failed_push(
 
     one = join(measure=fail)
     poll_until(
-        lambda: one.owns(6) and "The push of metrics failed; this is a bug" in caplog.text,
+        lambda: one.owns(6) and "The push of client metrics failed; this is a bug" in caplog.text,
         "the fault in the log of a settled member",
         one,
     )
@@ -848,7 +848,7 @@ def test_coordinator_with_an_invalid_address_counts_as_unreachable(
     """The member keeps looking up its coordinator, and joins once the brokers advertise valid addresses."""
     broker.advertised = {1: address, 2: address}
     one = join()
-    problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not in 1..65535"
+    problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not between 1 and 65535"
     poll_until(
         lambda: (
             f"ConsumerGroupHeartbeatRequest failed due to {speakable(address[0])}:{address[1]}: {problem}"
@@ -958,7 +958,10 @@ def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatc
     assert error is not None
     assert (error.name, error.message) == (
         "_TRANSPORT",
-        f"127.0.0.1:{server} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?",
+        (
+            f"127.0.0.1:{server} accepted the connection and did not respond within 0.01 s; check that it is "
+            "a Kafka listener"
+        ),
     )
 
 

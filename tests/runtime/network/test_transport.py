@@ -95,7 +95,7 @@ def test_late_response_is_dropped_and_the_next_request_succeeds() -> None:
 
     async def run() -> int:
         connection = await connected(broker)
-        with pytest.raises(AnswerTimedOutError, match=r"no answer to ConsumerGroupHeartbeat v1 within 0\.02 s"):
+        with pytest.raises(AnswerTimedOutError, match=r"no response to ConsumerGroupHeartbeat v1 within 0\.02 s"):
             await connection.request(heartbeat(connection, 1), 0.02)
         gate.open()
         answer = await connection.request(heartbeat(connection, 2), PATIENCE_S)
@@ -220,8 +220,8 @@ def test_connect_to_a_closed_port_names_the_peer_and_the_remedy() -> None:
     """The message names the address and the possible causes."""
     with unused_port() as port:
         assert refusal("127.0.0.1", port) == (
-            f"127.0.0.1:{port}: no connection to 127.0.0.1:{port}: connection refused; nothing listens there: is the "
-            "broker running, and is the port right?"
+            f"127.0.0.1:{port}: no connection to 127.0.0.1:{port}: connection refused; no process listens there: "
+            "check that the broker is running, and the port"
         )
 
 
@@ -254,14 +254,14 @@ def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: p
     ("host", "port", "words"),
     [
         ("bro\0ker", 9092, "bro\\x00ker:9092: the host 'bro\\x00ker' has a NUL character at position 3"),
-        ("127.0.0.1", 70_000, "127.0.0.1:70000: the port 70000 is not in 1..65535"),
-        ("127.0.0.1", -1, "127.0.0.1:-1: the port -1 is not in 1..65535"),
+        ("127.0.0.1", 70_000, "127.0.0.1:70000: the port 70000 is not between 1 and 65535"),
+        ("127.0.0.1", -1, "127.0.0.1:-1: the port -1 is not between 1 and 65535"),
     ],
 )
 def test_connect_to_an_invalid_address_raises_a_transport_error(host: str, port: int, words: str) -> None:
     """A broker may advertise any text, which must neither end the member nor enter its log unescaped."""
     text = refusal(host, port)
-    assert text == f"{words}; check bootstrap.servers, or advertised.listeners if a broker named it"
+    assert text == f"{words}; check bootstrap.servers, or advertised.listeners of the broker"
 
 
 def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:
@@ -269,7 +269,8 @@ def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:
     with listening() as port:
         text = refusal("127.0.0.1", port, replace(SETTINGS, connection_setup_timeout_s=0.5))
     assert text == (
-        f"127.0.0.1:{port}: connected to 127.0.0.1:{port}, no answer within 0.5 s; is this the port of a Kafka broker?"
+        f"127.0.0.1:{port}: connected to 127.0.0.1:{port}, no response within 0.5 s; check that this is the port of a "
+        "Kafka broker"
     )
 
 

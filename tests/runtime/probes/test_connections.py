@@ -208,7 +208,7 @@ def test_listening_on_a_port_in_use_raises_configuration_error() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "2001:db8::1"])
 def test_listening_on_an_address_of_another_host_raises_configuration_error(host: str) -> None:
     """The rule also holds for an unknown host name."""
-    with pytest.raises(ConfigurationError, match=r"is no address of this host .*0\.0\.0\.0 or \[::\]"):
+    with pytest.raises(ConfigurationError, match=r"is not an address of this host .*0\.0\.0\.0 or \[::\]"):
         listening(ListenAddress(host=host, port=8080))
 
 
@@ -216,9 +216,9 @@ def test_remedy_names_a_privileged_port() -> None:
     """The system refuses privileged ports only to a process without the right to use them; root has it."""
     denied = PermissionError(errno.EACCES, "Permission denied")
     low, high = (ListenAddress(host="127.0.0.1", port=port) for port in (80, 8080))
-    assert _remedy(low, denied) == "this process may not listen on port 80; give one from 1024 on"
+    assert _remedy(low, denied) == "this process has no permission to listen on port 80; use port 1024 or higher"
     assert _remedy(high, denied) == (
-        "this process cannot listen there ([Errno 13] Permission denied); give another address"
+        "this process cannot listen there ([Errno 13] Permission denied); use another address"
     )
 
 

@@ -88,7 +88,7 @@ def test_health_file_of_a_running_process_is_rejected_for_another(tmp_path: Path
     path = tmp_path / "health.json"
     assert other(path) == ""
     file = HealthFile(str(path))
-    refusal = f"health.file='{path}': a living process of this host writes it; give each process a file of its own"
+    refusal = f"health.file='{path}': another process of this host writes it; give each process its own file"
     assert other(path) == refusal
     file.beat(report(1.0))
     assert other(path) == refusal
@@ -136,7 +136,7 @@ def test_health_file_does_not_overwrite_another_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (program, pipe, Path("/dev/null")):
-        with pytest.raises(ConfigurationError, match="something else is there, which would be lost"):
+        with pytest.raises(ConfigurationError, match="another file with this name exists and would be overwritten"):
             HealthFile(str(path))
     assert program.read_text() == "print(1)"
 
@@ -144,7 +144,9 @@ def test_health_file_does_not_overwrite_another_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing/health.json", "."])
 def test_health_file_that_cannot_be_written_raises_configuration_error(tmp_path: Path, name: str) -> None:
     """The error has the system's reason and the remedy."""
-    with pytest.raises(ConfigurationError, match=r"it cannot be written .*; name a file in a folder that this process"):
+    with pytest.raises(
+        ConfigurationError, match=r"it cannot be written .*; use a file in a directory that this process"
+    ):
         HealthFile(f"{tmp_path}/{name}")
 
 

@@ -66,7 +66,7 @@ def test_page_is_text_or_json() -> None:
 def test_unknown_path_lists_the_known_paths() -> None:
     """A path that differs only by a slash is unknown."""
     assert page("/livez/", report(V.IDLE)).status == 404
-    assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
+    assert page("/", report(V.IDLE)).body == b"not found; the paths are /livez, /readyz, /health, /metrics\n"
 
 
 def test_metrics_page_needs_no_extra() -> None:
