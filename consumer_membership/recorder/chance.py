@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from consumer_membership.membership.backoff import Jitter
 
-#: What the core draws: a number from 0 up to 1, or a member id.
+#: A random draw of the core: a number in [0, 1), or a member id.
 Draw: TypeAlias = float | str
 
 
@@ -22,19 +22,19 @@ class Chance:
         self.drawn: list[Draw] = []
 
     def jitter(self) -> float:
-        """A number from 0 up to 1."""
+        """Return a number in [0, 1)."""
         number = self._jitter()
         self.drawn.append(number)
         return number
 
     def new_member_id(self) -> str:
-        """A fresh member id."""
+        """Return a new member id."""
         member_id = self._new_member_id()
         self.drawn.append(member_id)
         return member_id
 
     def take(self) -> tuple[Draw, ...]:
-        """The draws since the last call."""
+        """Return the draws since the last call."""
         if not self.drawn:
             return ()
         drawn = tuple(self.drawn)

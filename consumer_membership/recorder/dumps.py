@@ -16,14 +16,14 @@ from consumer_membership.errors import ConfigurationError, UseError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.recorder.ring import Recorder
 
-if TYPE_CHECKING:  # it imports more than a consumer needs
+if TYPE_CHECKING:  # imported for types only: it imports more than a consumer needs
     from pathlib import Path
 
-#: The most files that one consumer writes automatically, and the least time between two for one kind of cause.
+#: The most files that one consumer writes automatically, and the shortest time between two for one kind of cause.
 MOST_FILES: Final = 10
 SPACING_S: Final = 60.0
 SUFFIX: Final = ".recording.gz"
-#: Numbers the files of the whole process, so that no two of them have one name.
+#: Numbers the files of the whole process, so that their names differ.
 _NUMBERS = itertools.count(1)
 _NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -33,9 +33,9 @@ class RecorderSettings:
     """The recorder's part of the configuration.
 
     Attributes:
-        is_on: Whether events are kept at all.
+        is_on: Whether events are kept.
         directory: The folder for files, including automatic ones; None: files are written on request only.
-        on_signal: Whether SIGUSR2 writes one of each consumer.
+        on_signal: Whether SIGUSR2 writes a file for each consumer.
     """
 
     is_on: bool = True
@@ -44,10 +44,10 @@ class RecorderSettings:
 
 
 def check_directory(settings: RecorderSettings) -> None:
-    """Refuse a folder to which this process could not write a recording later.
+    """Reject a folder to which this process could not write a recording later.
 
     Raises:
-        ConfigurationError: it, or its nearest existing parent, is not a folder or is not writable.
+        ConfigurationError: the folder, or its nearest existing parent, is not a folder or is not writable.
     """
     if not settings.is_on or settings.directory is None:
         return
@@ -55,16 +55,16 @@ def check_directory(settings: RecorderSettings) -> None:
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        why = f"{there} is no folder"
+        why = f"{there} is not a folder"
     elif not os.access(there, os.W_OK | os.X_OK):
-        why = f"this process may not write to {there}"
+        why = f"{there} is not writable for this process"
     else:
         return
-    raise ConfigurationError("recorder.directory", settings.directory, f"{why}; name a folder that it may write to")
+    raise ConfigurationError("recorder.directory", settings.directory, f"{why}; set a writable folder")
 
 
 class Dumps:
-    """The files of one member's recorder; every method may be called in any thread."""
+    """The files of one member's recorder; thread-safe."""
 
     def __init__(self, recorder: Recorder, settings: RecorderSettings) -> None:
         self.recorder = recorder
@@ -76,7 +76,7 @@ class Dumps:
     def write(self, cause: str, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the ring's contents to this file or into this folder; None: the configured or the temporary folder.
 
-        A path with a slash at its end is a folder, which is made if it does not exist.
+        A path that ends with a slash is a folder, which is created if it does not exist.
 
         Raises:
             UseError: the recorder is off.
@@ -87,25 +87,25 @@ class Dumps:
         from consumer_membership.recorder.recording import write
 
         if not self._settings.is_on:
-            raise UseError("recorder.enable=false: nothing of this consumer was recorded; remove the key")
+            raise UseError("recorder.enable=false: this consumer was not recorded; remove the key")
         target = Path(self._folder() if path is None else path)
         if path is None or target.is_dir() or os.fspath(path).endswith(("/", os.sep)):
             target.mkdir(parents=True, exist_ok=True)
             target /= self._name()
         failure = self.recorder.failure
-        full_cause = f"{cause} (nothing later was kept: {failure})" if failure else cause
+        full_cause = f"{cause} (recording stopped earlier: {failure})" if failure else cause
         write(target, self.recorder.contents(), full_cause, time.monotonic())
         return target
 
     def write_automatically(self, kind: str, cause: str) -> str | None:
-        """Write a file for this kind of cause, unless there are enough; the line to log, or None if none is due."""
+        """Write a file for this kind of cause, unless there are enough; return the line to log, or None."""
         if not (self._settings.is_on and self._settings.directory is not None and self._may_write(kind)):
             return None
         try:
             path = self.write(cause)
         except Exception as error:  # noqa: BLE001 - whatever is the matter with it, the member goes on
-            return f"No recording could be written ({cause}): {type(error).__name__}: {error}"
-        return f"Wrote a recording of this member to {path} ({cause}); see it with: consumer-membership replay {path}"
+            return f"Failed to write a recording ({cause}): {type(error).__name__}: {error}"
+        return f"Wrote a recording of this member to {path} ({cause}); read it with: consumer-membership replay {path}"
 
     def _may_write(self, kind: str) -> bool:
         now = time.monotonic()
@@ -120,7 +120,7 @@ class Dumps:
     def _folder(self) -> str:
         if self._settings.directory is not None:
             return self._settings.directory
-        import tempfile  # only who asks for a file and names no place needs it
+        import tempfile  # needed only for a file without a configured folder
 
         return tempfile.gettempdir()
 

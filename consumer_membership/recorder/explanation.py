@@ -1,4 +1,4 @@
-"""A replayed recording in a paragraph: how the member ended, what it waited for, whose turn it was, what led there."""
+"""Explain a replayed recording in a paragraph: the last state, the wait, the side that must act, the causes."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ from consumer_membership.recorder.ring import Entry
 from consumer_membership.types import Instant
 
 _S = MemberState
-#: Whose turn it is in each phase of a reconciliation.
+#: The side that must act next, for each wait of a reconciliation.
 _TURNS: Mapping[WaitsFor, str] = MappingProxyType(
     {
-        WaitsFor.POLL_TO_REVOKE: "It is the application's turn: that happens inside poll, consume or close.",
-        WaitsFor.ON_REVOKE: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.POLL_TO_REVOKE: "The application must act: this step runs inside poll, consume or close.",
+        WaitsFor.ON_REVOKE: "The application must act: its callback had not returned, or was not called because the "
         "application did not poll.",
-        WaitsFor.ON_ASSIGN: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.ON_ASSIGN: "The application must act: its callback had not returned, or was not called because the "
         "application did not poll.",
-        WaitsFor.ON_LOST: "It is the application's turn: its callback had not returned, or was not called since the "
+        WaitsFor.ON_LOST: "The application must act: its callback had not returned, or was not called because the "
         "application did not poll.",
-        WaitsFor.POLL_TO_RETRY_CALLBACK: "It is the application's turn: its callback raised; the next poll calls it "
-        "again.",
-        WaitsFor.COMMIT_BEFORE_REVOKE: "It is the coordinator's turn.",
-        WaitsFor.COMMIT_AFTER_REVOKE: "It is the coordinator's turn.",
-        WaitsFor.COMMITTED_OFFSETS: "It is the coordinator's turn.",
+        WaitsFor.POLL_TO_RETRY_CALLBACK: "The application must act: its callback raised; the next poll calls it again.",
+        WaitsFor.COMMIT_BEFORE_REVOKE: "The coordinator must respond.",
+        WaitsFor.COMMIT_AFTER_REVOKE: "The coordinator must respond.",
+        WaitsFor.COMMITTED_OFFSETS: "The coordinator must respond.",
     }
 )
 _SENT = SendHeartbeat | SendClassicHeartbeat | SendJoin | SendSync
@@ -63,13 +62,13 @@ _ANSWERS = (
     | SyncRejected
     | ExchangeFailed
 )
-#: A poll that is older than this is worth a sentence.
+#: An older poll or response, in seconds, is mentioned.
 _LONG_S = 2.0
 _TOLD_TRANSITIONS = 4
 
 
 def explained(recording: Recording, entries: tuple[Entry, ...], view: MembershipView) -> str:
-    """What was the matter after these entries of the recording; `view` is the member's then."""
+    """Return the diagnosis after these entries of the recording; `view` is the member's view at that moment."""
     now = entries[-1].at if 0 < len(entries) < len(recording.entries) else recording.known_until
     return " ".join(_sentences(recording, entries, view, now))
 
@@ -80,7 +79,7 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
         since = f" for {_lasted(now - view.waits_since)}" if view.waits_since is not None else ""
         until = ""
         if view.waits_until is not None:
-            until = f"; it would have waited for {_lasted(max(0.0, view.waits_until - now))} more"
+            until = f", and would have waited for {_lasted(max(0.0, view.waits_until - now))} more"
         yield f"It had waited{since} for {view.waits_for_text}{until}."
         turn = _TURNS.get(view.waits_for)
         if turn is not None:
@@ -90,31 +89,31 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
     if view.present_error is not None and view.state is not _S.FATAL:
         yield f"The last error was: {_ended(str(view.present_error))}"
     if view.last_error_over_at is not None:
-        over = f"The last error was over for {_lasted(now - view.last_error_over_at)}"
+        over = f"The last error ended {_lasted(now - view.last_error_over_at)} before"
         yield f"{over}: {_ended(str(view.last_error))}"
     if view.transitions:
         latest = view.transitions[-_TOLD_TRANSITIONS:]
-        led = "; ".join(f"{now - one.at:.1f} s before, {one.old} to {one.new} ({one.reason})" for one in latest)
-        yield f"What led there: {led}."
+        led = "; ".join(f"{now - one.at:.1f} s before the end, {one.old} to {one.new} ({one.reason})" for one in latest)
+        yield f"Latest state changes: {led}."
 
 
 def _verdict(recording: Recording, entries: tuple[Entry, ...], view: MembershipView) -> str:  # noqa: PLR0911 - a table
-    """How it ended, in one sentence or two."""
+    """Return the last state, in one or two sentences."""
     last = entries[-1] if entries else None
     if last is not None and last.error is not None:
         event = type(last.event).__name__
-        return f"The core failed with {last.error} when it was told {event}: that is a bug of this package."
+        return f"The core failed with {last.error} on the event {event}, which is a bug of this package."
     limit_s = recording.settings.max_poll_interval_s
     match view.state:
         case _S.FATAL:
-            return f"The membership ended for good: {_ended(str(view.last_error))}"
+            return f"The membership ended permanently: {_ended(str(view.last_error))}"
         case _S.STALE:
             return (
                 f"The application did not poll within max.poll.interval.ms ({limit_s:g} s): the member left its group "
                 "and lost its partitions."
             )
         case _S.FENCED:
-            return "The coordinator does not count the member in any more: it gives up its partitions, then joins anew."
+            return "The member was fenced: it releases its partitions, then joins again."
         case _S.UNSUBSCRIBED:
             return "The member was not in its group."
         case _S.UNSUBSCRIBING:
@@ -123,31 +122,33 @@ def _verdict(recording: Recording, entries: tuple[Entry, ...], view: MembershipV
             return "The member was not in its group yet: it was joining."
         case _S.RECONCILE | _S.ACK:
             owned, target = len(view.owned), len(view.target) + view.unresolved
-            return f"The member was in the middle of a rebalance: it owned {owned} partitions, and was to own {target}."
+            return f"The member was in a rebalance: it owned {owned} partitions, and its target was {target}."
         case _S.STABLE:
-            return f"The membership was in order: {len(view.owned)} partitions, all that the member was to have."
+            return (
+                f"The membership was stable: the member owned its complete assignment of {len(view.owned)} partitions."
+            )
 
 
 def _about_polls(recording: Recording, entries: tuple[Entry, ...], view: MembershipView, now: Instant) -> Iterator[str]:
     polls = [entry.at for entry in entries if isinstance(entry.event, Polled | StepFinished)]
     if not polls:
         if entries:
-            yield "The application did not poll in all that was recorded."
+            yield "The recording has no poll of the application."
         return
     silent_s = now - polls[-1]
     if silent_s < _LONG_S or view.state is _S.STALE:
         return
     yield (
-        f"The application was last seen polling {_lasted(silent_s)} before; "
+        f"The application last polled {_lasted(silent_s)} before the end; "
         f"max.poll.interval.ms is {recording.settings.max_poll_interval_s:g} s."
     )
     ordered = [effect for entry in entries if entry.at >= polls[-1] for effect in entry.effects]
     if any(isinstance(effect, StepEffect) for effect in ordered):
-        yield "Since then it was ordered to take part in a rebalance, and did not."
+        yield "Since then a rebalance has waited for its next poll."
 
 
 def _about_answers(entries: tuple[Entry, ...], now: Instant) -> Iterator[str]:
-    """A request of the membership that nobody had answered."""
+    """Yield a request of the membership without a response."""
     open_since: dict[int, tuple[Instant, str]] = {}
     answered_at: Instant | None = None
     for entry in entries:
@@ -161,9 +162,9 @@ def _about_answers(entries: tuple[Entry, ...], now: Instant) -> Iterator[str]:
     waiting = [(at, name) for at, name in open_since.values() if now - at >= _LONG_S]
     if waiting:
         at, name = min(waiting)
-        yield f"The coordinator had not answered a {name} for {_lasted(now - at)}."
+        yield f"A {name} request had received no response for {_lasted(now - at)}."
     if answered_at is not None and now - answered_at >= _LONG_S and waiting:
-        yield f"It was last heard of {_lasted(now - answered_at)} before."
+        yield f"The coordinator last responded {_lasted(now - answered_at)} before the end."
 
 
 def _lasted(seconds: float) -> str:

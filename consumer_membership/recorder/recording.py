@@ -1,4 +1,4 @@
-"""A recording as a file of compressed JSON lines; `docs/diagnose/recorder.md` describes the format and its version."""
+"""A recording as a file of compressed JSON lines; `docs/project/recording-format.md` describes the format."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from consumer_membership.types import Instant, TopicPartition
 from consumer_membership.version import __version__
 
 FORMAT: Final = "consumer-membership recording"
-#: What a reader must know to read a file; it grows with each change that an older reader would misread.
+#: The version of the format; it increases with each change that an older reader would misread.
 VERSION: Final = 2
-#: A ring keeps 2 MB, and the state of a member with 100,000 partitions is written in 30 MB: what unpacks to more would
-#: only fill the memory.
+#: A ring keeps 2 MB, and the state of a member with 100,000 partitions has 30 MB. A file that unpacks to more is not a
+#: recording and would only fill the memory.
 MOST_BYTES: Final = 256 * 2**20
-#: What values of a wrong kind, or nested too deeply, raise where they are used.
+#: The exceptions that values of a wrong kind, or nested too deeply, raise where they are used.
 UNFIT: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -39,8 +39,9 @@ class Recording:
     """The contents of a file: its cause and writer, the member's state at the beginning, and the events since.
 
     `written_at` is in seconds since 1970, and `clock` the value of the monotonic clock of `Entry.at` at that moment.
-    `first` counts the member's entries before these; if `state` is None, the member was just made, with `draws`.
-    `view` is the member's view after the first `view_after` entries. `is_whole`: the file has its last line.
+    `first` is the number of the member's entries before these. If `state` is None, the member had just been created,
+    with `draws`. `view` is the member's view after the first `view_after` entries. `is_whole`: the file has its last
+    line.
     """
 
     cause: str
@@ -61,28 +62,28 @@ class Recording:
 
     @property
     def known_until(self) -> Instant:
-        """The end of the recorded time: the moment of writing, or the last event of a file that was cut short."""
+        """The end of the recorded time: the moment of writing, or the last event of a truncated file."""
         return self.clock if self.is_whole or not self.entries else self.entries[-1].at
 
     def moment(self, at: Instant) -> float:
-        """An entry's time in seconds since 1970."""
+        """Return an entry's time in seconds since 1970."""
         return self.written_at - (self.clock - at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAssignor:
-    """An assignor in a replay: the events hold the assignments that it computed, and the effects its user data."""
+    """An assignor in a replay: the events contain its assignments, and the effects its user data."""
 
     name: str
     protocols: frozenset[RebalanceProtocol]
     user_data_by_name: dict[str, bytes | None] = field(default_factory=dict, compare=False)
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
-        """Its user data in the recorded join."""
+        """Return its user data in the recorded join."""
         return self.user_data_by_name.get(self.name)
 
     def assign(self, topics: object, subscriptions: object) -> dict[str, frozenset[TopicPartition]]:
-        """Never called: the core leaves that to its surroundings, and the recording has the result."""
+        """Never called: the core does not call assignors, and the recording has the result."""
         raise NotImplementedError
 
 
@@ -90,7 +91,7 @@ class RecordedObserver(RecordedAssignor):
     """An assignor that receives its member's assignments."""
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
-        """Never called, for the same reason."""
+        """Never called: the core does not call assignors."""
         raise NotImplementedError
 
 
@@ -98,7 +99,7 @@ class RecordedObserver(RecordedAssignor):
 
 
 def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[bytes]:
-    """The lines of a file with a ring's contents; `clock` is the monotonic clock's present moment."""
+    """Yield the lines of a file with a ring's contents; `clock` is the current value of the monotonic clock."""
     yield _line(
         {
             "format": FORMAT,
@@ -133,7 +134,7 @@ def _line(coded: Json) -> bytes:
 
 
 def _coded_protocols(protocols: ProtocolSettings, seal: bytes) -> Json:
-    """The settings of the protocols, with the names and protocols of assignors, which are the application's objects."""
+    """Return the settings of the protocols; the application's assignors are written as names and protocols."""
     classic = protocols.classic
     assignors = [
         {
@@ -159,14 +160,14 @@ def _coded_entry(entry: Entry, seal: bytes) -> Json:
 
 
 def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
-    """Write a ring's contents to this file. A reader never sees half of it, also with several writers at once.
+    """Write a ring's contents to this file, atomically, also with several writers at once.
 
-    The file is made under a random name, and `O_EXCL` refuses an existing file or link: in a folder that other users
+    The file is created under a random name, and `O_EXCL` rejects an existing file or link: in a folder that other users
     may write to, neither they nor a second writer choose the file that is written. A symbolic link at `path` is
     replaced, not followed.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     unfinished = path.with_name(f".{os.urandom(8).hex()}.recording.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -185,20 +186,20 @@ def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
 
 
 def read(path: Path) -> Recording:
-    """The recording of a file.
+    """Return the recording of a file.
 
     Raises:
-        OSError: it cannot be read.
-        RecordingError: it is no recording, or one that this version of the package cannot read.
+        OSError: the file cannot be read.
+        RecordingError: the file is not a recording, or one that this version of the package cannot read.
     """
     lines = _lines(path)
     head = next(lines, None)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise RecordingError(f"{path} is no recording of consumer-membership")
+        raise RecordingError(f"{path} is not a recording of consumer-membership")
     if head.get("version") != VERSION:
         raise RecordingError(
             f"{path} has version {head.get('version')} of the format, written by consumer-membership "
-            f"{head.get('package')}; this is {__version__}, which reads version {VERSION}: use the one that wrote it"
+            f"{head.get('package')}; this is {__version__}, which reads version {VERSION}: use the writer's release"
         )
     try:
         return _recording(head, lines)
@@ -208,32 +209,34 @@ def read(path: Path) -> Recording:
             f"{path}, written by consumer-membership {written_by}, cannot be read by {__version__}: {error}"
         ) from None
     except StopIteration:
-        raise RecordingError(f"{path} was cut short before the first event: nothing of the member is in it") from None
+        raise RecordingError(f"{path} is truncated before the first event and has no data of the member") from None
     except UNFIT as error:
         raise RecordingError(f"{path}: {damage_of(error)}") from error
 
 
 def damage_of(error: BaseException) -> str:
-    """The message for one of `UNFIT`."""
-    return f"it is damaged, its values do not fit ({type(error).__name__}: {error})"
+    """Return the message for one of `UNFIT`."""
+    return f"damaged: its values do not fit ({type(error).__name__}: {error})"
 
 
 def _lines(path: Path) -> Iterator[Json]:
-    """The lines of a file up to its damage: its writer may have been killed, or the disk full."""
+    """Yield the lines of a file up to its damage: its writer may have been killed, or the disk full."""
     left = MOST_BYTES
     try:
         with gzip.open(path, "rb") as file:
             while line := file.readline(left + 1):
                 left -= len(line)
                 if left < 0:
-                    raise RecordingError(f"{path} unpacks to more than {MOST_BYTES >> 20} MiB, which no recording does")
+                    raise RecordingError(
+                        f"{path} unpacks to more than {MOST_BYTES >> 20} MiB, the limit of a recording"
+                    )
                 yield json.loads(line.decode())
     except RecursionError:
-        raise RecordingError(f"{path}: it is damaged, its values are nested too deeply") from None
+        raise RecordingError(f"{path}: damaged: its values are nested too deeply") from None
     except (EOFError, zlib.error, ValueError):
         return
     except gzip.BadGzipFile:
-        raise RecordingError(f"{path} is no recording of consumer-membership: it is not compressed") from None
+        raise RecordingError(f"{path} is not a recording of consumer-membership: it is not compressed") from None
 
 
 def _recording(head: Json, lines: Iterator[Json]) -> Recording:
@@ -267,7 +270,7 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
 
 def _protocols(coded: Json) -> ProtocolSettings:
     settings: ProtocolSettings = decoded(coded["settings"])
-    #: The user data of all assignors in one join; the replay fills it.
+    #: The user data of all assignors in one join; the replay sets it.
     user_data_by_name: dict[str, bytes | None] = {}
     assignors: list[Assignor] = [
         (RecordedObserver if one["observes"] else RecordedAssignor)(

@@ -1,4 +1,4 @@
-"""The core on recorded events, step by step; each effect is compared with the recorded one."""
+"""Run the core on recorded events, step by step, and compare each effect with the recorded one."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from consumer_membership.recorder.ring import Entry
 from consumer_membership.recorder.snapshot import restored
 from consumer_membership.recorder.values import RecordingError
 
-#: An event takes about 1 s of CPU time with 100,000 partitions. A stranger's recording may hold a regular expression
-#: that would run for years.
+#: An event takes about 1 s of CPU time with 100,000 partitions. A recording from elsewhere may have a regular
+#: expression that would run for years.
 MOST_CPU_S = 20.0
 
 
 class _CpuLimitError(Exception):
-    """An event took too long."""
+    """An event took too much CPU time."""
 
 
 @contextmanager
 def _cpu_limit() -> Iterator[None]:
-    """Bound what runs inside; in the main thread only, because it takes a signal, which `re` heeds as well."""
+    """Limit the CPU time of the block; only in the main thread, because it uses a signal, which also stops `re`."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -50,7 +50,7 @@ def _cpu_limit() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first place where this core differs from the recorded one; `number` counts entries from 1."""
+    """The first difference between this core and the recording; `number` counts entries from 1."""
 
     number: int
     at: float
@@ -71,35 +71,35 @@ class ReplayedEvent:
 
 
 class _RecordedChance:
-    """The recorded draws, in their order; a draw beyond them is a difference."""
+    """The recorded draws in their order; a further draw is a difference."""
 
     def __init__(self) -> None:
         self._left: list[Draw] = []
         self.problem = ""
 
     def give(self, draws: tuple[Draw, ...]) -> None:
-        """The draws of the next event."""
+        """Set the draws of the next event."""
         if self._left:
             self.problem = self.problem or "less was drawn than then"
         self._left = list(draws)
 
     @property
     def is_used_up(self) -> bool:
-        """Whether all of it was drawn."""
+        """Return whether all draws were used."""
         return not self._left
 
     def jitter(self) -> float:
-        """As `Chance.jitter`."""
+        """Return the next recorded draw, as `Chance.jitter`."""
         if self._left and isinstance(self._left[0], float | int):
             return float(self._left.pop(0))
-        self.problem = self.problem or "a number was drawn that was not drawn then"
+        self.problem = self.problem or "a random number was drawn that is not in the recording"
         return 0.5
 
     def new_member_id(self) -> str:
-        """As `Chance.new_member_id`."""
+        """Return the next recorded draw, as `Chance.new_member_id`."""
         if self._left and isinstance(self._left[0], str):
             return str(self._left.pop(0))
-        self.problem = self.problem or "a member id was made that was not made then"
+        self.problem = self.problem or "a member id was created that is not in the recording"
         return "replayed"
 
 
@@ -111,7 +111,7 @@ class Replay:
         self._chance = _RecordedChance()
         self.member = self._begin()
         self.difference: Difference | None = None
-        #: The entries that were run.
+        #: The number of entries that were run.
         self.count = 0
 
     def _begin(self) -> GroupMember:
@@ -128,13 +128,13 @@ class Replay:
             raise RecordingError(f"its checkpoint: {damage_of(error)}") from error
 
     def run(self, until: float = inf) -> Difference | None:
-        """Run all entries up to this moment; the first difference."""
+        """Run all entries up to this moment and return the first difference."""
         for _ in self.steps(until):
             pass
         return self.difference
 
     def steps(self, until: float = inf) -> Iterator[ReplayedEvent]:
-        """Each entry up to this moment (`Entry.at`), run; ends behind the first difference."""
+        """Run and yield each entry up to this moment (`Entry.at`); stop after the first difference."""
         for number, entry in enumerate(self.recording.entries, 1):
             if entry.at > until:
                 return
@@ -164,11 +164,11 @@ class Replay:
             error = f"{type(raised).__name__}: {raised}"
         what = ""
         if error != entry.error:
-            what = f"it raised {entry.error or 'nothing'} then, and {error or 'nothing'} now"
+            what = f"it raised {entry.error or 'nothing'} in the recording, and {error or 'nothing'} in the replay"
         elif effects != entry.effects:
-            what = "it orders something else"
+            what = "its effects differ"
         elif self._chance.problem or not self._chance.is_used_up:
-            what = self._chance.problem or "less is drawn than then"
+            what = self._chance.problem or "fewer random draws than in the recording"
         if not what:
             return effects, None
         return effects, Difference(number=number, at=entry.at, what=what, recorded=entry.effects, replayed=effects)
@@ -187,7 +187,7 @@ class Replay:
         return Difference(
             number=number,
             at=entry.at,
-            what=f"the member's {', '.join(names)} is another one",
+            what=f"the member's {', '.join(names)} differs",
             recorded=tuple(getattr(seen, name) for name in names),
             replayed=tuple(getattr(view, name) for name in names),
         )

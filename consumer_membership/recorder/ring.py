@@ -1,4 +1,4 @@
-"""The latest events of one member, in memory: the recorder's only cost while nothing fails.
+"""The latest events of one member in memory: the recorder's only cost while nothing fails.
 
 Events and effects are immutable, so the ring keeps references to them and copies nothing until a file is written. The
 ring has two segments. When the newer one is full, the older one is dropped, and a new one begins with a checkpoint: the
@@ -24,9 +24,9 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Chance, Draw
 from consumer_membership.types import Instant
 
-#: The capacity of a segment. An event with its effects weighs 1, about half a kilobyte, and so do each two partitions
-#: that it names. Two segments are two megabytes at most; an idle member fills one in an hour, a member whose records
-#: flow in three minutes.
+#: The capacity of a segment. An event with its effects has the weight 1 (about half a kilobyte), and every two
+#: partitions that it names add 1. Two segments have two megabytes at most; an idle member fills one in an hour, a
+#: member whose records flow in three minutes.
 SEGMENT_WEIGHT = 2_000
 PARTITIONS_OF_A_WEIGHT = 2
 
@@ -59,9 +59,9 @@ class Entry(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Consecutive events, the number of the first, and the member's state before it; None: the member was just made.
+    """Consecutive events, the number of the first, and the member's state before it; None: the member was just created.
 
-    `draws` are those of its making. The list of entries grows; any thread may copy it.
+    `draws` are those of its creation. The list of entries grows; any thread may copy it.
     """
 
     first: int
@@ -107,22 +107,22 @@ class Recorder:
         self.member = GroupMember(
             settings, protocols, new_member_id=self._chance.new_member_id, jitter=self._chance.jitter
         )
-        #: The key of the hashes that stand for the application's data; it is never written.
+        #: The key of the hashes that replace the application's data; it is never written.
         self._seal = os.urandom(16)
         self._full_at = self._segment_weight = segment_weight
         self._weight = 0
         self._count = 0
         self._seen: tuple[int, MembershipView | None] = (0, None)
-        #: The older one and the one that grows; replaced as a whole, for other threads.
+        #: The older and the growing segment; replaced as a whole, so that other threads can read it.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
-        #: Why recording has stopped; "": it goes on.
+        #: Why recording has stopped; "": it continues.
         self.failure = ""
         if not is_on:
             self._stop_recording()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """As the member's own method; an exception of the core is also recorded."""
+        """Call the member's `handle` and record the event; an exception of the core is also recorded."""
         kind = type(event)
         if self._weight >= self._full_at and (kind is ev.Polled or kind is ev.TimePassed):
             self._begin_segment()
@@ -142,7 +142,7 @@ class Recorder:
         self._seen = (self._count, view)
 
     def contents(self) -> RingContents:
-        """The ring's contents at this moment."""
+        """Return the ring's contents at this moment."""
         segments, (view_after, view) = self._segments, self._seen
         entries = tuple(entry for segment in segments for entry in tuple(segment.entries))
         base = segments[0]
@@ -172,7 +172,7 @@ class Recorder:
             self._weight += len(large) // PARTITIONS_OF_A_WEIGHT  # type: ignore[arg-type]  # of the table: all are sized
 
     def _begin_segment(self) -> None:
-        from consumer_membership.recorder.snapshot import taken  # most members end before that
+        from consumer_membership.recorder.snapshot import taken  # most members end before the first checkpoint
 
         try:
             state = taken(self.member, self.settings, self._protocols, self._chance, self._seal)
@@ -183,5 +183,5 @@ class Recorder:
         begun = Segment(self._count, state, self._chance.take(), [])
         self._segments, self._entries = (self._segments[-1], begun), begun.entries
         self._weight = 0
-        # A large group's state is large: what it costs stays a small part of what was recorded since.
+        # The state of a large group is large; a checkpoint must stay a small part of the recorded data.
         self._full_at = max(self._segment_weight, len(state) // 256)

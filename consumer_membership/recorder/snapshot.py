@@ -1,7 +1,7 @@
-"""A member's whole state as one line of a recording: the checkpoint from which a replay begins.
+"""A member's complete state as one line of a recording: the checkpoint from which a replay begins.
 
 It is written on the membership's thread, in 1 ms for a member that owns 100 partitions, 0.1 s for 10,000 and 1.5 s for
-100,000. A file gets the same line.
+100,000. The file has the same line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CORE = f"{PACKAGE}membership."
 def taken(
     member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, chance: object, seal: bytes
 ) -> bytes:
-    """The member's state, compressed; what it shares with others (settings, assignors, chance, tables) is named.
+    """Return the member's state, compressed; shared objects (settings, assignors, chance, tables) are written as names.
 
     Raises:
-        RecordingError: it contains a value that cannot be recorded.
+        RecordingError: the state contains a value that cannot be recorded.
     """
     shared = {**_tables(), **_shared_objects(settings, protocols), "chance": chance}
     state = encoded(member, seal, {id(one): name for name, one in shared.items()})
@@ -34,14 +34,14 @@ def taken(
 
 
 def line_of(snapshot: bytes) -> bytes:
-    """The line of a file with this state."""
+    """Return the line of a file with this state."""
     return zlib.decompress(snapshot)
 
 
 def restored(
     state: Json, settings: MemberSettings, protocols: ProtocolSettings, chance: Mapping[str, object]
 ) -> GroupMember:
-    """A member in this state; `chance` has the functions that draw for it, by the names that they have in `Chance`.
+    """Return a member in this state; `chance` has the functions that draw for it, by their names in `Chance`.
 
     Raises:
         RecordingError: this version of the package has no such state.
@@ -54,13 +54,13 @@ def restored(
 
 
 def _shared_objects(settings: MemberSettings, protocols: ProtocolSettings) -> dict[str, object]:
-    """The objects that the state refers to and that the head of the file has."""
+    """Return the objects that the state refers to and that the head of the file has."""
     named: dict[str, object] = {"settings": settings, "protocols": protocols, "classic": protocols.classic}
     return named | {f"assignor {one.name}": one for one in protocols.classic.assignors}
 
 
 def _tables() -> dict[str, object]:
-    """The tables of the core's modules: each version of the package has its own, so a state refers to them by name."""
+    """Return the tables of the core's modules; a state refers to them by name, because each version has its own."""
     return {
         f"{module_name.removeprefix(PACKAGE)}.{name}": value
         for module_name, module in tuple(sys.modules.items())

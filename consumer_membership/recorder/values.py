@@ -2,20 +2,20 @@
 
 A value that JSON has is written as it is. Any other value is an object whose key "!" names its kind: a kind of the
 standard library (`_ROWS`), or a class by its module under `consumer_membership` and its name
-("membership.events.Polled"). A reader makes objects of these kinds and of the core's classes, and of nothing else.
+("membership.events.Polled"). A reader creates objects of these kinds and of the core's classes, and no others.
 
-Objects that can change may be shared and may refer to each other. They are numbered in the order in which the writer
-reaches them, and the reader counts them in the same order; "^" refers to such a number. Objects that the reader already
-has are written as their name ("shared").
+Mutable objects may be shared and may refer to each other. They are numbered in the order in which the writer reaches
+them, and the reader counts them in the same order; "^" refers to such a number. Objects that the reader already has are
+written as their name ("shared").
 
 Several records of one class, such as the partitions of an assignment, are written as columns, one for each field. The
 work on a column of texts or numbers runs in C, so that a checkpoint of a large state delays its member little.
 
-The application's own data is not written: the metadata of commits, and the bytes of assignors. In their place stands a
-keyed hash, equal for equal data; the key stays in the process.
+The application's own data is not written: the metadata of commits, and the bytes of assignors. A keyed hash replaces
+it, equal for equal data; the key stays in the process.
 
-General serializers do not replace this: msgspec writes dataclasses without their class and copies a shared object for
-each reference, and its JSON refuses mappings whose keys are partitions.
+General serializers do not replace this: msgspec writes dataclasses without their class, copies a shared object for each
+reference, and its JSON rejects mappings whose keys are partitions.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ Json: TypeAlias = Any
 _T = TypeVar("_T")
 
 PACKAGE: Final = "consumer_membership."
-#: Kinds that JSON has itself.
+#: Types that JSON has.
 _PLAIN: Final = frozenset({type(None), str, int, bool})
 #: The names of classes and tables that a recording may contain.
 _KNOWN = re.compile(r"(types|(assignors|membership)(\.[a-z_]+)+)\.[A-Za-z_]+", re.ASCII)
 
 
 class RecordingError(MembershipError):
-    """A file that is no recording, or one that this version of the package cannot read; the text says which."""
+    """The file is not a recording, or one that this version of the package cannot read; the message has the reason."""
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------
 
 
 def _once_for_each(function: Callable[[type], _T]) -> Callable[[type], _T]:
-    """`cache` with a type: for mypy a class is not hashable."""
+    """Return `cache` with a type, because a class is not hashable for mypy."""
     return cache(function)
 
 
@@ -70,29 +70,29 @@ def _name_of(kind: type) -> str:
 
 @cache
 def _of_the_core(name: str) -> type | Mapping[Any, Any]:
-    """The core's class or table with this name."""
+    """Return the core's class or table with this name."""
     module, _, plain = name.rpartition(".")
     if not _KNOWN.fullmatch(name):
-        raise RecordingError(f"{name[:100]!r} is nothing that a recording may contain")
+        raise RecordingError(f"{name[:100]!r} is not allowed in a recording")
     try:
         found: object = getattr(importlib.import_module(PACKAGE + module), plain)
     except (ImportError, AttributeError):
         raise RecordingError(f"this version of the package has no {name}") from None
     if isinstance(found, MappingProxyType) or (isinstance(found, type) and found.__module__ == PACKAGE + module):
         return found
-    raise RecordingError(f"{name} is nothing that a recording may contain")
+    raise RecordingError(f"{name} is not allowed in a recording")
 
 
 def _class_of(name: str) -> type:
     found = _of_the_core(name)
     if not isinstance(found, type):
-        raise RecordingError(f"{name} is no class")
+        raise RecordingError(f"{name} is not a class")
     return found
 
 
 @_once_for_each
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-    """The fields of a record, which is made from them: a named tuple or a frozen dataclass. None: another class."""
+    """Return the fields of an immutable record, a named tuple or a frozen dataclass. None: another class."""
     if issubclass(kind, tuple):
         return getattr(kind, "_fields", None)
     if is_dataclass(kind) and kind.__hash__ is not None:
@@ -102,7 +102,7 @@ def _fields_of(kind: type) -> tuple[str, ...] | None:
 
 @_once_for_each
 def _slots_of(kind: type) -> tuple[str, ...] | None:
-    """The slots of an object that can change. None: it has a dict."""
+    """Return the slots of a mutable object. None: it has a dict."""
     if kind.__dictoffset__:
         return None
     return tuple(name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ()))
@@ -112,24 +112,24 @@ def _slots_of(kind: type) -> tuple[str, ...] | None:
 
 
 def encoded(value: object, seal: bytes, shared: Mapping[int, str] = MappingProxyType({})) -> Json:
-    """This value as JSON has it.
+    """Return this value as JSON.
 
-    `seal` is the key of the hashes, and `shared` names the objects that the reader already has, by their `id`.
+    `seal` is the key of the hashes, and `shared` has the names of the objects that the reader already has, by `id`.
 
     Raises:
-        RecordingError: it contains a value that cannot be recorded.
+        RecordingError: the value contains one that cannot be recorded.
     """
     return _Encoder(seal, shared).encode(value)
 
 
 def stand_in(secret: str | bytes, seal: bytes) -> str:
-    """The text that is written in the place of the application's own data."""
+    """Return the text that replaces the application's own data."""
     raw = secret.encode("utf-8", "surrogatepass") if isinstance(secret, str) else secret
     return f"{len(secret)}:{hashlib.blake2b(raw, digest_size=8, key=seal).hexdigest()}"
 
 
 class _Encoder:
-    """Writes one value."""
+    """Write one value."""
 
     def __init__(self, seal: bytes, shared: Mapping[int, str]) -> None:
         self.seal = seal
@@ -152,13 +152,13 @@ class _Encoder:
         if names is not None:
             record = self._without_secrets(value)
             return {"!": _name_of(kind), **{name: self.encode(getattr(record, name)) for name in names}}
-        for plain in (str, int, float):  # of a class of the application's own
+        for plain in (str, int, float):  # of a class of the application
             if isinstance(value, plain):
                 return self.encode(plain(value))
         return self._once(value, self._object)
 
     def items(self, values: Collection[Any]) -> Json:
-        """A list; or columns, if all values are of one immutable kind."""
+        """Return a list, or columns if all values are of one immutable kind."""
         kinds = set(map(type, values))
         if kinds <= _PLAIN:
             return list(values)
@@ -174,7 +174,7 @@ class _Encoder:
         return list(map(self.encode, values))
 
     def pairs(self, mapping: Mapping[Any, object]) -> Json:
-        """The keys and the values of a mapping."""
+        """Return the keys and the values of a mapping."""
         return [self.items(mapping.keys()), self.items(mapping.values())]
 
     def _value_of_row(self, value: object, row: _Row) -> Json:
@@ -208,7 +208,7 @@ class _Encoder:
 
 
 def decoded(coded: Json, shared: Mapping[str, object] = MappingProxyType({})) -> Any:  # noqa: ANN401 - of any kind
-    """The value that was written; `shared` has the objects that `encoded` named.
+    """Return the value that was written; `shared` has the objects that `encoded` named.
 
     Raises:
         RecordingError: this version of the package has no such value.
@@ -217,7 +217,7 @@ def decoded(coded: Json, shared: Mapping[str, object] = MappingProxyType({})) ->
 
 
 class _Decoder:
-    """Reads one value."""
+    """Read one value."""
 
     def __init__(self, shared: Mapping[str, object]) -> None:
         self._shared = shared
@@ -225,14 +225,14 @@ class _Decoder:
 
     def decode(self, coded: Json) -> Any:  # noqa: ANN401 - of any kind
         if isinstance(coded, list):
-            raise RecordingError("a list stands where a value was expected")
+            raise RecordingError("a list was found where a value was expected")
         if not isinstance(coded, dict):
             return coded
         if "^" in coded:
             return self._numbered[coded["^"]]
         tag = coded.get("!")
         if not isinstance(tag, str):
-            raise RecordingError("an object stands where a value was expected")
+            raise RecordingError("an object was found where a value was expected")
         if tag == "shared":
             return self._shared_object(coded["="])
         if tag in _ROWS:
@@ -240,7 +240,7 @@ class _Decoder:
         return self._value_of_class(_class_of(tag), coded)
 
     def items(self, coded: Json) -> Iterable[Any]:
-        """The values of a list or of columns."""
+        """Yield the values of a list or of columns."""
         if isinstance(coded, list):
             return map(self.decode, coded)
         tag = coded["!"]
@@ -251,9 +251,9 @@ class _Decoder:
         return [_made(kind, dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
     def pairs(self, coded: Json) -> Iterable[tuple[Any, Any]]:
-        """The keys of a mapping with their values."""
+        """Yield the keys of a mapping with their values."""
         keys, values = coded
-        # Keys first, as they were written: the numbers of objects depend on it.
+        # Keys first, in the order of writing: the numbers of objects depend on it.
         return zip(list(self.items(keys)), list(self.items(values)), strict=True)
 
     def _shared_object(self, name: str) -> object:
@@ -279,7 +279,7 @@ class _Decoder:
         other = set(names).symmetric_difference(_slots_of(kind) or names)
         if other:
             raise RecordingError(
-                f"the state of {kind.__name__} is another one in this version of the package: {sorted(other)}"
+                f"the state of {kind.__name__} differs in this version of the package: {sorted(other)}"
             )
         for name in names:
             object.__setattr__(made, name, self.decode(coded[name]))
@@ -300,16 +300,16 @@ def _regex(_: _Decoder, content: Json) -> re.Pattern[str]:
     try:
         return re.compile(text, flags)
     except re.error as error:
-        raise RecordingError(f"{text[:100]!r} is no regular expression: {error}") from None
+        raise RecordingError(f"{text[:100]!r} is not a regular expression: {error}") from None
 
 
 # ---- kinds of the standard library -----------------------------------------------------------------------------------
 
 
 class _Row(NamedTuple):
-    """How values of one kind are written and made.
+    """How values of one kind are written and created.
 
-    `fill` is given for kinds that can change: `make` gives an empty object, so that its content may refer to it.
+    `fill` is set for mutable kinds: `make` returns an empty object, so that its content may refer to it.
     """
 
     tag: str

@@ -76,7 +76,7 @@ def test_replay_json_has_all_values(path: Path, capsys: pytest.CaptureFixture[st
     assert told["member"]["waits_for"] == "group coordinator"
     assert told["member"]["waits_since"] == 8.0
     assert [step["state"] for step in told["steps"]][:2] == ["UNSUBSCRIBED", "JOINING"]
-    assert told["explanation"].startswith("The membership was in order")
+    assert told["explanation"].startswith("The membership was stable")
 
 
 def test_replay_shows_first_difference_and_exits_1(
@@ -86,7 +86,7 @@ def test_replay_shows_first_difference_and_exits_1(
     monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
     code, text = shown(capsys, str(path))
     assert code == 1
-    assert "difference at event 9, +8.000 s: it orders something else" in text
+    assert "difference at event 9, +8.000 s: its effects differ" in text
     assert "  recorded: FindCoordinator(reason='broken')" in text
     code, text = shown(capsys, str(path), "--json")
     assert (code, json.loads(text)["difference"]["recorded"]) == (1, ["FindCoordinator(reason='broken')"])
@@ -98,7 +98,7 @@ def test_replay_of_unreadable_file_exits_2_with_one_line(tmp_path: Path, capsys:
     assert main(["replay", str(tmp_path / "a")]) == 2
     assert main(["replay", str(tmp_path / "b")]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "is no recording of consumer-membership" in first
+    assert "is not a recording of consumer-membership" in first
     assert "No such file or directory" in second
 
 

@@ -39,7 +39,9 @@ def test_recorder_directory_that_is_not_writable_raises_on_construction(tmp_path
     check_directory(RecorderSettings(directory=str(tmp_path / "new" / "folder")))
     check_directory(RecorderSettings(directory=str(tmp_path / "file"), is_on=False))
     for directory in (tmp_path / "file", tmp_path / "file" / "folder"):
-        with pytest.raises(ConfigurationError, match=f"{tmp_path}/file is no folder; name a folder") as refused:
+        with pytest.raises(
+            ConfigurationError, match=f"{tmp_path}/file is not a folder; set a writable folder"
+        ) as refused:
             check_directory(RecorderSettings(directory=str(directory)))
         assert refused.value.key == "recorder.directory"
 
@@ -80,4 +82,4 @@ def test_automatic_dump_that_fails_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     words = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
     assert words is not None
-    assert words.startswith("No recording could be written (fatal: full): FileExistsError")
+    assert words.startswith("Failed to write a recording (fatal: full): FileExistsError")

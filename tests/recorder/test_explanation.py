@@ -52,7 +52,7 @@ def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, t
     """A healthy member needs no explanation but its state."""
     member.tell(Polled())
     assert words(member, tmp_path).startswith(
-        "The membership was in order: 0 partitions, all that the member was to have."
+        "The membership was stable: the member owned its complete assignment of 0 partitions."
     )
 
 
@@ -60,9 +60,9 @@ def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_p
     """The text names the callback and since when the application has been silent."""
     is_assigned(member)
     said = words(member, tmp_path, later_s=50.0)
-    assert said.startswith("The member was in the middle of a rebalance: it owned 0 partitions, and was to own 1.")
-    assert "It had waited for 50.0 s for on_assign. It is the application's turn" in said
-    assert "Since then it was ordered to take part in a rebalance, and did not." in said
+    assert said.startswith("The member was in a rebalance: it owned 0 partitions, and its target was 1.")
+    assert "It had waited for 50.0 s for on_assign. The application must act" in said
+    assert "Since then a rebalance has waited for its next poll." in said
 
 
 def test_explanation_of_truncated_file_does_not_blame_application(member: Recorded, tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ def test_explanation_names_request_without_response(member: Recorded, tmp_path: 
     """The text names the request and the elapsed time."""
     member.tell(TimePassed(), Polled())
     said = words(member, tmp_path, later_s=20.0)
-    assert "The coordinator had not answered a Heartbeat for 22.0 s. It was last heard of 22.0 s before." in said
+    assert (
+        "A Heartbeat request had received no response for 22.0 s. The coordinator last responded 22.0 s before" in said
+    )
 
 
 def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_pa
     sent = member.last_request
     member.tell(HeartbeatRejected(request_id=sent, verdict=Verdict.FATAL, error=error))
     assert words(member, tmp_path).startswith(
-        "The membership ended for good: GROUP_AUTHORIZATION_FAILED: Not authorized."
+        "The membership ended permanently: GROUP_AUTHORIZATION_FAILED: Not authorized."
     )
 
 
@@ -124,4 +126,4 @@ def test_explanation_of_core_failure_names_exception_and_event(
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
     said = words(member, tmp_path)
-    assert said.startswith("The core failed with ZeroDivisionError: by nothing when it was told Polled")
+    assert said.startswith("The core failed with ZeroDivisionError: by nothing on the event Polled")

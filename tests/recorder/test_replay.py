@@ -61,7 +61,7 @@ def test_replay_finds_first_different_effect(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
     difference = Replay(recording).run()
     assert difference is not None
-    assert (difference.number, difference.what) == (8, "it orders something else")
+    assert (difference.number, difference.what) == (8, "its effects differ")
     assert difference.recorded != difference.replayed
 
 
@@ -79,7 +79,7 @@ def test_replay_finds_different_random_draw(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Heartbeats, "__init__", greedy)
     difference = Replay(recording).run()
     assert difference is not None
-    assert difference.what == "a number was drawn that was not drawn then"
+    assert difference.what == "a random number was drawn that is not in the recording"
 
 
 def test_replay_repeats_exception_of_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_replay_repeats_exception_of_core(tmp_path: Path, monkeypatch: pytest.Mo
         assert Replay(recording).run() is None
     difference = Replay(recording).run()
     assert difference is not None
-    assert difference.what == "it raised ZeroDivisionError: by nothing then, and nothing now"
+    assert difference.what == "it raised ZeroDivisionError: by nothing in the recording, and nothing in the replay"
 
 
 def test_replay_until_stops_at_given_time(tmp_path: Path) -> None:
