@@ -1,12 +1,12 @@
-"""Reads what a coordinator wrote down of one group: its partition of `__consumer_offsets`, the latest part first.
+"""Read a group's records from its partition of `__consumer_offsets`, newest part first.
 
-It is not a member and commits nothing: librdkafka fetches, and `translation/group_records` decodes the records.
-First everything since a moment is read, which the broker's index of times finds; then how the group was before it, from
-there backwards, part by part. The topic is compacted, so that the latest record of each key is there, however old it
-is; of what happened in between as much is there as compaction has left, which is counted.
+The reader does not join a group and commits nothing: librdkafka fetches, and `translation/group_records` decodes.
+First all records since a point in time are read, which the broker's time index finds. Then the state at that time is
+read backwards from there, part by part. The topic is compacted: the latest record of each key always exists, but
+earlier records may have been deleted. The deleted ones are counted.
 
-The records of all groups of the partition are fetched, and those of others dropped by their keys. What is kept of this
-group is bounded by what was asked for: of many commits of a partition within one `grain_s` the last one.
+The partition contains the records of many groups; records of other groups are dropped by their keys. Memory for this
+group is bounded: of several commits of a partition within `grain_s`, only the last one is kept.
 """
 
 from __future__ import annotations
@@ -55,54 +55,55 @@ __all__ = [
 TOPIC = "__consumer_offsets"
 _BATCH = 10_000
 _SLICE_S = 0.25
-#: How many offsets are read back at first; each further part is twice as long: most of what is looked for is near.
+#: The size of the first part that is read backwards, in offsets; each further part is twice as long, because most keys
+#: are found near the end.
 _FIRST_PART = 50_000
-#: The share of the time that reading forward may take: how the group was before is nothing to do without.
+#: The share of the timeout for reading forward, so that time remains to read the state at the start.
 _FORWARD_SHARE = 0.75
-#: It is no member, and commits nothing.
+#: The reader does not join a group and commits nothing.
 _READER: Mapping[str, object] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
-    # A commit within a transaction counts once that has ended well; behind the first one that is open (the last stable
-    # offset) another handle reads on, for of most groups nothing there is in a transaction.
+    # A commit in a transaction counts only after the transaction was committed. After the last stable offset another
+    # handle reads uncommitted records, because most groups do not use transactions.
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
-    # librdkafka rests for a second, by default, each time that its queue is full: most of the time of a long log.
+    # With the default, librdkafka pauses for a second each time that its queue is full, which dominates a long read.
     "fetch.queue.backoff.ms": 5,
-    # 64 MB by default, for each of two handles: half a second of reading is enough.
+    # The default is 64 MB for each of the two handles; this is enough for half a second of reading.
     "queued.max.messages.kbytes": 16_384,
     "log_level": 0,
 }
 
 
 class LoggedRecord(NamedTuple):
-    """What was written, and when (seconds since 1970, by the broker's clock)."""
+    """A decoded record and its time (seconds since 1970, by the broker's clock)."""
 
     at: float
     fact: GroupRecord
 
 
 class ReadingProgress(NamedTuple):
-    """How many offsets of the partition are behind the reader, and of how many at most."""
+    """The number of offsets that were read, and the maximum number to read."""
 
     partition: int
     done: int
     most: int
 
 
-#: Told after each batch; False: read no further.
+#: Called after each batch; returns False to stop reading.
 GoesOn = Callable[[ReadingProgress], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """What is read of which group.
+    """The group to read, the start time and the options.
 
-    `grain_s`: of commits of a partition that come within so many seconds the last one is enough, unless something else
-    of the group lies between them; 0: all. `is_known_now`: how the group is at this moment is known, so that only what
-    has changed since the other one has to be looked for before it.
+    `grain_s`: of several commits of a partition within this number of seconds, keep the last one, unless another record
+    of the group is between them; 0 keeps all. `is_known_now`: the current state of the group is known, so that the read
+    backwards is limited to keys that have changed since the start time.
     """
 
     group_id: str
@@ -116,13 +117,13 @@ class LogQuery:
 class GroupLog:
     """The records of one group.
 
-    `before` has the latest of each key from before the moment, `records` what was asked for since then, both in the
-    order of the log. `offsets` are how many offsets of the whole partition were given since then, and since the last
-    record before it that is left: what is missing in between may be of either side. `kept` is how many records of those
-    were found: the rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on to
-    the end. Not `knows_before`: nor back to everything that changed. `unreadable` records are of a later version than
-    is known. `unsettled` commits of the group stand behind the begin of a transaction of any group that is open: those
-    of them that are in transactions count, or not, by how these end.
+    `before` has the latest record of each key before the start time, `records` the records since then, both in log
+    order. `offsets` is the number of offsets that the partition assigned since the last remaining record before the
+    start time. `kept` is how many of them still have a record; the others were compacted or are transaction markers.
+    `is_whole` is false if the timeout ended before the end of the log was reached, and `knows_before` is false if it
+    ended before the state at the start time was complete. `unreadable` counts records of an unknown, later version.
+    `unsettled` counts the group's commits after the start of an open transaction of any group; those in transactions
+    take effect only if the transaction commits.
     """
 
     before: tuple[LoggedRecord, ...]
@@ -136,7 +137,7 @@ class GroupLog:
 
 
 def partition_of(group_id: str, count: int) -> int:
-    """Which of so many partitions has the group: by Java's hash of a text, as the coordinator finds it."""
+    """Return the group's partition of `__consumer_offsets`, computed with Java's string hash like the coordinator."""
     units = group_id.encode("utf-16-be")
     number = 0
     for at in range(0, len(units), 2):
@@ -145,40 +146,40 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % count
 
 
-def read_group_log(config: Mapping[str, object], question: LogQuery, goes_on: GoesOn) -> GroupLog:
-    """What was written of the group since a moment, and how it was before; `config` says how to reach the cluster.
+def read_group_log(config: Mapping[str, object], query: LogQuery, goes_on: GoesOn) -> GroupLog:
+    """Return the group's records since a time and its state before; `config` has the connection settings.
 
     Raises:
-        GroupError: the topic may not be read, or is not there.
-        TransportError: no broker answered in time.
+        GroupError: The topic may not be read or does not exist.
+        TransportError: No broker responded within the timeout.
     """
-    begun, timeout_s = time.monotonic(), question.timeout_s
-    settings = {**config, **_READER, "group.id": question.group_id}
+    begun, timeout_s = time.monotonic(), query.timeout_s
+    settings = {**config, **_READER, "group.id": query.group_id}
     handle = LibrdkafkaConsumer(settings)
-    hasty = LibrdkafkaConsumer({**settings, "isolation.level": "read_uncommitted"})
+    uncommitted = LibrdkafkaConsumer({**settings, "isolation.level": "read_uncommitted"})
     try:
-        partition = partition_of(question.group_id, _partitions(handle, timeout_s))
+        partition = partition_of(query.group_id, _partitions(handle, timeout_s))
         whole = TopicPartition(TOPIC, partition)
-        # In this order: what is written in between is behind the end.
-        start, end = hasty.get_watermark_offsets(whole, timeout=timeout_s)
+        # The end is read first, so that records written in between are not part of the result.
+        start, end = uncommitted.get_watermark_offsets(whole, timeout=timeout_s)
         stable = min(end, handle.get_watermark_offsets(whole, timeout=timeout_s)[1])
-        moment = TopicPartition(TOPIC, partition, max(0, int(question.since * 1000)))
-        found = hasty.offsets_for_times([moment], timeout=timeout_s)[0].offset
+        moment = TopicPartition(TOPIC, partition, max(0, int(query.since * 1000)))
+        found = uncommitted.offsets_for_times([moment], timeout=timeout_s)[0].offset
         since = min(found, end) if found >= 0 else end
-        pieces = (_Piece(start, stable, handle), _Piece(stable, end, hasty))
-        reader = _Reader(pieces, question.group_id, partition, end - start, goes_on)
+        pieces = (_Piece(start, stable, handle), _Piece(stable, end, uncommitted))
+        reader = _Reader(pieces, query.group_id, partition, end - start, goes_on)
         reader.deadline = begun + timeout_s * _FORWARD_SHARE
-        later = LaterRecords(question.grain_s, stable)
+        later = LaterRecords(query.grain_s, stable)
         forward = reader.read(since, end, later.take)
         later.flush()
-        earlier = EarlierRecords(later.sought() if question.is_known_now and forward.is_whole else None)
+        earlier = EarlierRecords(later.sought() if query.is_known_now and forward.is_whole else None)
         reader.deadline = begun + timeout_s
         knows_before = earlier.read(reader.read, start, since)
     except KafkaException as error:
         raise _refusal(error.args[0]) from error
     finally:
         handle.close()
-        hasty.close()
+        uncommitted.close()
     gap_from = earlier.gap_from if earlier.gap_from is not None else start if knows_before else since
     return GroupLog(
         before=earlier.records,
@@ -200,7 +201,7 @@ def _partitions(handle: LibrdkafkaConsumer, timeout_s: float) -> int:
 
 
 class RawRecord(NamedTuple):
-    """A record of the group as it stands in the log."""
+    """An undecoded record of the group."""
 
     offset: int
     at: float
@@ -209,19 +210,19 @@ class RawRecord(NamedTuple):
 
 
 class PartRead(NamedTuple):
-    """Whether all of a part was read, how many records of any group it has, and the offset of the last one (or -1)."""
+    """Whether a part was read completely, its number of records of any group, and the last record's offset (or -1)."""
 
     is_whole: bool
     kept: int
     last: int
 
 
-#: Reads a part, from one offset up to another, and hands on what is the group's.
+#: Reads the offsets of a part and passes the group's records to a function.
 ReadsPart = Callable[[int, int, Callable[[RawRecord], None]], PartRead]
 
 
 class _Piece(NamedTuple):
-    """From where up to where a handle reads."""
+    """The offsets that a handle reads."""
 
     begin: int
     end: int
@@ -229,7 +230,7 @@ class _Piece(NamedTuple):
 
 
 class _Reader:
-    """Reads parts of one partition, until a moment, and says how far it is."""
+    """Reads parts of one partition until a deadline, and reports the progress."""
 
     def __init__(self, pieces: Sequence[_Piece], group_id: str, partition: int, most: int, goes_on: GoesOn) -> None:
         self._pieces = pieces
@@ -242,7 +243,7 @@ class _Reader:
         self.deadline = 0.0
 
     def read(self, begin: int, end: int, take: Callable[[RawRecord], None]) -> PartRead:
-        """Give each record of the group at these offsets to `take`."""
+        """Pass each record of the group in this range of offsets to `take`."""
         is_whole, kept, last = True, 0, -1
         for piece in self._pieces:
             lower, upper = max(begin, piece.begin), min(end, piece.end)
@@ -268,7 +269,7 @@ class _Reader:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     reached = end
                 elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
-                    raise KafkaException(error)  # it needs nothing of the group, whose coordinator it asks for
+                    raise KafkaException(error)  # an error about the group is ignored: only the topic is read
             done = self._done + min(reached, end) - begin
             self._is_ended = not self._goes_on(ReadingProgress(self._partition, done, self._most))
         handle.unassign()
@@ -283,22 +284,22 @@ class _Reader:
 
 
 def _batch(handle: LibrdkafkaConsumer) -> Iterator[Message]:
-    """What has come; librdkafka would gather until a batch is full, or all of the time is over."""
+    """Yield the available records; a single `consume` would wait until the batch is full or the timeout is over."""
     yield from handle.consume(1, _SLICE_S)
     yield from handle.consume(_BATCH, 0)
 
 
 class LaterRecords:
-    """The records of a group since the moment, in the order of the log; of commits the last of each grain.
+    """The records of a group since the start time in log order, with the last commit of each `grain_s`.
 
-    `stable`: the last stable offset; commits from there on are counted.
+    `stable` is the last stable offset; later commits are counted as unsettled.
     """
 
     def __init__(self, grain_s: float, stable: int) -> None:
         self._grain_s = grain_s
         self._stable = stable
         self._grain = 0.0
-        #: The commits of this grain, not read yet: of most there is a later one.
+        #: The undecoded commits of the current grain; most of them are replaced by a later one.
         self._commits: dict[bytes, RawRecord] = {}
         self._keys: set[bytes] = set()
         self._of_members: dict[str, set[bytes]] = {}
@@ -308,7 +309,7 @@ class LaterRecords:
         self.unreadable = self.unsettled = 0
 
     def take(self, record: RawRecord) -> None:
-        """The next record."""
+        """Add the next record."""
         if not is_commit(record.key):
             self.flush()
             self._read(record)
@@ -318,18 +319,18 @@ class LaterRecords:
         if grain != self._grain:
             self.flush()
             self._grain = grain
-        # Behind the others: the order of a group's records matters.
+        # Remove and add the key, so that the dictionary stays in log order.
         self._commits.pop(record.key, None)
         self._commits[record.key] = record
 
     def flush(self) -> None:
-        """Read the commits that were held back."""
+        """Decode the commits of the current grain."""
         for record in self._commits.values():
             self._read(record)
         self._commits.clear()
 
     def sought(self) -> frozenset[bytes]:
-        """The keys that were written, but for those of members who joined: of these there was nothing before."""
+        """Return the written keys except those of new members, which have no earlier records."""
         return frozenset(self._keys.difference(*(self._of_members[one] for one in self._new)))
 
     def _read(self, record: RawRecord) -> None:
@@ -349,7 +350,7 @@ class LaterRecords:
         known = self._of_members.setdefault(fact.member_id, set())
         if isinstance(fact, MemberRecorded) and fact.member is not None and not known:
             self._joined.add(fact.member_id)
-        # Its first record was its subscription, and the first that it has is the first at all: it joined.
+        # A new member writes its subscription first, and its first assignment has no previous epoch.
         is_first = isinstance(fact, AssignmentRecorded) and fact.previous_epoch == 0 and key not in known
         if is_first and fact.member_id in self._joined:
             self._new.add(fact.member_id)
@@ -357,21 +358,21 @@ class LaterRecords:
 
 
 class EarlierRecords:
-    """The latest record of each key of a group from before the moment.
+    """The latest record of each key of a group before the start time.
 
-    `sought`: as soon as there is one of each of these, it is enough; None: there is no end but the log's start.
+    `sought` is the set of keys to find; None reads back to the start of the log.
     """
 
     def __init__(self, sought: frozenset[bytes] | None) -> None:
         self._sought = sought
         self._found: dict[bytes, RawRecord] = {}
-        #: Behind the last record of any group from before the moment.
+        #: The offset after the last record of any group before the start time.
         self.gap_from: int | None = None
         self.records: tuple[LoggedRecord, ...] = ()
         self.unreadable = 0
 
     def read(self, part: ReadsPart, start: int, end: int) -> bool:
-        """From this end back to the start, or until nothing more is sought; whether there was time for that."""
+        """Read back until all sought keys are found or the start is reached; return false if the time ran out."""
         length, upper, is_whole = _FIRST_PART, end, True
         while is_whole and upper > start and not self._is_enough():
             lower = max(start, upper - length)
@@ -391,11 +392,11 @@ class EarlierRecords:
 
         read = part(lower, upper, take)
         if not read.is_whole:
-            # Whatever came may have been overwritten in what did not come.
+            # The part that was not read may contain a later record of the same key.
             return False
         if self.gap_from is None and read.last >= 0:
             self.gap_from = read.last + 1
-        # What came earlier stands further back, and is the later one.
+        # Parts are read backwards, so a record that was found earlier is newer.
         self._found = found | self._found
         return True
 
@@ -412,8 +413,8 @@ class EarlierRecords:
 
 def _refusal(error: KafkaError) -> MembershipError:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        needed = f"{TOPIC} may not be read by this client ({error.name()}): it needs the ACL operations DESCRIBE and "
-        return GroupError(f"{needed}READ on that topic", error.code())
+        denied = f"{TOPIC} may not be read by this client ({error.name()}): allow the ACL operations DESCRIBE and "
+        return GroupError(f"{denied}READ on that topic", error.code())
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-        return GroupError(f"{TOPIC} is not there: nobody has committed or joined in this cluster", error.code())
+        return GroupError(f"{TOPIC} does not exist: no group has been used in this cluster", error.code())
     return TransportError(f"{TOPIC} could not be read: {error.str()}")

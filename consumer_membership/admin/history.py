@@ -1,10 +1,10 @@
-"""What a group was before anybody looked: its coordinator's own records, and where topics ended at that time.
+"""Reconstruct the past of a group from its coordinator's records and from the end offsets of its topics.
 
-Whoever may read `__consumer_offsets` has it afterwards, of any client's group. What is missing of it, for want of a
-right, of time, or since compaction took it, is said in `notes`.
+This works for groups of any client and requires READ on `__consumer_offsets`. `notes` has the reasons for missing
+data: a missing ACL, a timeout, or compaction.
 
-How the group is now is asked first. What nobody wrote down since a moment was then as it is now, so that the log has to
-be read back only to what changed: a partition of years costs no more than one of days.
+The current state is requested first. A value without a record since the start time has not changed, so the log must be
+read back only to the changed values: a partition with years of records costs no more than one with days.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from consumer_membership.errors import GroupError, MembershipError, TransportErr
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.types import Assignment, TopicPartition
 
-#: In these states a coordinator's answer is what it has written down: no rebalance is under way.
-_AT_REST = frozenset({"Stable", "Empty"})
-#: How much of the time the questions about the present may take.
+#: Without a rebalance, the coordinator's description equals its records.
+_STABLE_STATES = frozenset({"Stable", "Empty"})
+#: The share of the timeout for the current state.
 _PRESENT_SHARE = 0.2
 
-#: Questions for the end of a partition at a moment, in all; and for how many moments at least and at most.
-_MOST_QUESTIONS, _LEAST_MOMENTS, _MOST_MOMENTS = 40_000, 6, 60
+#: The maximum number of end offsets to request, and the minimum and maximum number of points in time.
+_MOST_OFFSETS, _LEAST_TIMES, _MOST_TIMES = 40_000, 6, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPresent:
-    """A group at rest, as its coordinator describes it, and all that it has committed."""
+    """The current description of a group that does not rebalance, and its committed offsets."""
 
     group: GroupDescription
     committed: Committed
@@ -53,10 +53,10 @@ class GroupPresent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """Which group, and since when.
+    """The group and the start time.
 
-    `grain_s`: of commits of a partition within so many seconds one is enough. `on_progress` is told now and then, by
-    another thread, how far the reading is.
+    `grain_s`: of several commits of a partition within this number of seconds, keep one. Another thread calls
+    `on_progress` periodically.
     """
 
     group_id: str
@@ -67,11 +67,11 @@ class HistoryQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
-    """The records of one group since a moment; times are in seconds since 1970, by the brokers' clocks.
+    """The records of one group since a time; times are in seconds since 1970, by the brokers' clocks.
 
-    `before` has the latest of each kind and member from before that moment, at least of those that changed since;
-    where `now` is there, the others were as they are in it. `ends` are where each partition ended at some moments, the
-    oldest first, by its records' own times. `notes` say in words what is missing.
+    `before` has the latest records before the start time, at least for values that changed since; if `now` is set, the
+    other values are as in `now`. `ends` has the end offset of each partition at some points in time, the oldest first,
+    by the timestamps of its records. `notes` has the reasons for missing data.
     """
 
     group_id: str
@@ -86,22 +86,22 @@ class GroupHistory:
 
 
 async def history_of(
-    cluster: Cluster, config: Mapping[str, object], question: HistoryQuery, timeout_s: float
+    cluster: Cluster, config: Mapping[str, object], query: HistoryQuery, timeout_s: float
 ) -> GroupHistory:
-    """The records of this group since then; none, and a note, where they may not be read.
+    """Return the group's records since the start time, or no records and a note if they may not be read.
 
     Raises:
-        TransportError: no broker of the cluster answered.
+        TransportError: No broker of the cluster responded.
     """
     await cluster.brokers(timeout_s)
-    group_id, since = question.group_id, question.since
-    # Before the end of the log is looked at: what has changed behind this answer is in the log.
+    group_id, since = query.group_id, query.since
+    # The current state is read before the end of the log, so that later changes are in the log.
     now = await _present(cluster, group_id, timeout_s * _PRESENT_SHARE)
     until = time.time()
     try:
-        log = await _read(config, question, timeout_s, is_known_now=now is not None)
+        log = await _read(config, query, timeout_s, is_known_now=now is not None)
     except (GroupError, TransportError) as error:
-        return GroupHistory(group_id=group_id, since=since, until=until, notes=(f"Nothing older is shown: {error}",))
+        return GroupHistory(group_id=group_id, since=since, until=until, notes=(f"The past is not shown: {error}",))
     notes = list(_missing(log, is_known_now=now is not None))
     try:
         names = await cluster.topic_names(frozenset(_topic_ids(log)), timeout_s)
@@ -111,7 +111,7 @@ async def history_of(
         ends = await _ends(cluster, {one: end for one, end in last.items() if isinstance(end, int)}, since, until)
     except (BrokerRefusal, MembershipError) as error:
         names, ends = {}, {}
-        notes.append(f"Topics that records name could not be looked up, and have no lag before the first look: {error}")
+        notes.append(f"Topics of the past could not be described, so their lag in the past is unknown: {error}")
     return GroupHistory(
         group_id=group_id,
         since=since,
@@ -126,7 +126,7 @@ async def history_of(
 
 
 async def _present(cluster: Cluster, group_id: str, timeout_s: float) -> GroupPresent | None:
-    """The group as it is now; None where that is not told, or about to change."""
+    """Return the current state, or None if it is unknown or the group rebalances."""
     groups = GroupClient(cluster)
     try:
         group = await cluster.with_coordinator(
@@ -136,31 +136,29 @@ async def _present(cluster: Cluster, group_id: str, timeout_s: float) -> GroupPr
             group_id, "committed offsets", timeout_s, lambda at, left_s: groups.all_committed(at, group_id, left_s)
         )
     except (BrokerRefusal, TransportError):
-        # All of the log has to be read then.
+        # Without it, the whole log is read.
         return None
-    return GroupPresent(group=group, committed=committed) if group.state in _AT_REST else None
+    return GroupPresent(group=group, committed=committed) if group.state in _STABLE_STATES else None
 
 
-async def _read(
-    config: Mapping[str, object], question: HistoryQuery, timeout_s: float, *, is_known_now: bool
-) -> GroupLog:
-    """The log, on a thread, which ends soon after this is cancelled: asyncio waits for it."""
+async def _read(config: Mapping[str, object], query: HistoryQuery, timeout_s: float, *, is_known_now: bool) -> GroupLog:
+    """Read the log in a thread; the thread ends soon after a cancellation, because asyncio waits for it."""
     is_cancelled = threading.Event()
 
     def goes_on(progress: ReadingProgress) -> bool:
-        if question.on_progress is not None:
-            question.on_progress(progress)
+        if query.on_progress is not None:
+            query.on_progress(progress)
         return not is_cancelled.is_set()
 
-    asked = LogQuery(
-        group_id=question.group_id,
-        since=question.since,
+    log_query = LogQuery(
+        group_id=query.group_id,
+        since=query.since,
         timeout_s=timeout_s,
-        grain_s=question.grain_s,
+        grain_s=query.grain_s,
         is_known_now=is_known_now,
     )
     try:
-        return await asyncio.to_thread(group_log.read_group_log, config, asked, goes_on)
+        return await asyncio.to_thread(group_log.read_group_log, config, log_query, goes_on)
     finally:
         is_cancelled.set()
 
@@ -169,27 +167,31 @@ def _missing(log: GroupLog, *, is_known_now: bool) -> Sequence[str]:
     gone = log.offsets - log.kept
     notes = []
     if not log.is_whole:
-        notes.append("There was no time to read all of the coordinator's records: the latest are missing; allow more.")
+        notes.append(
+            "The latest records are missing, because the timeout ended before all of the coordinator's records were "
+            "read; increase the timeout."
+        )
     elif gone > 0:
         notes.append(
-            f"Of {log.offsets:,} offsets that the coordinator's partition gave in this time, or right before it, "
-            f"{gone:,} hold no record of a group any more: compaction took them, or they mark the ends of "
-            "transactions. Where it was compaction, what changed back and forth in between is not shown."
+            f"{gone:,} of {log.offsets:,} records of the coordinator's partition in this time are missing: they were "
+            "compacted, or they are transaction markers. Changes in compacted records are not shown."
         )
     if not log.knows_before:
         notes.append(
-            "There was no time to read the coordinator's records back to the last ones before this time: how the group "
-            "was at its begin is shown in part only; allow more."
+            "The state of the group at the start is incomplete, because the timeout ended before the older records "
+            "were read; increase the timeout."
         )
     elif not log.before and not log.records and not is_known_now:
-        notes.append("The coordinator has no record of this group: check its name, and bootstrap.servers.")
+        notes.append("The coordinator has no records of this group; check the group id and bootstrap.servers.")
     if log.unsettled:
         notes.append(
-            "A transaction, of this group or another one, is open in the coordinator's partition: of the "
-            f"{log.unsettled:,} later commits of this group that are shown those in transactions may be taken back."
+            "A transaction of this group or of another group is open in the coordinator's partition; of the "
+            f"{log.unsettled:,} later commits of this group, those in transactions may be aborted."
         )
     if log.unreadable:
-        notes.append(f"{log.unreadable:,} of the group's records are of a later Kafka than is known here.")
+        notes.append(
+            f"{log.unreadable:,} records of the group have a format of a later Kafka version and are not shown."
+        )
     return notes
 
 
@@ -208,7 +210,7 @@ def _assigned(record: LoggedRecord) -> Assignment:
 
 
 def _partitions(log: GroupLog, names: Mapping[UUID, str], now: GroupPresent | None) -> list[TopicPartition]:
-    """Every partition that was committed or that a member had."""
+    """Return each partition with a committed offset or an owner."""
     found = set() if now is None else set(partitions_of(now.group, now.committed))
     for record in (*log.before, *log.records):
         match record.fact:
@@ -230,20 +232,18 @@ def _unknown_ends(last: Mapping[TopicPartition, int | BrokerRefusal | TransportE
     if not refused:
         return []
     first, why = next(iter(refused.items()))
-    said = why.error.words if isinstance(why, BrokerRefusal) else str(why)
-    lacking = (
-        f"Of {len(last):,} partitions {len(refused):,} have no lag before the first look, for their ends are not told"
-    )
-    return [f"{lacking} ({first.topic}[{first.partition}]: {said})."]
+    reason = why.error.words if isinstance(why, BrokerRefusal) else str(why)
+    summary = f"The lag of {len(refused):,} of {len(last):,} partitions in the past is unknown"
+    return [f"{summary}, because their end offsets could not be read ({first.topic}[{first.partition}]: {reason})."]
 
 
 async def _ends(
     cluster: Cluster, last: Mapping[TopicPartition, int], since: float, until: float
 ) -> Mapping[TopicPartition, Sequence[tuple[float, int]]]:
-    """Where each partition ended at some moments: the offset of the first record that is not older."""
+    """Return the end offset of each partition at some points in time: the offset of the first record not older."""
     if not last:
         return {}
-    count = max(_LEAST_MOMENTS, min(_MOST_MOMENTS, _MOST_QUESTIONS // len(last)))
+    count = max(_LEAST_TIMES, min(_MOST_TIMES, _MOST_OFFSETS // len(last)))
     found: dict[TopicPartition, list[tuple[float, int]]] = {one: [] for one in last}
     for number in range(count):
         at = since + (until - since) * number / count

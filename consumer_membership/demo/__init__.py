@@ -1,11 +1,10 @@
-"""The package's main job, shown and checked: one group on a real broker, its members in processes of their own.
+"""Run one consumer group on a real broker, with each member in its own process, and check the result.
 
     run ── members ──(pipes)── application     one process per member, each with a Consumer
-     ├──── records                             numbered and keyed: produced, counted by who saw them, checked
-     ├──── brokers, mock                       where the broker comes from; what it holds at the end
+     ├──── records                             numbered records: produced, counted per member, checked
+     ├──── brokers, mock                       the broker, and its offsets at the end
      └──── screen, table_screen                lines, or a live table
 
-The parent only looks at what its members report and at what the broker answers to plain confluent-kafka, so that
-the thing that is shown does not give evidence for itself. It holds no product code: nothing may import it but the
-command line.
+The parent uses only the reports of its members and the broker's responses to plain confluent-kafka clients, so that
+the check does not depend on the code it checks. No other package than the command line may import this one.
 """

@@ -1,12 +1,12 @@
-"""One member of the demo's group: an application as a user would write it, in a process of its own.
+"""One member of the demo's group, in its own process and written like a user's application.
 
     python -m consumer_membership.demo.application '{"bootstrap_servers": ..., "group": ..., ...}'
 
-It counts what it handles, commits by hand once a second, and before it gives partitions away. Reports go to stdout, one
-JSON object per line; SIGTERM makes it leave; the end of stdin, which only the parent's end brings about, does too.
+The member counts the processed records and commits once a second and before partitions are revoked. Reports go to
+stdout, one JSON object per line. SIGTERM makes it leave, as does the end of stdin, which means that the parent ended.
 
-It commits by hand because a record must be reported before its offset may be committed: what is committed and was
-never reported would count as lost when the process is killed in between.
+Commits are manual because a record must be reported before its offset is committed: a record that is committed but not
+reported when the process is killed would count as lost.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from consumer_membership import Consumer
 from consumer_membership.demo.records import GatheredRuns, Run, partition_of
 
-#: How long one poll waits, and how often records are reported and committed. What was handled since the last commit is
-#: seen twice when the process is killed, as in any application that commits now and then.
+#: The timeout of a poll, and the intervals of reports and commits. If the process is killed, records since the last
+#: commit are consumed twice, as in any application that commits periodically.
 _POLL_S = 0.05
 _REPORT_S = 0.1
 _COMMIT_S = 1.0
-#: An orphan leaves in good order if that is quick; its broker may be gone with its parent.
+#: The time for a clean leave without a parent, whose broker may also be gone.
 _ORPHAN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberArguments:
-    """What the parent tells a member on its command line."""
+    """The parameters that the parent passes to a member on its command line."""
 
     name: str
     bootstrap_servers: str
@@ -46,21 +46,21 @@ class MemberArguments:
     partitions: int
 
     def to_argument(self) -> str:
-        """The command line's one argument."""
+        """Return the parameters as one command-line argument."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """These records were handled, before their offsets are committed; `strange` ones are not the demo's own."""
+    """A report of processed records, sent before their offsets are committed; `foreign` counts other records."""
 
     runs: tuple[Run, ...]
-    strange: int = 0
+    foreign: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The member as its `membership()` shows it; sent whenever it differs from the last one."""
+class MemberStatus:
+    """A report of `membership()`, sent whenever it changes."""
 
     state: str
     epoch: int | None
@@ -69,28 +69,28 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """Something that a reader may want to know, at this time of the machine's monotonic clock."""
+class MemberEvent:
+    """A report of an event, with the time of the machine's monotonic clock."""
 
     at: float
     text: str
 
 
-Report: TypeAlias = Handled | Standing | Happened
+Report: TypeAlias = Handled | MemberStatus | MemberEvent
 
-_KINDS: Mapping[str, type[Report]] = {kind.__name__: kind for kind in (Handled, Standing, Happened)}
+_KINDS: Mapping[str, type[Report]] = {kind.__name__: kind for kind in (Handled, MemberStatus, MemberEvent)}
 
 
 def encode(report: Report) -> str:
-    """The report as one line, with its end."""
+    """Return the report as one line with a line end."""
     return json.dumps({"kind": type(report).__name__, **asdict(report)}, separators=(",", ":")) + "\n"
 
 
 def decode(line: str) -> Report:
-    """The report of one line.
+    """Return the report in a line.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The line is not a report.
     """
     try:
         fields = json.loads(line)
@@ -105,17 +105,17 @@ def decode(line: str) -> Report:
 
 
 class Application:
-    """Subscribes, handles records and reports, until it is told to leave."""
+    """Subscribes, processes records and sends reports until `leave` is called."""
 
-    def __init__(self, arguments: MemberArguments, say: Callable[[Report], None]) -> None:
+    def __init__(self, arguments: MemberArguments, send: Callable[[Report], None]) -> None:
         self._arguments = arguments
-        self._say = say
-        self._told_to_leave = threading.Event()
+        self._send = send
+        self._leaving = threading.Event()
         self._runs = GatheredRuns(arguments.partitions)
         self._next_offsets: dict[int, int] = {}
         self._handled = 0
-        self._strange = 0
-        self._standing: Standing | None = None
+        self._foreign = 0
+        self._status: MemberStatus | None = None
         self._last_change = 0.0
         self._consumer = Consumer(
             {
@@ -124,24 +124,24 @@ class Application:
                 "client.id": arguments.name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                # It is shown what moves, and what stays goes on.
+                # The demo shows which partitions move; the others continue.
                 "rebalance.callbacks": "incremental",
                 "on_commit": self._on_commit,
-                "error_cb": lambda error: self._tell(f"{error.name()}: {error.str()}"),
+                "error_cb": lambda error: self._send_event(f"{error.name()}: {error.str()}"),
             }
         )
 
     def leave(self) -> None:
-        """Make `run` come to its end; may be called from a signal handler or another thread."""
-        self._told_to_leave.set()
+        """Make `run` return; may be called from a signal handler or another thread."""
+        self._leaving.set()
 
     def run(self) -> None:
-        """Be a member until `leave`; a fatal refusal of the group comes out as an exception."""
+        """Consume until `leave`; a fatal error of the group raises KafkaException."""
         self._consumer.subscribe(
             [self._arguments.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         report_at = commit_at = time.monotonic()
-        while not self._told_to_leave.is_set():
+        while not self._leaving.is_set():
             message = self._consumer.poll(_POLL_S)
             if message is not None:
                 self._handle(message)
@@ -156,13 +156,13 @@ class Application:
         self._report()
         self._commit(is_last_chance=True)
         self._consumer.close()
-        self._look()
-        self._tell(f"closed; it handled {self._handled} records")
+        self._report_membership()
+        self._send_event(f"closed; processed {self._handled} records")
 
     def _handle(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            self._tell(f"{error.name()}: {error.str()}")
+            self._send_event(f"{error.name()}: {error.str()}")
             if error.fatal():
                 raise KafkaException(error)
             return
@@ -175,18 +175,18 @@ class Application:
         if number is not None and partition_of(number, self._arguments.partitions) == partition:
             self._runs.add(number)
         else:
-            self._strange += 1
+            self._foreign += 1
 
     def _report(self) -> None:
-        """Tell what was handled and what is new about the membership."""
+        """Report processed records and changes of the membership."""
         runs = self._runs.take()
-        if runs or self._strange:
-            self._say(Handled(runs=runs, strange=self._strange))
-            self._strange = 0
-        self._look()
+        if runs or self._foreign:
+            self._send(Handled(runs=runs, foreign=self._foreign))
+            self._foreign = 0
+        self._report_membership()
 
     def _commit(self, *, is_last_chance: bool) -> None:
-        """Commit what was handled, all of which must have been reported; for the last chance, wait for the answer."""
+        """Commit the processed and reported records; wait for the response if it is the last commit."""
         offsets = [TopicPartition(self._arguments.topic, *place) for place in sorted(self._next_offsets.items())]
         self._next_offsets.clear()
         if not offsets:
@@ -197,25 +197,25 @@ class Application:
             else:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as refused:
-            self._tell(f"commit: {refused}")
+            self._send_event(f"commit failed: {refused}")
 
-    def _look(self) -> None:
-        """Report what is new about the membership."""
+    def _report_membership(self) -> None:
+        """Report changes of the membership."""
         view = self._consumer.membership()
         fresh = [change for change in view.transitions if change.at > self._last_change]
         if fresh:
             states = " -> ".join((str(fresh[0].old), *(str(change.new) for change in fresh)))
             self._last_change = fresh[-1].at
-            self._say(Happened(at=fresh[-1].at, text=f"{states}: {fresh[-1].reason}"))
-        standing = Standing(
+            self._send(MemberEvent(at=fresh[-1].at, text=f"{states}: {fresh[-1].reason}"))
+        status = MemberStatus(
             state=str(view.state),
             epoch=view.member_epoch,
             owned=tuple(sorted(partition for _, partition in view.owned)),
             waits_for=view.waits_for_text,
         )
-        if standing != self._standing:
-            self._standing = standing
-            self._say(standing)
+        if status != self._status:
+            self._status = status
+            self._send(status)
 
     # ---- callbacks ----
 
@@ -229,35 +229,35 @@ class Application:
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._called("on_lost", partitions)
-        # Somebody else may own them already: what was handled is reported, and its offsets are not ours to commit.
+        # Another member may own the partitions already: report the records, but do not commit.
         self._report()
         self._next_offsets.clear()
 
     def _called(self, callback: str, partitions: list[TopicPartition]) -> None:
-        # What led here comes first.
-        self._look()
+        # Report the transitions that led to the callback first.
+        self._report_membership()
         numbers = " ".join(map(str, sorted(partition.partition for partition in partitions)))
-        self._tell(f"{callback}: {numbers or 'none'}")
+        self._send_event(f"{callback}: {numbers or 'none'}")
 
     def _on_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
         if error is not None:
-            self._tell(f"commit: {error.name()}: {error.str()}")
+            self._send_event(f"commit failed: {error.name()}: {error.str()}")
 
-    def _tell(self, text: str) -> None:
-        self._say(Happened(at=time.monotonic(), text=text))
+    def _send_event(self, text: str) -> None:
+        self._send(MemberEvent(at=time.monotonic(), text=text))
 
 
-def _say(report: Report) -> None:
+def _send(report: Report) -> None:
     try:
         sys.stdout.write(encode(report))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The parent is gone, and nobody is left to work for.
+        # The parent has ended.
         os._exit(1)
 
 
 def _leave_with_parent(application: Application) -> None:
-    """Wait for the end of stdin: the parent has died, however it did."""
+    """Wait for the end of stdin, which means that the parent has ended, and leave."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     application.leave()
@@ -266,8 +266,8 @@ def _leave_with_parent(application: Application) -> None:
 
 
 def main(argument: str) -> None:
-    """Be one member."""
-    application = Application(MemberArguments(**json.loads(argument)), _say)
+    """Run one member."""
+    application = Application(MemberArguments(**json.loads(argument)), _send)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: application.leave())
     threading.Thread(target=_leave_with_parent, args=(application,), daemon=True).start()

@@ -19,14 +19,14 @@ from consumer_membership.demo.mock import mock_cluster
 from consumer_membership.devbroker import Backend, BackendMissingError, BrokerUnavailableError, start
 from consumer_membership.devbroker.backends import VARIABLE
 
-#: The backend of the mock cluster, beside those of devbroker.
+#: The backend of the mock cluster, in addition to those of devbroker.
 MOCK = "mock"
 #: All backends, in the order in which they are tried.
 BACKENDS = (*(backend.value for backend in Backend), MOCK)
 
-#: How soon the broker notices that a member is dead. Kafka's default of 45 s would make the demo a long one.
+#: Shorter than Kafka's default of 45 s, so that the demo does not take long.
 SESSION_TIMEOUT_MS = 6_000
-#: Several heartbeats fit into one session.
+#: A session contains several heartbeats.
 HEARTBEAT_INTERVAL_MS = 1_000
 _SESSION_KEY = "group.consumer.session.timeout.ms"
 _PROPERTIES: Mapping[str, str] = {
@@ -40,7 +40,7 @@ _TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoCluster:
-    """A broker that is ready for the demo; `remarks` are what a reader of the results must know about it."""
+    """A broker that is ready for the demo; `remarks` are printed with the results."""
 
     title: str
     bootstrap_servers: str
@@ -52,12 +52,12 @@ class DemoCluster:
 def demo_cluster(
     backend: str | None, version: str | None, *, topic: str, partitions: int, group: str
 ) -> Iterator[DemoCluster]:
-    """A broker with this topic, as long as the context lasts; the group is what the demo will use there.
+    """Yield a broker with this topic; an existing broker is cleaned up from the topic and the group at the end.
 
     Raises:
-        BrokerUnavailableError: the backend that was asked for does not exist here, or the broker failed.
-        KafkaException: the broker refused the topic.
-        MockUnavailableError: the mock cluster did not start.
+        BrokerUnavailableError: The requested backend is not available, or the broker failed.
+        KafkaException: The broker rejected the topic.
+        MockUnavailableError: The mock cluster did not start.
     """
     lacks: list[str] = []
     with ExitStack() as held:
@@ -81,7 +81,7 @@ def demo_cluster(
 @contextmanager
 def _kafka(backend: Backend, version: str | None, topic: str, partitions: int, group: str) -> Iterator[DemoCluster]:
     is_existing = backend is Backend.EXISTING
-    # An existing broker's properties are not ours to set.
+    # The properties of an existing broker cannot be set.
     with start(version, properties=None if is_existing else _PROPERTIES, backend=backend) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         new_topic = NewTopic(topic, num_partitions=partitions)
@@ -91,7 +91,7 @@ def _kafka(backend: Backend, version: str | None, topic: str, partitions: int, g
                 title=f"Apache Kafka {broker.version} ({backend.value})",
                 bootstrap_servers=broker.bootstrap_servers,
                 session_timeout_s=_session_timeout_s(admin),
-                remarks=(f"The broker is the one that {VARIABLE} names.",) if is_existing else (),
+                remarks=(f"Using the existing broker in {VARIABLE}.",) if is_existing else (),
             )
         finally:
             if is_existing:
@@ -106,23 +106,23 @@ def _mock(topic: str, partitions: int, lacks: Sequence[str]) -> Iterator[DemoClu
             bootstrap_servers=bootstrap_servers,
             session_timeout_s=SESSION_TIMEOUT_MS / 1000,
             remarks=(
-                "THIS IS NOT APACHE KAFKA: librdkafka's embedded mock cluster answers the protocol from memory.",
-                *(("No real broker can be had here:",) if lacks else ()),
+                "THIS IS NOT APACHE KAFKA: the broker is librdkafka's embedded mock cluster.",
+                *(("No real broker is available:",) if lacks else ()),
                 *(f"  {lack}" for lack in lacks),
             ),
         )
 
 
 def _tidy_up(admin: AdminClient, topic: str, group: str) -> None:
-    """Leave nothing behind on a broker that lives on."""
+    """Delete the topic and the group from an existing broker."""
     admin.delete_topics([topic], request_timeout=_TIMEOUT_S)[topic].result()
-    # A member that was killed a moment ago keeps its group; the broker forgets that one by itself.
+    # A group with a member that was just killed cannot be deleted; the broker removes it later.
     with suppress(KafkaException):
         admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S)[group].result()
 
 
 def _session_timeout_s(admin: AdminClient) -> float:
-    """What the broker says about the time after which a silent member is dead."""
+    """Return the broker's session timeout in seconds."""
     node = str(next(iter(admin.list_topics(timeout=_TIMEOUT_S).brokers)))
     resource = ConfigResource(ResourceType.BROKER, node)
     entries = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
@@ -132,12 +132,12 @@ def _session_timeout_s(admin: AdminClient) -> float:
 def offsets_at_end(
     bootstrap_servers: str, *, group: str, topic: str, partitions: int
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """The group's committed offsets and the end offsets by partition, as a plain confluent-kafka client reads them.
+    """Return the group's committed offsets and the end offsets by partition, read by a plain confluent-kafka client.
 
     Raises:
-        KafkaException: the broker did not answer.
+        KafkaException: The broker did not respond.
     """
-    # Not subscribed, so it asks only, and is no member.
+    # Without a subscription, the client does not join the group.
     reader = PlainConsumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0})
     try:
         wanted = [TopicPartition(topic, partition) for partition in range(partitions)]

@@ -1,4 +1,4 @@
-"""The members' processes as the demo sees them: started, told to leave, killed, and what they reported last."""
+"""The processes of the members: start, leave, kill, and their reports."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Self
 
-from consumer_membership.demo.application import MemberArguments, Report, Standing, decode
+from consumer_membership.demo.application import MemberArguments, MemberStatus, Report, decode
 
 _LEAVE_S = 5.0
 _HURRIED_LEAVE_S = 2.0
 _TAIL_LINES = 8
 
 
-#: What is known of a member that has not reported yet.
-_STARTING = Standing(state="starting", epoch=None, owned=(), waits_for=None)
+#: The status of a member before its first report.
+_STARTING = MemberStatus(state="starting", epoch=None, owned=(), waits_for=None)
 
 
 @dataclass(slots=True, kw_only=True)
 class MemberProcess:
-    """One process of the group: what it reported, what was done to it, and what the demo knows of its records."""
+    """One process of the group: its last status, how it ended, and its numbers of records."""
 
     index: int
     name: str
     pid: int
-    standing: Standing = _STARTING
+    status: MemberStatus = _STARTING
     is_leaving: bool = False
     is_killed: bool = False
     has_ended: bool = False
@@ -38,47 +38,47 @@ class MemberProcess:
 
     @property
     def fate(self) -> str:
-        """What became of it; empty while it runs."""
+        """How the process ended; empty while it runs."""
         return "killed" if self.is_killed else "left" if self.has_ended else ""
 
     @property
     def is_active(self) -> bool:
-        """Whether it is meant to be in the group."""
+        """Whether the member should be in the group."""
         return not (self.is_leaving or self.fate)
 
     @property
     def owned(self) -> tuple[int, ...]:
-        """The partitions that it says it owns; a dead one owns none, whatever the coordinator still believes."""
-        return () if self.fate else self.standing.owned
+        """The partitions that the running member reports; none after its end, even if its session is still active."""
+        return () if self.fate else self.status.owned
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is STABLE and owns something."""
-        return self.standing.state == "STABLE" and bool(self.standing.owned)
+        """Whether the member is STABLE and owns partitions."""
+        return self.status.state == "STABLE" and bool(self.status.owned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A member's process is over, and nothing of what it wrote is left to read."""
+    """The end of a member's process, after all of its output was read."""
 
     exit_code: int
     last_output: str
 
 
 class Members:
-    """Starts members' processes and hears them; a context manager that leaves none behind.
+    """Starts the members' processes and receives their reports; the context manager ends all processes.
 
-    Every member ends by itself when this process does, since its stdin then ends too.
+    If this process is killed, the members end because their stdin is closed.
     """
 
     def __init__(self, bootstrap_servers: str, *, group: str, topic: str, partitions: int) -> None:
         self._arguments = MemberArguments(
             name="", bootstrap_servers=bootstrap_servers, group=group, topic=topic, partitions=partitions
         )
-        self._heard: queue.SimpleQueue[tuple[MemberProcess, Report | Ended]] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[tuple[MemberProcess, Report | Ended]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[str]] = []
-        self._hearers: list[threading.Thread] = []
-        #: All that there ever were, by index.
+        self._readers: list[threading.Thread] = []
+        #: All members, including ended ones, by index.
         self.all: list[MemberProcess] = []
 
     def __enter__(self) -> Self:
@@ -88,70 +88,69 @@ class Members:
         self._end_all(_LEAVE_S if kind is None else _HURRIED_LEAVE_S)
 
     def start(self) -> MemberProcess:
-        """One more member."""
+        """Start one more member."""
         name = f"member-{len(self.all) + 1}"
         argument = replace(self._arguments, name=name).to_argument()
         process = start_module("consumer_membership.demo.application", argument, stderr=subprocess.STDOUT)
         member = MemberProcess(index=len(self.all), name=name, pid=process.pid)
         self.all.append(member)
         self._processes.append(process)
-        hearer = threading.Thread(target=self._hear, args=(member, process), name=name, daemon=True)
-        self._hearers.append(hearer)
-        hearer.start()
+        reader = threading.Thread(target=self._read, args=(member, process), name=name, daemon=True)
+        self._readers.append(reader)
+        reader.start()
         return member
 
     def leave(self, member: MemberProcess) -> None:
-        """Tell it to leave (SIGTERM)."""
+        """Request a clean leave (SIGTERM)."""
         member.is_leaving = True
         self._processes[member.index].terminate()
 
     def kill(self, member: MemberProcess) -> None:
-        """End it as a crash would (SIGKILL)."""
+        """Simulate a crash (SIGKILL)."""
         member.is_killed = True
         self._processes[member.index].kill()
 
     def next_report(self, timeout_s: float) -> tuple[MemberProcess, Report | Ended] | None:
-        """What a member has to say, in its order; None if nobody says anything in time."""
+        """Return the next report of any member, or None if there is none in time."""
         try:
-            member, report = self._heard.get(timeout=timeout_s)
+            member, report = self._reports.get(timeout=timeout_s)
         except queue.Empty:
             return None
         match report:
-            case Standing():
-                member.standing = report
+            case MemberStatus():
+                member.status = report
             case Ended():
                 member.has_ended = True
         return member, report
 
-    def _hear(self, member: MemberProcess, process: subprocess.Popen[str]) -> None:
+    def _read(self, member: MemberProcess, process: subprocess.Popen[str]) -> None:
         last_output: deque[str] = deque(maxlen=_TAIL_LINES)
         with process:
             for line in process.stdout or ():
                 try:
-                    self._heard.put((member, decode(line)))
+                    self._reports.put((member, decode(line)))
                 except ValueError:
-                    # It is of stderr. Or a killed process left half a line behind; what it would have said was not
-                    # committed yet.
+                    # A line of stderr, or an incomplete line of a killed process, whose records were not committed.
                     last_output.append(line)
-        self._heard.put((member, Ended(exit_code=process.returncode, last_output="".join(last_output).strip())))
+        self._reports.put((member, Ended(exit_code=process.returncode, last_output="".join(last_output).strip())))
 
     def _end_all(self, patience_s: float) -> None:
-        """End all processes, in good order if they do not take long, and hear them out."""
+        """End all processes, with a clean leave if it is quick, and read their last output."""
         for process in self._processes:
             process.terminate()
         deadline = time.monotonic() + patience_s
-        for hearer in self._hearers:
-            hearer.join(max(0.0, deadline - time.monotonic()))
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
         for process in self._processes:
             process.kill()
-        for hearer in self._hearers:
-            hearer.join()
+        for reader in self._readers:
+            reader.join()
 
 
 def start_module(module: str, argument: str, stderr: int | None = None) -> subprocess.Popen[str]:
-    """Start a module of this package as a process that hears by its stdin of this one's end, and speaks by its stdout.
+    """Start a module of this package as a process; its stdin ends with this process, and its stdout has its reports.
 
-    Apart from the terminal's foreground group: Ctrl-C is for the demo, which then ends its processes in order.
+    The process is in its own session, so that Ctrl-C reaches only the demo, which then ends its processes in order.
     """
     return subprocess.Popen(  # noqa: S603 - this package's own module
         [sys.executable, "-m", module, argument],

@@ -1,10 +1,10 @@
-"""librdkafka's embedded mock cluster in a process of its own: the demo's last resort.
+"""Run librdkafka's embedded mock cluster in its own process, for a demo without a real broker.
 
     python -m consumer_membership.demo.mock '[TOPIC, PARTITIONS, SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS]'
 
-It is no Kafka: one process that answers the protocol from memory, with a simple assignor. A process of its own because
-it ends the whole process by an assertion where a request surprises it. librdkafka exports its control functions, and
-confluent-kafka's Python API does not, so they are called in the library that confluent-kafka brings along.
+The mock cluster is not Apache Kafka: it implements the protocol in memory with a simple assignor. It needs its own
+process because an unexpected request can abort the process by an assertion. confluent-kafka's Python API does not have
+the control functions, so they are called in the librdkafka library inside its wheel.
 
 The bootstrap address is the only line on stdout; the end of stdin ends the process.
 """
@@ -29,22 +29,22 @@ _STOP_S = 5.0
 
 
 class MockUnavailableError(Exception):
-    """The mock cluster cannot be started with the librdkafka that is installed."""
+    """The mock cluster cannot be started with the installed librdkafka."""
 
 
 @contextmanager
 def mock_cluster(topic: str, partitions: int, session_timeout_ms: int, heartbeat_interval_ms: int) -> Iterator[str]:
-    """The bootstrap address of a mock cluster with this topic that lives until the context's end, or this process's.
+    """Yield the bootstrap address of a mock cluster with this topic, and end the cluster afterwards.
 
     Raises:
-        MockUnavailableError: it did not start.
+        MockUnavailableError: The cluster did not start.
     """
     argument = json.dumps([topic, partitions, session_timeout_ms, heartbeat_interval_ms])
     with start_module(__name__, argument) as process:
         try:
             address = process.stdout.readline().strip() if process.stdout is not None else ""
             if not address:
-                raise MockUnavailableError("librdkafka's mock cluster did not start; what it said is above")
+                raise MockUnavailableError("librdkafka's mock cluster did not start; its output is above")
             yield address
         finally:
             if process.stdin is not None:
@@ -56,13 +56,13 @@ def mock_cluster(topic: str, partitions: int, session_timeout_ms: int, heartbeat
 
 
 def _library() -> ctypes.CDLL:
-    """The librdkafka inside confluent-kafka's wheel."""
+    """Load the librdkafka inside confluent-kafka's wheel."""
     package = Path(confluent_kafka.__file__).parent
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
     found = [path for folder in folders for path in sorted(folder.glob("librdkafka*"))]
     if not found:
         raise MockUnavailableError(
-            "confluent-kafka was not installed from a wheel, which brings librdkafka along; use another --backend"
+            "librdkafka was not found, because confluent-kafka was not installed from a wheel; use another --backend"
         )
     library = ctypes.CDLL(str(found[0]))
     pointer, number = ctypes.c_void_p, ctypes.c_int
@@ -85,7 +85,7 @@ def _serve(topic: str, partitions: int, session_timeout_ms: int, heartbeat_inter
     library = _library()
     error = ctypes.create_string_buffer(_ERROR_LENGTH)
     configuration = library.rd_kafka_conf_new()
-    # Silent: librdkafka would warn about the missing bootstrap.servers of this handle, which never connects.
+    # No log: librdkafka would warn about the missing bootstrap.servers of this handle, which never connects.
     library.rd_kafka_conf_set_log_cb(configuration, None)
     handle = library.rd_kafka_new(_PRODUCER, configuration, error, _ERROR_LENGTH)
     if not handle:

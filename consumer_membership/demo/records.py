@@ -1,11 +1,10 @@
-"""The demo's numbered records: what they look like, the stream that produces them, and the check of who saw which.
+"""The demo's numbered records: their format, the stream that produces them, and the check of consumed records.
 
-Number n goes to partition n modulo the count of partitions, so the numbers of one partition have a fixed distance, and
-what a member handled can be told as a few runs instead of thousands of numbers. A key stays in its partition.
+Record n goes to partition n modulo the number of partitions. The numbers of a partition therefore have a fixed
+distance, and a member can report its records as a few runs instead of thousands of numbers. A key has one partition.
 
-The check's promise is "at least once, and more than once only where a member died before it committed": nothing is
-lost, and a record that was seen twice was seen by a member that was killed. A member that leaves, joins or gives
-partitions away in good order causes no double.
+The check requires at-least-once delivery: every record is consumed, and a record is consumed twice only if a killed
+member consumed it. A member that joins, leaves or loses partitions in a rebalance causes no duplicates.
 """
 
 from __future__ import annotations
@@ -18,39 +17,39 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-#: Keys per partition.
+#: The number of keys per partition.
 _KEYS = 25
-#: How often a portion of records is produced.
+#: The interval between batches of records.
 _PORTION_S = 0.02
 _FLUSH_S = 20.0
-#: Numbers named in a finding.
+#: The number of records named in a finding.
 _SAMPLE = 5
 
 
 class Run(NamedTuple):
-    """`length` numbers of one partition: `first`, and then each the count of partitions further."""
+    """`length` numbers of one partition, from `first` at a distance of the number of partitions."""
 
     first: int
     length: int
 
 
 def partition_of(number: int, partitions: int) -> int:
-    """The partition that this record belongs to."""
+    """Return the partition of this record."""
     return number % partitions
 
 
 def key_of(number: int, partitions: int) -> bytes:
-    """The record's key."""
+    """Return the record's key."""
     return b"customer-%d" % (number % (partitions * _KEYS))
 
 
 def value_of(number: int) -> bytes:
-    """The record's value: its number."""
+    """Return the record's value, which is its number."""
     return b"%d" % number
 
 
 class GatheredRuns:
-    """Gathers numbers, partition by partition, into runs."""
+    """Collects numbers into runs for each partition."""
 
     def __init__(self, partitions: int) -> None:
         self._distance = partitions
@@ -58,7 +57,7 @@ class GatheredRuns:
         self._closed: list[Run] = []
 
     def add(self, number: int) -> None:
-        """Take one number in."""
+        """Add a number."""
         partition = partition_of(number, self._distance)
         run = self._open.get(partition)
         if run is not None and number == run[0] + run[1] * self._distance:
@@ -69,7 +68,7 @@ class GatheredRuns:
         self._open[partition] = [number, 1]
 
     def take(self) -> tuple[Run, ...]:
-        """Give out all runs so far, in each partition in the order of the numbers, and begin anew."""
+        """Return and remove all runs, in the order of the numbers for each partition."""
         taken = (*self._closed, *(Run(*run) for run in self._open.values()))
         self._open.clear()
         self._closed.clear()
@@ -77,9 +76,9 @@ class GatheredRuns:
 
 
 class Stream:
-    """Produces numbered records at a steady rate from `start` to `stop`, in a thread of its own.
+    """Produces numbered records at a constant rate from `start` to `stop`, in its own thread.
 
-    Idempotent, so that the broker holds each record once and a record seen twice was seen twice.
+    The producer is idempotent, so that a duplicate cannot come from the producer.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, *, partitions: int, rate: int) -> None:
@@ -92,27 +91,27 @@ class Stream:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-stream", daemon=True)
         self._acknowledged = 0
-        #: How many records were handed to the producer: the numbers 0 to `produced` - 1.
+        #: The number of records passed to the producer, which are 0 to `produced` - 1.
         self.produced = 0
-        #: Why the stream broke off or a record was not taken; None if nothing of the kind happened.
+        #: The error that stopped the stream or rejected a record, or None.
         self.refusal: KafkaError | KafkaException | None = None
 
     @property
     def unacknowledged(self) -> int:
-        """How many of them the broker has not acknowledged."""
+        """The number of records that the broker has not acknowledged."""
         return self.produced - self._acknowledged
 
     def start(self) -> None:
-        """Begin."""
+        """Start producing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Produce nothing more, and wait until the broker has acknowledged all or has had ample time for it."""
+        """Stop producing, and wait until the broker has acknowledged all records, for at most 20 s."""
         self._end()
         self._producer.flush(_FLUSH_S)
 
     def close(self) -> None:
-        """Stop at once; what the broker did not acknowledge yet is dropped. May be repeated."""
+        """Stop immediately and drop unacknowledged records. Idempotent."""
         self._end()
         self._producer.purge()
 
@@ -138,7 +137,7 @@ class Stream:
         try:
             self._producer.produce(self._topic, value_of(number), key, partition, on_delivery=self._delivered)
         except BufferError:
-            # The queue is full: acknowledgements that are waiting make room, and the number's turn comes again.
+            # The queue is full: process acknowledgments; the record is produced in the next iteration.
             self._producer.poll(_PORTION_S)
         else:
             self.produced += 1
@@ -152,10 +151,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What the check found.
+    """The result of the check.
 
-    `twice` counts the records that were seen more than once and that a killed member accounts for; `findings` say what
-    is wrong, one sentence each, and are empty if the promise was kept.
+    `twice` counts the records that were consumed more than once because a member was killed. `findings` has one
+    sentence for each violation.
     """
 
     produced: int
@@ -167,27 +166,27 @@ class CheckResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether there is no violation."""
         return not self.findings
 
 
 class SeenRecords:
-    """Counts by number who saw which record; `partitions` is the distance between two numbers of one partition."""
+    """Counts which member consumed which record; `partitions` is the distance between two numbers of a partition."""
 
     def __init__(self, partitions: int) -> None:
         self._distance = partitions
-        #: By number: 0 if nobody saw it, else one more than the first member's index.
+        #: By number: 0 if not consumed, else the index of the first member plus 1.
         self._first_seen_by = bytearray()
         self._later_seen_by: dict[int, list[int]] = {}
         self.seen = 0
 
     @property
     def twice(self) -> int:
-        """How many records were seen more than once."""
+        """The number of records that were consumed more than once."""
         return len(self._later_seen_by)
 
     def add(self, member: int, run: Run) -> None:
-        """Count these records as seen by the member with this index (below 255)."""
+        """Count these records as consumed by the member with this index (below 255)."""
         end = run.first + run.length * self._distance
         self._make_room(end)
         for number in range(run.first, end, self._distance):
@@ -204,13 +203,13 @@ class SeenRecords:
         killed: Collection[int],
         committed: Mapping[int, int],
         end: Mapping[int, int],
-        strange: int = 0,
+        foreign: int = 0,
         unacknowledged: int = 0,
     ) -> CheckResult:
-        """What is to be said of the numbers 0 to `produced` - 1, given the group's offsets and the ends by partition.
+        """Check the records 0 to `produced` - 1, and compare the committed offsets with the end offsets.
 
-        `killed` are the members that had no chance to commit, `strange` counts the records that members saw and that
-        are not the demo's, `unacknowledged` those that may be there or not.
+        `killed` has the indexes of killed members, `foreign` counts consumed records that are not the demo's, and
+        `unacknowledged` counts records that the broker may or may not have stored.
         """
         self._make_room(produced)
         first_seen_by = self._first_seen_by
@@ -222,10 +221,10 @@ class SeenRecords:
             if not {first_seen_by[number] - 1, *later} & set(killed)
         ]
         findings = (
-            _finding("never seen", unseen),
-            _finding("seen more than once although no killed member had them", unexplained),
-            _finding("seen and never produced", beyond),
-            f"{strange} records were not the demo's own" if strange else "",
+            _finding("never consumed", unseen),
+            _finding("consumed more than once, although no killed member consumed them", unexplained),
+            _finding("consumed, but never produced", beyond),
+            f"{foreign} records were not produced by the demo" if foreign else "",
             f"{unacknowledged} records were never acknowledged by the broker" if unacknowledged else "",
             *(
                 f"partition {partition}: committed offset {committed.get(partition, 'none')}, end offset {offset}"
@@ -247,7 +246,7 @@ class SeenRecords:
 
 
 def _finding(what: str, numbers: Collection[int]) -> str:
-    """One sentence, empty where there is nothing to say."""
+    """Return one sentence, or an empty string without such records."""
     if not numbers:
         return ""
     named = ", ".join(map(str, sorted(numbers)[:_SAMPLE])) + (", ..." if len(numbers) > _SAMPLE else "")

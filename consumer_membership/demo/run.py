@@ -1,7 +1,6 @@
-"""The demo from its start to its exit code: what happens to the group, step by step, and what each step must lead to.
+"""Run the demo: the steps, the condition that each step must reach, the check, and the exit code.
 
-One thread plays it: whatever a step waits for, it waits here, hears the members, counts their records and has the
-screen redrawn.
+One thread runs everything: while it waits for a condition, it receives reports, counts records and redraws the screen.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TextIO, assert_never
 
 from confluent_kafka import KafkaException
 
-from consumer_membership.demo.application import Handled, Happened, Report, Standing
+from consumer_membership.demo.application import Handled, MemberEvent, MemberStatus, Report
 from consumer_membership.demo.brokers import DemoCluster, demo_cluster, offsets_at_end
 from consumer_membership.demo.members import Ended, MemberProcess, Members
 from consumer_membership.demo.mock import MockUnavailableError
@@ -35,30 +34,30 @@ from consumer_membership.devbroker.foreground import sigterm_as_ctrl_c
 from consumer_membership.installation import install_command
 
 _INTERRUPTED = 130
-#: How often the screen is redrawn.
+#: The interval between redraws of the screen.
 _REDRAW_S = 0.15
-#: Generous: bounds against hanging. What a step really takes is shown.
+#: Generous limits so that the demo cannot hang; the output has the measured times.
 _JOIN_S = 30.0
 _LEAVE_S = 15.0
 _DRAIN_S = 20.0
-#: How long after the end of a dead member's session its partitions may take to move.
+#: The limit for moving a killed member's partitions after the end of its session.
 _TAKEOVER_S = 20.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on: a member ended by itself, the stream broke off, a step came to nothing."""
+    """The demo cannot continue: a member ended unexpectedly, the stream stopped, or a step failed."""
 
 
 class TooLateError(DemoError):
-    """What a step waits for did not come in time."""
+    """The condition of a step was not reached in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line may choose.
+    """The options of the command line.
 
-    `hold_s` is how long each step's result is looked at; `backend` and `version` say which broker, None the first that
-    can be had and its default version.
+    `hold_s` is the pause after each step in seconds. The defaults of `backend` and `version` are the first available
+    backend and its default version.
     """
 
     backend: str | None = None
@@ -70,32 +69,32 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions, out: TextIO) -> int:
-    """Run the demo in the main thread: 0 if the check holds, 1 if not, 130 after Ctrl-C or SIGTERM.
+    """Run the demo in the main thread; return 0 if the check passed, 1 if not, 130 after Ctrl-C or SIGTERM.
 
-    However it ends, nothing of it goes on running.
+    All processes of the demo have ended when it returns.
     """
     try:
         with sigterm_as_ctrl_c():
             return _run(options, out)
     except KeyboardInterrupt:
-        _say(out, "Stopped; nothing is left running.")
+        _say(out, "Stopped; all processes of the demo have ended.")
         return _INTERRUPTED
     except BrokenPipeError:
-        # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
+        # The reader, such as `head`, has closed the pipe. Python would report the closed pipe again at exit.
         discard(out)
     except BrokerUnavailableError as error:
         _say(out, f"No broker: {error}")
     except (MockUnavailableError, DemoError) as error:
         _say(out, f"CHECK FAILED: {error}")
     except KafkaException as error:
-        _say(out, f"CHECK FAILED: the broker refused a request of the demo: {error}")
+        _say(out, f"CHECK FAILED: the broker rejected a request of the demo: {error}")
     return 1
 
 
 def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
     screen = _screen(options, out)
-    _say(out, "Starting a broker; the first time on a machine it is fetched (a minute or two) ...")
+    _say(out, "Starting a broker; the first start downloads it, which takes a minute or two ...")
     with demo_cluster(
         options.backend, options.version, topic=name, partitions=options.partitions, group=name
     ) as cluster:
@@ -103,8 +102,8 @@ def _run(options: DemoOptions, out: TextIO) -> int:
             out,
             f"{cluster.title} is ready at {cluster.bootstrap_servers}.",
             *cluster.remarks,
-            f"{options.partitions} partitions, {options.rate:,} records/s; each member is a process of its own.",
-            f"A silent member is dead after {cluster.session_timeout_s:.0f} s here (Kafka's default: 45 s).",
+            f"{options.partitions} partitions, {options.rate:,} records/s; each member runs in its own process.",
+            f"The session timeout of this demo is {cluster.session_timeout_s:.0f} s (Kafka's default: 45 s).",
         )
         result = _result(cluster, name, options, screen)
     _say(out, "", *result_lines(result))
@@ -125,13 +124,13 @@ def _result(cluster: DemoCluster, name: str, options: DemoOptions, screen: Scree
         killed=[member.index for member in members.all if member.is_killed],
         committed=committed,
         end=end,
-        strange=demonstration.strange,
+        foreign=demonstration.foreign,
         unacknowledged=stream.unacknowledged,
     )
 
 
 class Demonstration:
-    """Plays the steps, counts what the members saw, and has all of it shown."""
+    """Runs the steps, counts the consumed records, and updates the screen."""
 
     def __init__(
         self, cluster: DemoCluster, members: Members, stream: Stream, screen: Screen, *, partitions: int
@@ -149,19 +148,19 @@ class Demonstration:
             ("the stream stops; drain and leave", self._end),
         )
         self._steps = [DemoStep(title=title) for title, _ in self._acts]
-        #: By partition, the number that comes after the highest one seen.
+        #: By partition, the number after the highest one consumed.
         self._positions = {partition: partition for partition in range(partitions)}
         self._began = time.monotonic()
         self._redraw_at = 0.0
         self.records = SeenRecords(partitions)
-        #: Records that members saw and that are not the demo's.
-        self.strange = 0
+        #: Consumed records that are not the demo's.
+        self.foreign = 0
 
     def play(self, *, hold_s: float) -> None:
-        """Play all steps; after each of them, `hold_s` seconds to look at it.
+        """Run all steps, with a pause of `hold_s` seconds after each.
 
         Raises:
-            DemoError: the group did not come to what a step is to show.
+            DemoError: A step did not reach its condition.
         """
         for number, (_, act) in enumerate(self._acts):
             self._steps[number] = replace(self._steps[number], state=StepState.RUNNING)
@@ -172,12 +171,12 @@ class Demonstration:
             self._steps[number] = replace(self._steps[number], state=StepState.DONE, outcome=outcome)
             self._screen.end_step(self._snapshot(), number)
 
-    # ---- the steps; each tells what it showed ----
+    # ---- the steps; each returns its result ----
 
     def _begin(self) -> str:
         self._members.start()
         self._stream.start()
-        took = self._until(self._is_balanced, "the first member owns everything", _JOIN_S)
+        took = self._until(self._is_balanced, "the first member owns all partitions", _JOIN_S)
         return f"STABLE {took:.1f} s after its process started"
 
     def _scale_out(self) -> str:
@@ -189,90 +188,90 @@ class Demonstration:
     def _leave(self) -> str:
         leaver = self._members.all[1]
         self._members.leave(leaver)
-        took = self._until(self._is_balanced, "the others own what member-2 gave up", _LEAVE_S)
-        self._until(lambda: leaver.has_ended, "member-2's process ends", _LEAVE_S)
+        took = self._until(self._is_balanced, "the other members own member-2's partitions", _LEAVE_S)
+        self._until(lambda: leaver.has_ended, "member-2's process has ended", _LEAVE_S)
         return f"balanced {took:.1f} s after the signal"
 
     def _crash(self) -> str:
         self._members.kill(self._members.all[2])
         session_s = self._cluster.session_timeout_s
-        text = f"member-3  killed; the broker waits for the end of its session, {session_s:.0f} s"
+        text = f"member-3  killed; its session ends after {session_s:.0f} s"
         self._screen.tell(time.monotonic() - self._began, text)
         self._members.start()
-        took = self._until(self._is_balanced, "the others own what member-3 had", session_s + _TAKEOVER_S)
+        took = self._until(self._is_balanced, "the other members own member-3's partitions", session_s + _TAKEOVER_S)
         return f"balanced {took:.1f} s after the kill (session: {session_s:.0f} s)"
 
     def _end(self) -> str:
         self._stream.stop()
         try:
-            took = self._until(lambda: self.records.seen >= self._stream.produced, "every record is seen", _DRAIN_S)
+            took = self._until(lambda: self.records.seen >= self._stream.produced, "every record is consumed", _DRAIN_S)
             outcome = f"drained {took:.1f} s after the last record"
         except TooLateError as late:
-            # The check says which records are missing.
+            # The check reports the missing records.
             outcome = str(late)
         for member in self._active():
             self._members.leave(member)
-        self._until(lambda: all(each.has_ended for each in self._members.all), "all members' processes end", _LEAVE_S)
+        self._until(lambda: all(each.has_ended for each in self._members.all), "all processes have ended", _LEAVE_S)
         return outcome
 
     # ---- waiting ----
 
     def _active(self) -> list[MemberProcess]:
-        """The members that are meant to be in the group."""
+        """Return the members that should be in the group."""
         return [member for member in self._members.all if member.is_active]
 
     def _is_balanced(self) -> bool:
-        """Whether all active members are STABLE and own every partition once."""
+        """Whether all active members are STABLE and each partition has exactly one owner."""
         active = self._active()
         owned = sorted(partition for member in active for partition in member.owned)
         return all(member.is_settled for member in active) and owned == list(range(self._partitions))
 
     def _until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> float:
-        """Let things happen until this holds; how many seconds that took.
+        """Process reports until the condition is true; return the seconds that it took.
 
         Raises:
-            TooLateError: it did not come in time.
-            DemoError: something went wrong meanwhile.
+            TooLateError: The condition was not reached in time.
+            DemoError: A member or the stream failed.
         """
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > timeout_s:
-                standings = "".join(f"\n  {member_line(row)}" for row in self._snapshot().members)
-                raise TooLateError(f"{what}: not within {timeout_s:.0f} s{standings}")
-            self._let_happen(_REDRAW_S)
+                members = "".join(f"\n  {member_line(row)}" for row in self._snapshot().members)
+                raise TooLateError(f"timeout of {timeout_s:.0f} s exceeded while waiting until {what}{members}")
+            self._process_reports(_REDRAW_S)
         return time.monotonic() - began
 
     def _watch(self, seconds: float) -> None:
-        """Let things happen for so long."""
+        """Process reports for this number of seconds."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self._let_happen(min(left, _REDRAW_S))
+            self._process_reports(min(left, _REDRAW_S))
 
-    def _let_happen(self, timeout_s: float) -> None:
-        heard = self._members.next_report(timeout_s)
-        if heard is not None:
-            self._take_note(*heard)
+    def _process_reports(self, timeout_s: float) -> None:
+        received = self._members.next_report(timeout_s)
+        if received is not None:
+            self._process_report(*received)
         if self._stream.refusal is not None:
-            raise DemoError(f"the stream of records broke off: {self._stream.refusal}")
+            raise DemoError(f"the producer failed: {self._stream.refusal}")
         if (now := time.monotonic()) >= self._redraw_at:
             self._redraw_at = now + _REDRAW_S
             self._screen.draw(self._snapshot())
 
-    def _take_note(self, member: MemberProcess, report: Report | Ended) -> None:
+    def _process_report(self, member: MemberProcess, report: Report | Ended) -> None:
         match report:
             case Handled():
-                self.strange += report.strange
+                self.foreign += report.foreign
                 for run in report.runs:
                     self._count(member, run)
-            case Happened():
-                # The clock is the machine's, so the times of several processes compare.
+            case MemberEvent():
+                # All processes use the machine's monotonic clock, so their times are comparable.
                 self._screen.tell(report.at - self._began, f"{member.name}  {report.text}")
             case Ended():
                 if report.exit_code != 0 and not member.is_killed:
-                    message = f"{member.name} ended by itself, exit code {report.exit_code}\n{report.last_output}"
+                    message = f"{member.name} ended unexpectedly, exit code {report.exit_code}\n{report.last_output}"
                     raise DemoError(message)
-            case Standing():
-                pass  # the member has it
+            case MemberStatus():
+                pass  # stored in the member
             case _:
                 assert_never(report)
 
@@ -283,7 +282,7 @@ class Demonstration:
         after = run.first + run.length * self._partitions
         self._positions[partition] = max(self._positions[partition], after)
 
-    # ---- what is shown ----
+    # ---- output ----
 
     def _snapshot(self) -> GroupSnapshot:
         produced = self._stream.produced
@@ -309,7 +308,7 @@ def _screen(options: DemoOptions, out: TextIO) -> Screen:
     try:
         from consumer_membership.demo.table_screen import table_on  # noqa: PLC0415 - needs the extra
     except ImportError:
-        _say(out, f"Lines instead of a table, since rich is missing: {install_command('cli')}")
+        _say(out, f"Printing lines instead of a table, because rich is not installed: {install_command('cli')}")
         return LineScreen(out)
     return table_on(out)
 

@@ -1,4 +1,4 @@
-"""What the demo shows: a snapshot of plain values, and lines for a pipe or a log; the table is `table_screen`'s."""
+"""The output of the demo: a snapshot of plain values, and lines for a pipe or a log; `table_screen` has the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consumer_membership.demo.records import CheckResult
 
 
 class StepState(Enum):
-    """How far a step is."""
+    """The state of a step."""
 
     TO_COME = "to come"
     RUNNING = "running"
@@ -23,7 +23,7 @@ class StepState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoStep:
-    """One step of the demo and, when it is done, what it showed."""
+    """One step of the demo, with its result when it is done."""
 
     title: str
     state: StepState = StepState.TO_COME
@@ -32,7 +32,7 @@ class DemoStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """Everything at one moment, for a screen to draw; `at` counts seconds from the demo's start."""
+    """All values that a screen shows at one point in time; `at` is in seconds since the start of the demo."""
 
     at: float
     title: str
@@ -46,29 +46,29 @@ class GroupSnapshot:
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """Where the demo is seen while it runs; a context manager that has the terminal."""
+    """An output of the demo; a context manager that owns the terminal."""
 
     @abstractmethod
     def draw(self, snapshot: GroupSnapshot) -> None:
-        """Show the moment, several times a second."""
+        """Show the snapshot; called several times a second."""
 
     @abstractmethod
     def tell(self, at: float, text: str) -> None:
-        """Show something that happened, `at` seconds after the start."""
+        """Show an event, `at` seconds after the start."""
 
     def begin_step(self, snapshot: GroupSnapshot, number: int) -> None:
-        """Show that a step begins."""
+        """Show the start of a step."""
         del number
         self.draw(snapshot)
 
     def end_step(self, snapshot: GroupSnapshot, number: int) -> None:
-        """Show that a step is done; the snapshot holds its outcome."""
+        """Show the end of a step; the snapshot has its result."""
         del number
         self.draw(snapshot)
 
 
 class LineScreen(Screen):
-    """One line for everything that happens, and all members after each step."""
+    """Prints one line for each event, and all members after each step."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -77,23 +77,23 @@ class LineScreen(Screen):
         self._out.flush()
 
     def begin_step(self, snapshot: GroupSnapshot, number: int) -> None:
-        """A heading."""
+        """Print a heading."""
         self._write(
             f"\n[{snapshot.at:6.2f} s] STEP {number + 1} of {len(snapshot.steps)}: {snapshot.steps[number].title}"
         )
 
     def end_step(self, snapshot: GroupSnapshot, number: int) -> None:
-        """The outcome and who is where."""
+        """Print the result and all members."""
         self._write(f"[{snapshot.at:6.2f} s] {snapshot.steps[number].outcome}")
         for member in snapshot.members:
             self._write(f"             {member_line(member)}")
         self._write(f"             {stream_line(snapshot)}")
 
     def draw(self, snapshot: GroupSnapshot) -> None:
-        """Nothing: lines come with what happens."""
+        """Do nothing: lines are printed for events only."""
 
     def tell(self, at: float, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._write(f"[{at:6.2f} s] {text}")
 
     def _write(self, line: str) -> None:
@@ -102,42 +102,42 @@ class LineScreen(Screen):
 
 
 def member_line(member: MemberProcess) -> str:
-    """One member in one line."""
+    """Return one member in one line."""
     if member.fate:
-        return f"{member.name:<9} {member.fate:<13} handled {member.handled:,}"
-    standing = member.standing
-    epoch = standing.epoch if standing.epoch is not None else "-"
-    owns = " ".join(map(str, member.owned)) or "nothing"
-    waits = f" (waits for {standing.waits_for})" if standing.waits_for else ""
-    text = f"epoch {epoch:<3} owns {owns}, handled {member.handled:,} lag {member.lag:,}"
-    return f"{member.name:<9} {standing.state:<13} {text}{waits}"
+        return f"{member.name:<9} {member.fate:<13} processed {member.handled:,}"
+    status = member.status
+    epoch = status.epoch if status.epoch is not None else "-"
+    owns = " ".join(map(str, member.owned)) or "none"
+    waits = f" (waits for {status.waits_for})" if status.waits_for else ""
+    text = f"epoch {epoch:<3} owns {owns}, processed {member.handled:,}, lag {member.lag:,}"
+    return f"{member.name:<9} {status.state:<13} {text}{waits}"
 
 
 def stream_line(snapshot: GroupSnapshot) -> str:
-    """The records in one line."""
+    """Return the numbers of records in one line."""
     return (
-        f"records: {snapshot.produced:,} produced, {snapshot.seen:,} seen,"
-        f" {snapshot.produced - snapshot.seen:,} on their way, {snapshot.twice:,} seen twice"
+        f"records: {snapshot.produced:,} produced, {snapshot.seen:,} consumed,"
+        f" {snapshot.produced - snapshot.seen:,} in flight, {snapshot.twice:,} consumed twice"
     )
 
 
 def result_lines(result: CheckResult) -> list[str]:
-    """The check's result, as a small table and one last sentence."""
+    """Return the result of the check as a small table and a last sentence."""
     rows = (
         ("records produced", result.produced),
-        ("records seen", result.seen),
-        ("seen twice, all by the killed member and another one", result.twice),
+        ("records consumed", result.seen),
+        ("consumed twice, by the killed member and another one", result.twice),
         ("committed offsets, all partitions", result.committed),
         ("end offsets, all partitions", result.end),
     )
     lines = [f"  {text:<54} {count:>10,}" for text, count in rows]
     if result.holds:
-        return [*lines, "CHECK PASSED: every record was seen, and committed offsets = end offsets"]
+        return [*lines, "CHECK PASSED: every record was consumed, and the committed offsets equal the end offsets"]
     return [*lines, "CHECK FAILED:", *(f"  {finding}" for finding in result.findings)]
 
 
 def discard(out: TextIO) -> None:
-    """Send everything that is still written to this file to nowhere: nobody reads it any more."""
+    """Redirect further output of this file to /dev/null, because its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, out.fileno())
     os.close(nowhere)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from consumer_membership.demo.application import Standing
+from consumer_membership.demo.application import MemberStatus
 from consumer_membership.demo.members import MemberProcess
 from consumer_membership.demo.screen import DemoStep, GroupSnapshot, StepState
 
-STABLE = Standing(state="STABLE", epoch=5, owned=(0, 1), waits_for=None)
-ALIVE = MemberProcess(index=0, name="member-1", pid=71, standing=STABLE, handled=1_234, lag=12)
-DEAD = MemberProcess(index=1, name="member-2", pid=72, standing=STABLE, is_killed=True, handled=99)
+STABLE = MemberStatus(state="STABLE", epoch=5, owned=(0, 1), waits_for=None)
+ALIVE = MemberProcess(index=0, name="member-1", pid=71, status=STABLE, handled=1_234, lag=12)
+DEAD = MemberProcess(index=1, name="member-2", pid=72, status=STABLE, is_killed=True, handled=99)
 STARTING = MemberProcess(
     index=2,
     name="member-3",
     pid=73,
-    standing=Standing(state="starting", epoch=None, owned=(), waits_for="the coordinator"),
+    status=MemberStatus(state="starting", epoch=None, owned=(), waits_for="the coordinator"),
 )
 SNAPSHOT = GroupSnapshot(
     at=12.3,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.demo.application import Handled, Happened, Report, Standing, decode, encode
+from consumer_membership.demo.application import Handled, MemberEvent, MemberStatus, Report, decode, encode
 from consumer_membership.demo.records import Run
 
 REPORTS: tuple[Report, ...] = (
-    Handled(runs=(Run(3, 4), Run(1, 1)), strange=2),
-    Standing(state="STABLE", epoch=7, owned=(0, 5), waits_for=None),
-    Happened(at=12.5, text="two\nlines"),
+    Handled(runs=(Run(3, 4), Run(1, 1)), foreign=2),
+    MemberStatus(state="STABLE", epoch=7, owned=(0, 5), waits_for=None),
+    MemberEvent(at=12.5, text="two\nlines"),
 )
 
 
@@ -24,7 +24,15 @@ def test_report_round_trips_as_one_line(report: Report) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ['{"kind":"Handled","ru', "", "7", "{}", '{"kind":"Nonsense"}', '{"kind":"Happened"}', '{"kind":"Happened","x":1}'],
+    [
+        '{"kind":"Handled","ru',
+        "",
+        "7",
+        "{}",
+        '{"kind":"Nonsense"}',
+        '{"kind":"MemberEvent"}',
+        '{"kind":"MemberEvent","x":1}',
+    ],
 )
 def test_incomplete_line_is_ignored(line: str) -> None:
     """A killed process may leave an incomplete line, which is not a report."""

@@ -86,26 +86,28 @@ def test_check_holds_if_every_record_was_seen_once() -> None:
 def test_check_fails_for_a_lost_record_and_names_it(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
     """A number that no member saw is named."""
     result = check(records_seen(*seen))
-    assert result.findings == (f"1 records were never seen: {missing}",)
+    assert result.findings == (f"1 records were never consumed: {missing}",)
     assert not result.holds
 
 
 def test_check_without_seen_records_names_the_first_numbers() -> None:
     """The finding names at most five numbers."""
-    assert check(records_seen()).findings == ("9 records were never seen: 0, 1, 2, 3, 4, ...",)
+    assert check(records_seen()).findings == ("9 records were never consumed: 0, 1, 2, 3, 4, ...",)
 
 
 def test_check_fails_for_a_duplicate_without_a_killed_member() -> None:
     """A clean leave or a join never duplicates a record."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 2))))
-    assert result.findings == ("2 records were seen more than once although no killed member had them: 4, 7",)
+    finding = "2 records were consumed more than once, although no killed member consumed them: 4, 7"
+    assert result.findings == (finding,)
     assert result.twice == 0
 
 
 def test_check_fails_for_a_duplicate_of_a_member_that_was_not_killed() -> None:
     """A kill excuses only the duplicates of the killed member."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 1))), killed=(THIRD,))
-    assert result.findings == ("1 records were seen more than once although no killed member had them: 4",)
+    finding = "1 records were consumed more than once, although no killed member consumed them: 4"
+    assert result.findings == (finding,)
 
 
 def test_check_fails_if_a_member_sees_its_own_record_again() -> None:
@@ -144,11 +146,11 @@ def test_check_accepts_an_empty_partition_without_a_commit() -> None:
 def test_check_fails_for_a_record_that_was_never_produced() -> None:
     """A number beyond the last produced one is named."""
     assert check(records_seen(*EVERYTHING, (FIRST, Run(9, 1)))).findings == (
-        "1 records were seen and never produced: 9",
+        "1 records were consumed, but never produced: 9",
     )
 
 
-@pytest.mark.parametrize("count", ["strange", "unacknowledged"])
+@pytest.mark.parametrize("count", ["foreign", "unacknowledged"])
 def test_check_fails_for_foreign_or_unacknowledged_records(count: str) -> None:
     """With foreign or unacknowledged records the numbers prove nothing."""
     counts = {count: 1}

@@ -23,12 +23,12 @@ def test_picture_shows_the_owner_of_each_partition() -> None:
         "✓ two more members join: balanced after 0.4 s",
         "> a kill",
         "  the end",
-        "member    pid  state          epoch  owns    handled    lag  waits for",
-        "member-1   71  STABLE             5  ■■·· 2    1,234     12",
-        "member-2   72  killed                ···· 0       99",
-        "member-3   73  starting              ···· 0        0      0  the coordinator",
-        "nobody                               ··■■ 2",
-        "records: 2,000 produced, 1,333 seen, 667 on their way, 7 seen twice",
+        "member    pid  state          epoch  owns    processed    lag  waits for",
+        "member-1   71  STABLE             5  ■■·· 2      1,234     12",
+        "member-2   72  killed                ···· 0         99",
+        "member-3   73  starting              ···· 0          0      0  the coordinator",
+        "no owner                             ··■■ 2",
+        "records: 2,000 produced, 1,333 consumed, 667 in flight, 7 consumed twice",
     ]
 
 
@@ -36,7 +36,7 @@ def test_picture_after_the_end_omits_unowned_partitions() -> None:
     """After all members have left, partitions without an owner are expected."""
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(picture(replace(SNAPSHOT, members=(replace(ALIVE, has_ended=True), DEAD)), []))
-    assert "nobody" not in console.export_text()
+    assert "no owner" not in console.export_text()
 
 
 @pytest.mark.parametrize("columns", [40, 80])
