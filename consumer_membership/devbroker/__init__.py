@@ -1,9 +1,9 @@
-"""A real Apache Kafka for the demo, the tests and the benchmarks.
+"""Start a real Apache Kafka broker for the demo, the tests and the benchmarks.
 
-`start()` gives a broker that is ready for groups, from an existing one, Docker or local JVMs, in this order; in
-plaintext, and by local JVMs with listeners for TLS and SASL beside it, where a `Security` is given. The room knows
-nothing of the package's clients and wire: the thing that they are tested against must not be made of them.
-Only the command line imports it.
+`start()` returns a broker that is ready for groups: an existing one, one in Docker, or one in local JVMs, in this
+order. The listener is plaintext; with a `Security`, local JVMs also have listeners for TLS and SASL. The package must
+not import the clients or `wire`, because these are tested against the broker. Only the demo and the command line
+import it.
 """
 
 from consumer_membership.devbroker.backends import start

@@ -1,8 +1,8 @@
-"""The order of the backends: an existing broker, then Docker, then local JVMs, then a clear error.
+"""Select the backend: an existing broker, then Docker, then local JVMs, otherwise an error.
 
-Why this order: whoever names a broker wants that one; a container is the release as Kafka's project publishes it;
-JVMs work wherever there are Java and Maven. What an existing broker cannot promise (its version, its size, its
-properties) is refused and never quietly ignored: a test that asked for 4.0.0 and ran on 4.3 has shown nothing.
+An existing broker is first because the environment names it explicitly. A container runs the official release. JVMs
+work wherever Java and Maven are installed. If an existing broker does not match the request (version, number of nodes,
+properties), an error is raised: a test that requested 4.0.0 must not silently run on 4.3.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _READY_TIMEOUT_S = 15.0
 
 
 def start_existing(request: BrokerRequest) -> Broker:
-    """The broker that the environment names, checked against the request; plaintext only.
+    """Return the plaintext broker in the environment variable, checked against the request.
 
-    A version is matched by its minor line, which is what decides the protocol and all that a broker tells about itself.
+    Versions are compared by minor version, which determines the protocol; brokers do not report the patch version.
 
     Raises:
         BackendMissingError: The variable is not set.
-        BrokerUnavailableError: The broker does not answer, or cannot promise what was asked for.
+        BrokerUnavailableError: The broker does not respond, or does not match the request.
     """
     bootstrap_servers = os.environ.get(VARIABLE, "").strip()
     if not bootstrap_servers:
         raise BackendMissingError(f"{VARIABLE} is not set; set it to the host:port of a running broker")
     if request.properties or request.security is not None or (request.port, request.host) != (None, None):
-        _refuse(bootstrap_servers, request, "its properties, ports and listeners are not ours to set")
+        _refuse(bootstrap_servers, request, "its properties, ports and listeners cannot be set")
     brokers = count_brokers(bootstrap_servers, _ANSWER_TIMEOUT_S)
     if request.nodes is not None and request.nodes != brokers:
         _refuse(bootstrap_servers, request, f"it has {brokers} nodes")
@@ -51,8 +51,8 @@ def start_existing(request: BrokerRequest) -> Broker:
 
 def _refuse(bootstrap_servers: str, request: BrokerRequest, reason: str) -> None:
     raise BrokerUnavailableError(
-        f"the existing broker {VARIABLE}={bootstrap_servers} cannot be {request}: {reason};"
-        f" unset {VARIABLE}, or ask for another backend"
+        f"the existing broker {VARIABLE}={bootstrap_servers} does not match the request ({request}): {reason};"
+        f" unset {VARIABLE}, or select another backend"
     )
 
 
@@ -73,22 +73,22 @@ def start(
     security: Security | None = None,
     host: str | None = None,
 ) -> Broker:
-    """A ready Apache Kafka in KRaft mode; stop it, or use it as a context manager.
+    """Return a ready Apache Kafka broker in KRaft mode; stop it, or use it as a context manager.
 
     Args:
-        version: One of `SUPPORTED_VERSIONS`; None starts `DEFAULT_VERSION` and takes an existing broker as it is.
-        nodes: How many nodes; None starts one and takes an existing broker as it is.
-        properties: Broker properties that win over the room's own.
-        backend: The one backend to use, instead of the first that exists here.
-        port: The first node's port, the others count up; None draws free ones.
-        security: Makes listeners for TLS and SASL beside the plaintext one (`Broker.secured`); by the JVM backend only.
-        host: The address of this machine where the nodes listen for clients, and which they advertise; None is
-            127.0.0.1. By the JVM backend only.
+        version: One of `SUPPORTED_VERSIONS`; None starts `DEFAULT_VERSION` or uses any existing broker.
+        nodes: The number of nodes; None starts one or uses any existing broker.
+        properties: Broker properties that override the defaults of this package.
+        backend: The backend to use instead of the first available one.
+        port: The port of the first node, the other nodes use the next ports; None selects free ports.
+        security: Adds listeners for TLS and SASL (`Broker.secured`); JVM backend only.
+        host: The address of this machine on which the nodes listen and which they advertise; None is 127.0.0.1. JVM
+            backend only.
 
     Raises:
-        BackendMissingError: The backend that was asked for does not exist on this machine.
-        BrokerUnavailableError: No backend exists, and what each of them lacks; or a broker that was found or started
-            cannot do what was asked.
+        BackendMissingError: The requested backend is not available on this machine.
+        BrokerUnavailableError: No backend is available, with the reason for each; or the broker failed or does not
+            match the request.
     """
     request = BrokerRequest(
         version=version, nodes=nodes, properties=properties or {}, port=port, security=security, host=host
@@ -99,10 +99,10 @@ def start(
 
 
 def first_of(starters: Mapping[Backend, Callable[[BrokerRequest], Broker]], request: BrokerRequest) -> Broker:
-    """The broker of the first backend that exists.
+    """Return a broker of the first available backend.
 
     Raises:
-        BrokerUnavailableError: None does; the text names each backend and what it lacks.
+        BrokerUnavailableError: No backend is available; the message has the reason for each.
     """
     lacks: list[str] = []
     for backend in Backend:
@@ -111,5 +111,5 @@ def first_of(starters: Mapping[Backend, Callable[[BrokerRequest], Broker]], requ
         except BackendMissingError as error:
             lacks.append(f"  {backend.value}: {error}")
     raise BrokerUnavailableError(
-        f"no broker can be had for {request}. One of these backends must exist:\n" + "\n".join(lacks)
+        f"no backend is available for {request}. Provide one of these backends:\n" + "\n".join(lacks)
     )

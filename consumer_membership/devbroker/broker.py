@@ -1,4 +1,4 @@
-"""The handle of a running broker: where it is, and how its nodes are stopped and started.
+"""The handle of a running broker: its addresses, and methods to stop and start its nodes.
 
 All backends return the same class. `Node` is the interface to one node; an existing broker has no controllable nodes.
 """
@@ -16,7 +16,7 @@ from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
 
 READY_TIMEOUT_S = 60.0
-"""Ten times what a start takes on two idle cores."""
+"""Ten times the duration of a start on two idle cores."""
 
 
 class Node(Protocol):
@@ -28,45 +28,45 @@ class Node(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients reach it in plaintext, host:port."""
+        """The plaintext address for clients, host:port."""
 
     @property
     def secured(self) -> Mapping[str, str]:
-        """Where clients reach its secured listeners: host:port by the listener's name; empty without security."""
+        """The addresses (host:port) of the secured listeners, by listener name; empty without security."""
 
     @property
     def pid(self) -> int | None:
-        """Its process id on this machine; None when it is not running."""
+        """The process id on this machine; None if the node is not running."""
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there; it may still be starting up."""
+        """Whether the process exists; it may still be starting."""
 
     def start(self) -> None:
-        """Start it on the port and the storage that it had."""
+        """Start the node on its previous port and storage."""
 
     def stop(self) -> None:
-        """End it cleanly and wait for the end; nothing where it is not running."""
+        """Stop the node cleanly and wait for its end; no effect if it is not running."""
 
     def kill(self) -> None:
-        """End it as a crash would and wait for the end; nothing where it is not running."""
+        """Kill the node like a crash and wait for its end; no effect if it is not running."""
 
     def remove(self) -> None:
-        """End it by force and throw away what it has, running or not."""
+        """Kill the node if it is running, and delete its data."""
 
     def log_tail(self) -> str:
-        """The last lines that it logged."""
+        """Return the last lines of the node's log."""
 
 
 class Broker:
-    """A running Kafka, one node or several; a context manager that stops it.
+    """A running Kafka broker with one or more nodes; a context manager that stops it.
 
-    Not thread safe: one thread controls a broker, any number may use it. A method that takes a node's id raises a
-    BrokerUnavailableError where no such node is under our control.
+    Not thread safe: one thread controls the broker; any number of threads may use it. Methods with a node id raise
+    BrokerUnavailableError if this object does not control such a node.
 
-    `version` is Kafka's, or as much as is known of an existing broker's: "4.3" or "unknown". `bootstrap_servers` are
-    host:port of every node, comma separated, in plaintext. `release` is called once, by `stop`: it ends what is running
-    and frees what is held.
+    `version` is the Kafka version, or for an existing broker the minor version ("4.3") or "unknown".
+    `bootstrap_servers` is a comma-separated list of the plaintext host:port of all nodes. `stop` calls `release` once
+    to end all processes and free all resources.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Broker:
 
     @property
     def secured(self) -> Mapping[str, str]:
-        """The bootstrap servers of each secured listener, by its name (see `Security`); empty without security."""
+        """The bootstrap servers of each secured listener, by listener name (see `Security`); empty without security."""
         return self._secured
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """The ids of the nodes under our control, as metadata show them: 1, 2, ...; none for an existing broker."""
+        """The ids of the controlled nodes, as in the cluster's metadata: 1, 2, ...; empty for an existing broker."""
         return tuple(self._nodes)
 
     @property
@@ -112,27 +112,27 @@ class Broker:
         return self._is_stopped
 
     def stop(self) -> None:
-        """End all nodes at once and throw their storage away; an existing broker is left alone. May be repeated."""
+        """Stop all nodes immediately and delete their data; no effect on an existing broker. Idempotent."""
         if not self._is_stopped:
             self._is_stopped = True
             self._release()
 
     def stop_node(self, node_id: int) -> None:
-        """End one node as an operator does (SIGTERM) and wait for its end; it hands its partitions over first."""
+        """Stop one node cleanly (SIGTERM) and wait for its end; it first moves the leadership of its partitions."""
         node = self._node(node_id)
         self._expected_running.discard(node_id)
         node.stop()
 
     def kill_node(self, node_id: int) -> None:
-        """End one node as a crash does (SIGKILL) and wait for its end."""
+        """Kill one node like a crash (SIGKILL) and wait for its end."""
         node = self._node(node_id)
         self._expected_running.discard(node_id)
         node.kill()
 
     def start_node(self, node_id: int) -> None:
-        """Start a node again, on its port and with its storage; `wait_ready` tells when it answers.
+        """Start a node again on its port and storage; no effect if it is running.
 
-        Nothing happens where it is running.
+        Call `wait_ready` to wait until it responds.
         """
         node = self._node(node_id)
         self._expected_running.add(node_id)
@@ -140,16 +140,14 @@ class Broker:
             node.start()
 
     def node_pid(self, node_id: int) -> int | None:
-        """The process id of a node on this machine, to freeze or to measure it; None where it is not running."""
+        """Return the process id of a node on this machine, or None if it is not running."""
         return self._node(node_id).pid
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Return as soon as all nodes that should run are registered and groups find their coordinator.
-
-        Their secured listeners are open by then.
+        """Wait until all started nodes are registered, their listeners are open, and groups have a coordinator.
 
         Raises:
-            BrokerUnavailableError: A node has died, with the tail of its log; or the time ran out.
+            BrokerUnavailableError: A node has ended, with the end of its log; or the timeout was exceeded.
         """
         running = [self._nodes[node_id] for node_id in sorted(self._expected_running)]
         expected = [node.address for node in running]
@@ -162,16 +160,16 @@ class Broker:
         )
 
     def require_nodes(self) -> None:
-        """Return if every node that should run does run.
+        """Check that every started node runs.
 
         Raises:
-            BrokerUnavailableError: A node has ended by itself; the tail of its log is in the text.
+            BrokerUnavailableError: A node has ended unexpectedly; the message has the end of its log.
         """
         for node_id in self._expected_running:
             node = self._nodes[node_id]
             if not node.is_running:
                 raise BrokerUnavailableError(
-                    f"node {node_id} of Kafka {self.version} at {node.address} ended by itself."
+                    f"node {node_id} of Kafka {self.version} at {node.address} ended unexpectedly."
                     f" The end of its log:\n{node.log_tail()}"
                 )
 
@@ -181,7 +179,7 @@ class Broker:
         if self._is_stopped:
             reason = "the broker has been stopped"
         elif self._nodes:
-            reason = f"its nodes are {', '.join(map(str, self._nodes))}"
+            reason = f"its node ids are {', '.join(map(str, self._nodes))}"
         else:
             reason = "devbroker does not control an existing broker; use backend=Backend.JVM or backend=Backend.DOCKER"
         raise BrokerUnavailableError(f"node {node_id} of {self!r} cannot be controlled: {reason}")
@@ -193,10 +191,9 @@ def start_nodes(
     prepare: Callable[[ExitStack], Sequence[Node]],
     settle: Callable[[Broker], None] = lambda _: None,
 ) -> Broker:
-    """A ready broker of nodes of ours; all anew, a few times, where it loses the race for a port.
+    """Start nodes and return the ready broker; if another process takes a port meanwhile, retry with new ports.
 
-    `prepare` makes the nodes on fresh ports, and leaves with the stack how to undo the rest that it made; `settle` does
-    what is left to do on the ready broker.
+    `prepare` creates the nodes and registers its cleanup with the stack; `settle` completes the ready broker.
     """
 
     def attempt() -> Broker:
@@ -223,6 +220,6 @@ def start_nodes(
 
 
 def _joined(of_nodes: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    """The addresses of all nodes for each listener, comma separated."""
+    """Return the addresses of all nodes by listener, comma separated."""
     names = of_nodes[0] if of_nodes else ()
     return MappingProxyType({name: ",".join(of_node[name] for of_node in of_nodes) for name in names})

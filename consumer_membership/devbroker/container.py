@@ -1,12 +1,12 @@
-"""A broker in Docker containers, one per node, by testcontainers and the image apache/kafka.
+"""Run a broker in Docker containers, one per node, with testcontainers and the image apache/kafka.
 
-Each node's client port is published on 127.0.0.1 under a host port that is drawn beforehand, because the
-advertised listener must be right when the broker starts. Among themselves the nodes talk by name over a network of
-their own. A stopped container keeps its storage, so nodes restart here as they do in `jvm`.
+Each node's client port is published on 127.0.0.1 at a host port that is selected before the start, because the
+advertised listener must be correct when the broker starts. The nodes communicate by name over a separate network. A
+stopped container keeps its storage, so nodes can be restarted as in `jvm`.
 
-testcontainers' own cleaner (ryuk) is not used: it needs a second image and the engine's socket inside a
-container. Instead every container carries the pid of its owner, and the next start on this host removes those whose
-owner is gone. So a process that was killed leaves its container until then, no longer.
+testcontainers' cleaner (ryuk) is not used: it needs a second image and the engine's socket in a container. Instead,
+every container has a label with the pid of its owner, and the next start on this host removes containers whose owner
+has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IMAGE = "apache/kafka"
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 _OWNER_LABEL = "consumer-membership.devbroker.owner"
 _CHECK_TIMEOUT_S = 1  # a local engine answers in milliseconds
-_REQUEST_TIMEOUT_S = 120  # also the longest silence in a pull
+_REQUEST_TIMEOUT_S = 120  # also the longest pause in an image pull
 _STOP_TIMEOUT_S = 30
 _TAIL_LINES = 25
 _CLIENT_PORT, _CONTROLLER_PORT, _INTERNAL_PORT = 9092, 9093, 9094
@@ -56,7 +56,7 @@ class _ContainerNode:
     @property
     def pid(self) -> int | None:
         if sys.platform != "linux" or not self.is_running:
-            return None  # containers run on another kernel than this machine's, but for Linux
+            return None  # on other systems, containers run in a virtual machine
         pid: int = self._container.get_wrapped_container().attrs["State"]["Pid"]
         return pid
 
@@ -64,7 +64,7 @@ class _ContainerNode:
     def is_running(self) -> bool:
         if not self._is_created:
             return False
-        with _translated(f"looking at node {self.node_id}"):
+        with _translated(f"inspecting node {self.node_id}"):
             wrapped = self._container.get_wrapped_container()
             wrapped.reload()
             return bool(wrapped.status == "running")
@@ -101,17 +101,17 @@ class _ContainerNode:
 
 
 def start_container(request: BrokerRequest) -> Broker:
-    """A ready broker in containers.
+    """Start a broker in containers and wait until it is ready.
 
     Raises:
         BackendMissingError: testcontainers, the Docker engine or the image is missing, or the request has secured
             listeners or a host.
-        BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
+        BrokerUnavailableError: The broker started but did not become ready; the message has the end of its log.
     """
     if request.security is not None:
-        raise BackendMissingError("only the JVM backend makes secured listeners")
+        raise BackendMissingError("secured listeners require the JVM backend")
     if request.host is not None:
-        raise BackendMissingError(f"a container's ports are published on 127.0.0.1, not on {request.host}")
+        raise BackendMissingError(f"container ports are published on 127.0.0.1 only, not on {request.host}")
     image = f"{_IMAGE}:{request.kafka_version}"
     engine = _engine()
     try:
@@ -131,10 +131,10 @@ def _engine() -> DockerClient:
     scheme, _, path = host.partition("://")
     if scheme != "unix" or not hasattr(socket, "AF_UNIX"):
         raise BackendMissingError(
-            f"the Docker engine {host} is not known to be this machine's, with ports on {LOOPBACK}"
+            f"the Docker engine {host} may be remote; only a local engine publishes ports on {LOOPBACK}"
         )
-    with _translated(f"asking the Docker engine {host}", BackendMissingError):
-        # Asked without docker first, which leaves sockets open where nobody listens.
+    with _translated(f"connecting to the Docker engine {host}", BackendMissingError):
+        # Connect without the docker library first, because it leaks a socket if no engine listens.
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(_CHECK_TIMEOUT_S)
             probe.connect(path)
@@ -146,7 +146,7 @@ def _engine() -> DockerClient:
 def _require_image(engine: DockerClient, image: str) -> None:
     if engine.client.images.list(name=image):
         return
-    with _translated(f"the image {image} is not on this machine, and pulling it", BackendMissingError):
+    with _translated(f"pulling the image {image}", BackendMissingError):
         engine.client.images.pull(image)
 
 
@@ -155,7 +155,7 @@ def _prepare(request: BrokerRequest, image: str, held: ExitStack) -> list[_Conta
     from testcontainers.core.network import Network
 
     network = Network(docker_network_kw={"labels": {_OWNER_LABEL: _owner()}})
-    with _translated("making a network"):
+    with _translated("creating a network"):
         network.create()
     held.callback(_remove_network, network)
     count = request.node_count
@@ -176,7 +176,7 @@ def _prepare(request: BrokerRequest, image: str, held: ExitStack) -> list[_Conta
         )
         environment = container_environment(properties) | {"CLUSTER_ID": cluster, "KAFKA_HEAP_OPTS": "-Xmx1g"}
         container = DockerContainer(image, docker_client_kw={"timeout": _REQUEST_TIMEOUT_S}, env=environment)
-        # The pair says "on loopback only", which with_bind_ports has no words for.
+        # The pair limits the port to loopback, which with_bind_ports cannot express.
         container.ports[f"{_CLIENT_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment]  # docker takes a pair
         container.with_network(network).with_network_aliases(name)
         container.with_kwargs(labels={_OWNER_LABEL: _owner()})
@@ -194,9 +194,9 @@ def _owner() -> str:
 
 
 def _remove_orphans(engine: DockerClient) -> None:
-    """Remove what processes of this host left behind that are gone."""
+    """Remove containers and networks of processes on this host that have ended."""
     labelled = {"label": _OWNER_LABEL}
-    with _translated("removing containers whose owner is gone"):
+    with _translated("removing containers whose owner has ended"):
         for container in engine.client.containers.list(all=True, filters=labelled):
             if _is_orphan(container.labels[_OWNER_LABEL]):
                 container.remove(force=True, v=True)
@@ -220,7 +220,7 @@ def _is_orphan(owner: str) -> bool:
 
 @contextmanager
 def _without_ryuk() -> Iterator[None]:
-    """No cleaner for our own containers; a host program's setting for its containers stays as it was."""
+    """Disable testcontainers' cleaner for this package's containers, and restore the program's setting afterwards."""
     from testcontainers.core.config import testcontainers_config
 
     before = testcontainers_config.ryuk_disabled
@@ -233,7 +233,7 @@ def _without_ryuk() -> Iterator[None]:
 
 @contextmanager
 def _translated(act: str, kind: type[BrokerUnavailableError] = BrokerUnavailableError) -> Iterator[None]:
-    """Turn what docker, requests and testcontainers raise into this room's errors."""
+    """Translate the errors of docker, requests and testcontainers."""
     from docker.errors import DockerException  # type: ignore[import-untyped]
     from testcontainers.core.exceptions import ContainerStartException
 

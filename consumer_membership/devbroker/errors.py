@@ -1,20 +1,19 @@
-"""The errors of the dev broker, in a module of their own because listeners, requests and readiness all raise them.
+"""The errors of the dev broker, in their own module because several modules raise them.
 
 ::
 
-    BrokerUnavailableError      no broker: which backend was tried, with what, and what to do about it
-    +-- BackendMissingError         this machine lacks a backend's ingredients; the next backend may still work
-    +-- PortTakenError          (tcp_ports) another program listens on a port; other ports may work
+    BrokerUnavailableError      no broker is available; the message has the backend, the reason and the fix
+    +-- BackendMissingError     a requirement of the backend is missing on this machine; another backend may work
+    +-- PortTakenError          (tcp_ports) another program uses a port; other ports may work
 """
 
 
 class BrokerUnavailableError(Exception):
-    """No broker came up, or one that is up cannot do what was asked; the text says what to change."""
+    """No broker started, or a running broker does not match the request; the message has the fix."""
 
 
 class BackendMissingError(BrokerUnavailableError):
-    """One backend to a broker does not exist on this machine: no engine, no image, no Java, no jars.
+    """A backend is not available on this machine: no engine, no image, no Java or no jars.
 
-    Apart from its base so that only an absent backend leads to the next one. A broker that was started and failed is
-    never hidden by another one that happens to work.
+    Only this error leads to the next backend. The failure of a started broker is never hidden by another backend.
     """

@@ -1,4 +1,4 @@
-"""A broker for as long as a terminal wants it: what the command line's `broker` runs."""
+"""Run a broker in the foreground until Ctrl-C, for the command `broker`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.request import Backend
 
-_LOOK_S = 1.0  # how soon a broker that died by itself is reported
+_CHECK_INTERVAL_S = 1.0  # the maximum delay until the end of a broker is reported
 
 
 def run_foreground(
@@ -26,10 +26,10 @@ def run_foreground(
     port: int | None = None,
     backend: Backend | None = None,
 ) -> int:
-    """Start a broker, say where it is, and keep it until Ctrl-C or SIGTERM; to be called in the main thread.
+    """Start a broker, print its address, and run it until Ctrl-C or SIGTERM; call it in the main thread.
 
-    An existing broker is shown and left alone. The other arguments are those of `start`. The exit code is 0 after an
-    orderly stop; 1 if no broker came up or it died, with the reason on `err`.
+    For an existing broker, only its address is printed. The other arguments are those of `start`. The exit code is 0
+    after a stop, or 1 with the reason on `err` if no broker started or it ended unexpectedly.
     """
     try:
         with sigterm_as_ctrl_c(), start(version, nodes, properties, backend=backend, port=port) as broker:
@@ -49,23 +49,23 @@ def _describe(broker: Broker, out: TextIO) -> None:
     _say(out, f"Kafka {broker.version} is ready: {broker.backend.value}, {count} node{'s' * (count > 1)}")
     _say(out, f"bootstrap.servers={broker.bootstrap_servers}")
     if broker.backend is Backend.EXISTING:
-        _say(out, "It is somebody else's and stays as it is.")
+        _say(out, "This existing broker is not controlled by this command.")
     else:
-        _say(out, "Ctrl-C or SIGTERM stops it and throws its data away.")
+        _say(out, "Press Ctrl-C to stop the broker and delete its data.")
 
 
 def _watch(broker: Broker) -> None:
-    """Wait for the KeyboardInterrupt, or for a node to end by itself."""
+    """Wait for KeyboardInterrupt or for the unexpected end of a node."""
     never = threading.Event()
-    while not never.wait(_LOOK_S):
+    while not never.wait(_CHECK_INTERVAL_S):
         broker.require_nodes()
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt for both signals, at whatever point: starting up is undone as well as running is.
+    """Raise KeyboardInterrupt for SIGTERM and SIGINT, so that also a start is undone.
 
-    SIGINT too, since a shell ignores it for what it runs in the background.
+    SIGINT is set because a shell ignores it for background processes.
     """
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,12 +1,12 @@
-"""Java and Kafka's jars: what runs a broker, with which flags, and how its start is made short.
+"""Find Java and Kafka's jars, and build the command line with flags for a fast start.
 
-Nobody else ships a Kafka server in a form that a Python tool can fetch, and Maven honours whatever mirror the machine
-is configured for. A version is resolved once, for all processes of a user; so is its class data archive made, by one
-broker that is started and stopped for it.
+Maven fetches the jars, because there is no Kafka server as a Python package, and because Maven uses the mirror that
+the machine is configured for. A version is fetched once for all processes of a user. Its class data archive is also
+created once, by a broker that is started and stopped for this purpose.
 
-CPU time of a broker from nothing until it is ready, 4.4.0 on Java 17: 6.6 s with Java's defaults and the serial
-collector, 5.3 s with an archive of what formats its storage, 3.8 s with one of the server; 2.3 s where Java's first
-compiler alone is used, which is for tests (KAFKA_JVM_PERFORMANCE_OPTS) and not for what measures throughput.
+CPU time of a start until ready, Kafka 4.4.0 on Java 17: 6.6 s with the serial collector, 5.3 s with an archive of the
+storage tool, 3.8 s with an archive of the server, and 2.3 s with the first compiler only, which is for tests
+(KAFKA_JVM_PERFORMANCE_OPTS) and not for throughput measurements.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _logger = logging.getLogger(__name__)
 
 _OLDEST_JAVA = 17  # Kafka 4.0's requirement for servers
 
-# What Kafka's own start script gives a server; as a limit, not at once.
+# The heap limit of Kafka's start script, without the same initial size.
 _FLAGS = ("-Xmx1g", "-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Djava.awt.headless=true")
 
-# In the place of Kafka's own, and replaced like them by the variable. The collector's threads cost a start 0.9 s.
+# Replaces the options of Kafka's start script, and is replaced by the variable. The threads of another collector cost
+# 0.9 s per start.
 _PERFORMANCE_VARIABLE, _PERFORMANCE = "KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC"
 
 _RESOLVE_TIMEOUT_S = 600  # 43 MB, perhaps over a slow line
@@ -59,16 +60,16 @@ _POM = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that can run one version of Kafka; its class data archive need not exist yet."""
+    """A Java installation with the jars of one Kafka version; the class data archive may not exist yet."""
 
     executable: str
     classpath: str
     archive: Path
 
     def command(self, main_class: str, *arguments: str, log: Path, archive_to: Path | None = None) -> list[str]:
-        """The command line that runs a main class, with Kafka's log in a file.
+        """Return the command line that runs a main class, with Kafka's log in a file.
 
-        `archive_to` makes this run write a class data archive at its end, instead of using one.
+        With `archive_to`, the process writes a class data archive when it ends, and uses none.
         """
         performance = shlex.split(os.environ.get(_PERFORMANCE_VARIABLE, _PERFORMANCE))
         if archive_to is not None:
@@ -81,9 +82,9 @@ class Java:
         return [self.executable, *flags, "-cp", self.classpath, main_class, *arguments]
 
     def make_archive(self, run: Callable[[Path], None]) -> None:
-        """Have `run` write the class data archive, unless there is a good one: of several processes one does.
+        """Call `run` to write the class data archive, unless a valid one exists; only one of several processes does.
 
-        Where it cannot be made or kept, brokers start without it.
+        If it fails, brokers start without an archive.
         """
         fresh = self.archive.with_suffix(".new")
         try:
@@ -94,11 +95,11 @@ class Java:
                     return
                 self.archive.unlink(missing_ok=True)
                 run(fresh)
-                # A run that was cut short leaves one on which Java crashes.
+                # An interrupted run leaves an archive on which Java crashes.
                 if self._takes(fresh):
                     fresh.replace(self.archive)
         except (OSError, BrokerUnavailableError) as error:
-            _logger.info("Brokers start slowly, without %s: %s", self.archive, error)
+            _logger.info("No class data archive %s; brokers start more slowly: %s", self.archive, error)
 
     def _takes(self, archive: Path) -> bool:
         if not archive.exists():
@@ -109,16 +110,16 @@ class Java:
 
 
 def java_for(version: str) -> Java:
-    """The machine's Java with one Kafka version's jars; fetches them if need be.
+    """Return the machine's Java with the jars of a Kafka version, which are fetched if necessary.
 
     Raises:
-        BackendMissingError: No Java, too old a Java, or neither jars nor Maven.
+        BackendMissingError: Java is missing or too old, or both the jars and Maven are missing.
         BrokerUnavailableError: Maven failed.
     """
     executable = _executable()
     _require_recent(executable)
     jars = classpath(version)
-    # The archive fits one Java build only; another one would ignore it with every start and never make its own.
+    # The archive is valid for one Java build only; another build needs an archive with another name.
     build = f"{Path(executable).resolve()} {Path(executable).stat().st_mtime_ns}"
     digest = hashlib.sha256(build.encode()).hexdigest()[:12]
     return Java(
@@ -143,29 +144,30 @@ def _require_recent(executable: str) -> None:
     answer = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(\d+)', answer.stderr)
     if match is None or int(match[1]) < _OLDEST_JAVA:
-        said = (answer.stderr or answer.stdout).strip().partition("\n")[0]
-        raise BackendMissingError(f"{executable} is {said!r}, and Kafka 4 needs Java {_OLDEST_JAVA} or later")
+        found = (answer.stderr or answer.stdout).strip().partition("\n")[0]
+        raise BackendMissingError(f"{executable} is {found!r}, but Kafka 4 needs Java {_OLDEST_JAVA} or later")
 
 
 def cache_folder() -> Path:
-    """Where the jars of all versions are kept: XDG's cache folder, else ~/.cache."""
+    """Return the folder for the jars of all versions: in XDG_CACHE_HOME, by default in ~/.cache."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(root) if root else Path.home() / ".cache") / "consumer-membership"
 
 
 def version_folder(version: str) -> Path:
-    """Where one version's jars are, or will be; its folder `libs` holds them."""
+    """Return the folder of a version; its subfolder `libs` has the jars."""
     return cache_folder() / f"kafka-{version}"
 
 
 def classpath(version: str) -> str:
-    """All jars of a version as java's -cp takes them; resolved first if they are not there yet.
+    """Return the class path of a version; fetches the jars if necessary.
 
-    Written out and sorted rather than as a wildcard: a class data archive is valid for exactly one class path.
+    The jars are listed and sorted instead of using a wildcard, because a class data archive is valid for one class
+    path only.
 
     Raises:
-        BackendMissingError: The jars are not there and Maven is not either.
-        BrokerUnavailableError: Maven failed; its own words are in the text.
+        BackendMissingError: Both the jars and Maven are missing.
+        BrokerUnavailableError: Maven failed; the message has its output.
     """
     folder = version_folder(version)
     if not folder.exists():
@@ -177,7 +179,7 @@ def _resolve(version: str, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BackendMissingError(
-            f"the jars of Kafka {version} are not in {folder}, and mvn, which fetches them, is not on the PATH"
+            f"the jars of Kafka {version} are not in {folder}, and mvn is not on the PATH; install Maven to fetch them"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(folder.name + ".lock")):
@@ -198,19 +200,20 @@ def _copy_dependencies(maven: str, version: str, scratch: Path) -> None:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise BrokerUnavailableError(
-            f"Maven did not fetch the jars of Kafka {version} in {_RESOLVE_TIMEOUT_S} s; check the network or mirror"
+            f"Maven did not fetch the jars of Kafka {version} within {_RESOLVE_TIMEOUT_S} s; check the network or the"
+            " mirror"
         ) from error
     if run.returncode != 0:
         raise BrokerUnavailableError(
             f"Maven could not fetch the jars of Kafka {version}; check the network or the mirror in its"
-            f" settings.xml. It said:\n{run.stdout}{run.stderr}"
+            f" settings.xml. Output:\n{run.stdout}{run.stderr}"
         )
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the system drops it with the process, so it never goes stale."""
-    import fcntl  # noqa: PLC0415 - Windows has none, and can import this room
+    """Hold an exclusive file lock, which the system releases when the process ends."""
+    import fcntl  # noqa: PLC0415 - does not exist on Windows, where this module must be importable
 
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

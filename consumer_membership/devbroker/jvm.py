@@ -1,10 +1,9 @@
-"""A broker as local JVMs, one per node: no container engine needed, and nodes that tests may stop, kill and restart.
+"""Run a broker in local JVMs, one per node, without a container engine; tests can stop, kill and restart nodes.
 
-A node's storage lives as long as the broker, not as the process: stopped and started again it has its topics, groups
-and offsets. Each process hangs on a `watchdog`, so none outlives the process that asked for it.
+A node's storage exists until the broker is stopped, so a restarted node has its topics, groups and offsets. A
+`watchdog` ends each process when its owner ends.
 
-Secured listeners are made here alone: tests of TLS and SASL need one real Kafka, and not each listener's port through a
-container engine as well.
+Only this backend has secured listeners: tests of TLS and SASL need one real Kafka, but not each port in Docker.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from consumer_membership.devbroker.properties import cluster_id, controller_ids,
 from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports, node_ports
 
-_STOP_TIMEOUT_S = 30  # a clean shutdown takes 0.4 s; without a quorum it would retry for minutes
-_ARCHIVE_TIMEOUT_S = 120  # an archive is written in 3 s of CPU time, on a machine that may be busy
+_STOP_TIMEOUT_S = 30  # a clean shutdown takes 0.4 s; without a quorum it retries for minutes
+_ARCHIVE_TIMEOUT_S = 120  # writing an archive takes 3 s of CPU time, but the machine may be busy
 _TAIL_LINES = 25
 
 
 class _JvmNode:
-    """A `Node`: a folder with its configuration, storage and logs, and at times a process."""
+    """A `Node`: a folder with configuration, storage and logs, and a process while it is running."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class _JvmNode:
         return self._watchdog is not None and self._watchdog.poll() is None
 
     def begin_format(self, cluster: str) -> subprocess.Popen[str]:
-        """Start the tool that prepares the storage, which KRaft wants once before the first start."""
+        """Start the tool that formats the storage, which KRaft requires before the first start."""
         arguments = ["format", "--cluster-id", cluster, "--config", str(self._properties)]
         command = self._java.command("kafka.tools.StorageTool", *arguments, log=self._log)
         return subprocess.Popen(
@@ -90,7 +89,7 @@ class _JvmNode:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            # Apart from the terminal's foreground group: Ctrl-C is for the owner, who then stops the nodes in order.
+            # In its own session, so that Ctrl-C reaches only the owner, which then stops the nodes in order.
             start_new_session=True,
         )
         if self._watchdog.stdout is not None:
@@ -110,7 +109,7 @@ class _JvmNode:
         self._close_watchdog()
 
     def remove(self) -> None:
-        # By force: a clean end of the last of several nodes would wait for a quorum.
+        # A clean stop of the last of several nodes would wait for a quorum.
         self.kill()
 
     def log_tail(self) -> str:
@@ -119,11 +118,11 @@ class _JvmNode:
 
     def _order(self, order: bytes) -> None:
         if self._watchdog is not None and self._watchdog.stdin is not None:
-            with suppress(BrokenPipeError):  # the process ended by itself
+            with suppress(BrokenPipeError):  # the process has ended
                 self._watchdog.stdin.write(order)
 
     def _close_watchdog(self) -> None:
-        """Wait for the end and only then close the pipe: a pipe that closes first means that the owner has died."""
+        """Wait for the end before the pipe is closed, because a closed pipe means that the owner has ended."""
         if self._watchdog is not None:
             self._watchdog.wait()
             if self._watchdog.stdin is not None:
@@ -132,21 +131,21 @@ class _JvmNode:
 
 
 def start_jvm(request: BrokerRequest) -> Broker:
-    """A ready broker of local JVMs.
+    """Start a broker in local JVMs and wait until it is ready.
 
     Raises:
-        BackendMissingError: No Java, too old a Java, or neither jars nor Maven.
-        BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
+        BackendMissingError: Java is missing or too old, or both the jars and Maven are missing.
+        BrokerUnavailableError: The broker started but did not become ready; the message has the end of its log.
     """
     if not hasattr(signal, "SIGCHLD"):
-        raise BackendMissingError("a JVM is watched over as only Linux and macOS can; name a broker that runs already")
+        raise BackendMissingError("the JVM backend requires Linux or macOS; use an existing broker or Docker")
     java = java_for(request.kafka_version)
     java.make_archive(partial(_write_archive, request.kafka_version, java))
     return start_nodes(request, Backend.JVM, partial(_prepare, request, java), partial(_settle, request))
 
 
 def _write_archive(version: str, java: Java, archive: Path) -> None:
-    """Start a broker and end it cleanly, so that its Java writes down the classes that it has loaded."""
+    """Start a broker and stop it cleanly, so that Java writes the archive of the loaded classes."""
     request = BrokerRequest(version=version)
     with start_nodes(request, Backend.JVM, partial(_prepare, request, java, archive_to=archive)) as broker:
         broker.stop_node(1)
@@ -177,7 +176,7 @@ def _prepare(request: BrokerRequest, java: Java, held: ExitStack, archive_to: Pa
         home = folder / f"node-{node_id}"
         home.mkdir()
         ports = {name: next(drawn) for name in names}
-        told = {name: f"{secured_host(name)}:{ports[name]}" for name in names}
+        secured = {name: f"{secured_host(name)}:{ports[name]}" for name in names}
         address = f"{host}:{port}"
         bound = {"PLAINTEXT": address, "CONTROLLER": voters.get(node_id, "")}
         properties = node_properties(
@@ -185,13 +184,15 @@ def _prepare(request: BrokerRequest, java: Java, held: ExitStack, archive_to: Pa
             nodes=count,
             log_dir=str(home / "data"),
             bound=bound | {name: f"{LOOPBACK}:{ports[name]}" for name in names},
-            advertised={"PLAINTEXT": address, **told},
+            advertised={"PLAINTEXT": address, **secured},
             voters=voters,
             security=request.security,
             extra=request.properties,
         )
         (home / "server.properties").write_text(properties_file(properties))
-        node = _JvmNode(node_id=node_id, folder=home, address=address, secured=told, java=java, archive_to=archive_to)
+        node = _JvmNode(
+            node_id=node_id, folder=home, address=address, secured=secured, java=java, archive_to=archive_to
+        )
         nodes.append(node)
     _format(nodes)
     return nodes
@@ -201,11 +202,11 @@ def _format(nodes: Sequence[_JvmNode]) -> None:
     """Format the storage of all nodes at the same time."""
     cluster = cluster_id()
     tools = [node.begin_format(cluster) for node in nodes]
-    # All are waited for before any is judged, so that none is left behind.
+    # Wait for all processes before an error is raised, so that none is left running.
     outputs = [tool.communicate()[0] for tool in tools]
     for node, tool, output in zip(nodes, tools, outputs, strict=True):
         if tool.returncode != 0:
             raise BrokerUnavailableError(
                 f"the storage of node {node.node_id} could not be formatted; check the broker properties."
-                f" Kafka said:\n{output}{node.log_tail()}"
+                f" Output:\n{output}{node.log_tail()}"
             )

@@ -1,8 +1,8 @@
-"""The secured listeners of a broker: what they show, trust and accept, and their users' credentials.
+"""The secured listeners of a broker: certificates, authorities, and the credentials of users.
 
-Every secured listener of a test's interest is there at once, so that one broker serves all of them: encrypted,
-encrypted with the client's certificate, authenticated in plain text, and both. PLAINTEXT stays beside them for the
-brokers among themselves, for readiness and for a test's own errands. Keys and passwords are the properties' values.
+One broker has all secured listeners at the same time, so that it serves all tests: TLS, TLS with a client certificate,
+SASL without TLS, and SASL with TLS. The PLAINTEXT listener remains for communication between brokers, the readiness
+check, and the setup of tests. Keys and passwords are values of the broker properties.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from consumer_membership.devbroker.readiness import admin_client
 TLS, MUTUAL, SASL, SASL_TLS = "TLS", "MUTUAL", "SASL", "SASL_TLS"
 
 SECURED_LISTENERS: Mapping[str, str] = {TLS: "SSL", MUTUAL: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL"}
-"""The security protocol of each listener, by the listener's name; MUTUAL asks for the client's certificate."""
+"""The security protocol of each listener, by listener name; MUTUAL requires a client certificate."""
 
 _MECHANISMS = "sasl.enabled.mechanisms"
 
@@ -34,28 +34,28 @@ _LOGIN_MODULES: Mapping[str, str] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    # Without a JWKS endpoint its validator is Kafka's own for unsecured tokens (SaslChannelBuilder.java).
+    # Without a JWKS endpoint, Kafka uses its validator for unsecured tokens (SaslChannelBuilder.java).
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 
-_ITERATIONS = 4096  # the fewest that Kafka takes (ScramMechanism.java)
+_ITERATIONS = 4096  # the minimum of Kafka (ScramMechanism.java)
 _SCRAM: Mapping[str, ScramMechanism] = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
-_TIMEOUT_S = 30.0  # a bound against hanging: it is a matter of hundredths
+_TIMEOUT_S = 30.0  # prevents hanging; a login takes hundredths of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What the secured listeners show, trust and accept; equal ones make equal brokers.
+    """Keys, certificates and users of the secured listeners; equal values can share a broker.
 
     Attributes:
-        key_pem: The broker's private key: PKCS #8, not encrypted (Kafka does not read a key of another kind).
-        certificate_chain_pem: The broker's certificate and those between it and its authority. Clients reach the
+        key_pem: The broker's private key in PKCS #8, not encrypted (Kafka accepts no other format).
+        certificate_chain_pem: The broker's certificate and the intermediate certificates. Clients reach the
             encrypted listeners at localhost, the others at 127.0.0.1.
-        client_authority_pem: The authority's certificate that clients' certificates must come from.
-        users: The password of each user, for PLAIN and both SCRAMs alike.
+        client_authority_pem: The certificate of the authority that signs client certificates.
+        users: The password of each user, for PLAIN and both SCRAM mechanisms.
 
     Raises:
         BrokerUnavailableError: A user has no name or no password.
@@ -70,20 +70,20 @@ class Security:
         for user, password in self.users.items():
             if not user or not password:
                 raise BrokerUnavailableError(f"user {user!r} has no {'password' if user else 'name'}; give it one")
-        # A copy: a broker that is kept under this value in a pool must not change its users.
+        # A copy, because this value is a key of the broker pool and must not change.
         object.__setattr__(self, "users", MappingProxyType(dict(self.users)))
 
 
 def secured_host(listener: str) -> str:
-    """The host that clients are told: a name where there are certificates, since names are what these are about."""
+    """Return the advertised host: a name for listeners with certificates, because certificates contain names."""
     return "localhost" if SECURED_LISTENERS[listener].endswith("SSL") else "127.0.0.1"
 
 
 def secured_properties(security: Security) -> dict[str, str]:
-    """The properties of the secured listeners, all but where they listen.
+    """Return the properties of the secured listeners, except their addresses.
 
-    For all listeners together where Kafka lets it be, so that a property with a listener's name in front wins over it,
-    and one without it replaces it.
+    Where possible, a property applies to all listeners, so that a caller can override it with a listener's prefix or
+    replace it without one.
     """
     modules = {mechanism: f"{module} required" for mechanism, module in _LOGIN_MODULES.items()}
     modules["PLAIN"] += "".join(
@@ -107,7 +107,7 @@ def secured_properties(security: Security) -> dict[str, str]:
 
 
 def enabled_mechanisms(listener: str, extra: Mapping[str, str]) -> frozenset[str]:
-    """The SASL mechanisms of a listener, by the properties that win over the room's own."""
+    """Return the SASL mechanisms of a listener; the caller's properties override the defaults."""
     for key in (f"listener.name.{listener.lower()}.{_MECHANISMS}", _MECHANISMS):
         if key in extra:
             return frozenset(extra[key].replace(" ", "").split(","))
@@ -115,23 +115,22 @@ def enabled_mechanisms(listener: str, extra: Mapping[str, str]) -> frozenset[str
 
 
 def _quoted(text: str) -> str:
-    """A word as java.io.StreamTokenizer reads it back, which Kafka's JaasConfig.java uses."""
+    """Quote a string for java.io.StreamTokenizer, which Kafka's JaasConfig.java uses."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def create_credentials(
     security: Security, bootstrap_servers: str, *, sasl_addresses: Iterable[str], mechanisms: Collection[str]
 ) -> None:
-    """Give every user both SCRAM credentials, and return when each of these brokers takes them.
+    """Create both SCRAM credentials for each user, and wait until each broker accepts them.
 
-    The controller's answer is too early to go by: it has stored the credentials, and each broker takes them over a
-    moment later. A client that comes in between is refused as if its password were wrong, which most hold for final.
+    The controller's response is too early: it has stored the credentials, but each broker applies them a moment later.
+    A login in between fails like one with a wrong password, which most clients treat as final.
 
-    The addresses are those of each node's SASL listener, the mechanisms those that it has enabled: nobody could log in
-    by another one.
+    `sasl_addresses` are the SASL listeners of the nodes, and `mechanisms` their enabled mechanisms.
 
     Raises:
-        BrokerUnavailableError: A credential was refused, or a broker did not take one in time.
+        BrokerUnavailableError: A credential was rejected, or a broker did not accept it in time.
     """
     admin = admin_client(bootstrap_servers)
     for mechanism in _SCRAM.values():
@@ -143,28 +142,28 @@ def create_credentials(
 
 
 def _store(admin: AdminClient, mechanism: ScramMechanism, users: Mapping[str, str]) -> None:
-    """In a request per mechanism: Kafka takes each user once in a request (ScramControlManager.java)."""
+    """Store the credentials of one mechanism; Kafka accepts each user once per request (ScramControlManager.java)."""
     wanted: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
         for user, password in users.items()
     ]
-    if not wanted:  # which confluent_kafka refuses
+    if not wanted:  # confluent_kafka rejects an empty list
         return
     for user, stored in admin.alter_user_scram_credentials(wanted, request_timeout=_TIMEOUT_S).items():
         try:
             stored.result()
         except KafkaException as error:
-            raise BrokerUnavailableError(f"the SCRAM credentials of user {user!r} were refused: {error}") from error
+            raise BrokerUnavailableError(f"the SCRAM credentials of user {user!r} were rejected: {error}") from error
 
 
 def _await_login(address: str, mechanism_name: str, user: str, password: str) -> None:
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism_name}
     client = admin_client(address, login | {"sasl.username": user, "sasl.password": password})
     try:
-        # librdkafka itself tries again where it was refused.
+        # librdkafka retries a failed login.
         client.list_topics(timeout=_TIMEOUT_S)
     except KafkaException as error:
         raise BrokerUnavailableError(
-            f"user {user!r} was made and cannot log in by {mechanism_name} at {address}"
+            f"user {user!r} was created, but cannot log in with {mechanism_name} at {address}"
             f" after {_TIMEOUT_S:.0f} s: {error}"
         ) from error

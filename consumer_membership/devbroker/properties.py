@@ -1,9 +1,8 @@
-"""Broker properties of one node, in the two spellings: a server.properties file and KAFKA_* variables.
+"""The broker properties of one node, as a server.properties file or as KAFKA_* variables.
 
-Why combined mode: every node is a broker, and the first three (or the first alone, when there are fewer than three) are
-controllers as well. Three JVMs are then a cluster of three, any one of which may be stopped without losing the
-quorum, where separate controllers would take a fourth process. With two nodes the quorum is node 1 alone, since a
-quorum of two stops as soon as either is away.
+The nodes run in combined mode: every node is a broker, and the first three (or only the first, if there are fewer than
+three) are also controllers. With three JVMs, any one can be stopped without losing the quorum; separate controllers
+would need a fourth process. With two nodes, only node 1 is a controller, because a quorum of two needs both nodes.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ from collections.abc import Mapping
 from consumer_membership.devbroker.listeners import SECURED_LISTENERS, Security, secured_properties
 
 _MOST_CONTROLLERS = 3
-_REPLICAS = 3  # Kafka's own default for the internal topics
+_REPLICAS = 3  # Kafka's default for internal topics
 _INTERNAL_PARTITIONS = "8"
-"""Partitions of each internal topic, instead of 50: a fresh broker creates them before its first group, and a
-restarted one loads them. Groups are still spread over several coordinator shards and, with three nodes, over all
-brokers."""
+"""The partitions of each internal topic instead of 50, because a new broker creates them before its first group, and a
+restarted one loads them. Groups still use several coordinator shards and, with three nodes, all brokers."""
 
 _PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **SECURED_LISTENERS}
 
 
 def cluster_id() -> str:
-    """16 random bytes in URL-safe base64 without padding.
+    """Return 16 random bytes in URL-safe base64 without padding.
 
-    Never with `-` in front, which Kafka's format tool would take for an option.
+    The first character is never `-`, which Kafka's format tool would interpret as an option.
     """
     return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
 
 
 def controller_ids(nodes: int) -> range:
-    """The node ids that are controllers too: an odd number of them."""
+    """Return the ids of the nodes that are also controllers; their number is odd."""
     return range(1, (_MOST_CONTROLLERS if nodes >= _MOST_CONTROLLERS else 1) + 1)
 
 
@@ -49,11 +47,10 @@ def node_properties(
     security: Security | None = None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of the node `node_id`, from 1 to `nodes`; `extra`, the caller's, win over the rest.
+    """Return all properties of the node `node_id` (1 to `nodes`); `extra` has the caller's, which take precedence.
 
-    `bound` and `advertised` have host:port of its listeners by name, where it listens and as others are told;
-    CONTROLLER is never advertised, and counts in `bound` where the node is one. `voters`: host:port of each controller,
-    by node id.
+    `bound` and `advertised` have host:port of the listeners by name. CONTROLLER is never advertised, and in `bound` it
+    is used only for controllers. `voters` has host:port of each controller by node id.
     """
     is_controller = node_id in controller_ids(nodes)
     mine = {name: address for name, address in bound.items() if is_controller or name != "CONTROLLER"}
@@ -79,9 +76,9 @@ def node_properties(
         "share.coordinator.state.topic.num.partitions": _INTERNAL_PARTITIONS,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
-        # The default of 128 MiB is taken from the heap at once, which is small here.
+        # The default of 128 MiB is allocated at the start, and the heap is small.
         "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
-        # Otherwise a record every half second, and twice the CPU time of a broker that nobody uses.
+        # With the default, there is a record every half second, which doubles the CPU time of an idle broker.
         "metadata.max.idle.interval.ms": "0",
         **(secured_properties(security) if security is not None else {}),
         **extra,
@@ -93,21 +90,21 @@ def _joined(sign: str, pairs: Mapping[str, str] | Mapping[int, str]) -> str:
 
 
 def properties_file(properties: Mapping[str, str]) -> str:
-    """The text of a server.properties with these properties, in ASCII."""
+    """Return the text of a server.properties file with these properties, in ASCII."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
 
 
 def _escaped(value: str) -> str:
-    """As java.util.Properties reads it back: Latin-1, in which other letters are escapes of their UTF-16 units."""
+    """Escape a value for java.util.Properties, which reads Latin-1 and escapes of UTF-16 code units."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     units = struct.iter_unpack(">H", text.encode("utf-16-be"))
     return "".join(chr(unit) if chr(unit).isascii() else f"\\u{unit:04x}" for (unit,) in units)
 
 
 def container_environment(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same properties as the variables that the image apache/kafka reads.
+    """Return the properties as environment variables for the image apache/kafka.
 
-    Its rule: KAFKA_ in front, upper case, `.` becomes `_`, `_` becomes `__` and `-` becomes `___`.
+    The image's rule: prefix KAFKA_, upper case, `.` becomes `_`, `_` becomes `__`, and `-` becomes `___`.
     """
     return {
         "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value

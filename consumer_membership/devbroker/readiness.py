@@ -1,13 +1,13 @@
-"""When a broker is ready: it answers, all its nodes are registered, and a group can find its coordinator.
+"""Wait until a broker is ready: it responds, all nodes are registered, and groups can find their coordinator.
 
-An open port is not enough. On a fresh broker the topic __consumer_offsets does not exist; the first FindCoordinator
-makes the broker create it, and until its partitions are led and loaded every group request is answered
-NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS. Whoever waits here never meets that, since each partition of the topic
-is the coordinator of some groups, and all of them are asked to describe groups that do not exist, which creates none.
+An open port is not enough. On a new broker, the topic __consumer_offsets does not exist. The first FindCoordinator
+request creates it, and until its partitions have leaders and are loaded, group requests fail with NOT_COORDINATOR or
+COORDINATOR_LOAD_IN_PROGRESS. To exclude this, one group id for each partition of the topic is described; describing a
+group that does not exist does not create it.
 
-The questions to coordinators are written out by hand, because this room may not know the package's wire, and
-librdkafka's admin client aborts the whole process on them (an assertion in librdkafka 2.16) when the topic of the
-offsets is not there yet or the coordinator's node goes away, which is just when readiness is asked for.
+The requests to coordinators are encoded here, because this package must not import `wire`, and because librdkafka's
+admin client aborts the process (an assertion in librdkafka 2.16) if the offsets topic does not exist yet or the
+coordinator's node ends, which is typical while a broker starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from consumer_membership.devbroker.errors import BrokerUnavailableError
 _Answer = TypeVar("_Answer")
 
 MINOR_LINES: Mapping[int, str] = {21: "3.9", 25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4"}
-"""The highest metadata.version of each minor line (MetadataVersion.java)."""
+"""The minor Kafka version by its highest metadata.version (MetadataVersion.java)."""
 
 _FIND_COORDINATOR, _DESCRIBE_GROUPS, _API_VERSIONS = 10, 15, 18
 _SUPPORTED_FEATURES_TAG = 0
@@ -44,20 +44,20 @@ _REQUEST_TIMEOUT_S = 2.0
 _OFFSETS_TOPIC = "__consumer_offsets"
 _COORDINATOR_ANSWERED = frozenset({KafkaError.NO_ERROR, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
-# librdkafka tells stderr about every refused connection, and waiting for a broker is made of refused connections.
+# librdkafka logs every refused connection to stderr, and these are expected while a broker starts.
 _silent = logging.getLogger(f"{__name__}.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
 class _NotReadyError(Exception):
-    """Not yet; the text says what is missing, and becomes the error's if it stays so."""
+    """The broker is not ready yet; the message is used in the final error."""
 
 
 def admin_client(bootstrap_servers: str, login: Mapping[str, str] = MappingProxyType({})) -> AdminClient:
-    """A quiet and impatient admin client; the caller keeps it as long as its futures.
+    """Return an admin client without logs and with short backoffs; keep it as long as its futures.
 
-    `login` holds the properties of a listener that is not plaintext.
+    `login` has the properties for a secured listener.
     """
     patience = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "log_level": 0}
     return AdminClient({"bootstrap.servers": bootstrap_servers, **patience, **login}, logger=_silent)
@@ -71,14 +71,14 @@ def await_ready(
     check: Callable[[], None],
     timeout_s: float,
 ) -> None:
-    """Return as soon as the broker is ready.
+    """Wait until the broker is ready.
 
-    `nodes` has host:port of each node that must be there, and is empty for a broker that is not ours; `secured` those
-    of the further listeners. `check` is called between attempts and raises where waiting is in vain, say because a
-    process has died. `timeout_s` bounds each of: the ports, the registration, the coordinator.
+    `nodes` has host:port of each required node and is empty for an existing broker; `secured` has the addresses of the
+    secured listeners. `check` is called between attempts and raises if waiting is useless, for example because a
+    process has ended. `timeout_s` applies to each of: the ports, the registration, the coordinator.
 
     Raises:
-        BrokerUnavailableError: Something was still missing at the end of that time.
+        BrokerUnavailableError: The broker was not ready within the timeout.
     """
 
     def persist(act: Callable[[], None], every_s: float = _REQUEST_POLL_S) -> None:
@@ -94,26 +94,26 @@ def await_ready(
         except _NotReadyError as error:
             raise BrokerUnavailableError(f"the broker was not ready after {timeout_s:.0f} s: {error}") from error
 
-    # A refused connection tells sooner than librdkafka, which backs off after each.
+    # Plain connections are faster than librdkafka, which has a backoff after each refused connection.
     for address in (*nodes, *secured):
         persist(partial(_connect, address), _PORT_POLL_S)
     admin = admin_client(bootstrap_servers)
     persist(lambda: _registered(admin, max(1, len(nodes))))
-    # The first question makes the topic, whose partitions the second one needs.
+    # The first call creates the topic, whose partitions the second call needs.
     persist(lambda: _coordinated(bootstrap_servers, 1))
     persist(lambda: _coordinated(bootstrap_servers, _coordinators(admin)))
 
 
 def count_brokers(bootstrap_servers: str, timeout_s: float) -> int:
-    """How many brokers a cluster has; asked once.
+    """Return the number of brokers in a cluster, with one request.
 
     Raises:
-        BrokerUnavailableError: It does not answer in time.
+        BrokerUnavailableError: The cluster does not respond in time.
     """
     try:
         return len(admin_client(bootstrap_servers).list_topics(timeout=timeout_s).brokers)
     except KafkaException as error:
-        raise BrokerUnavailableError(f"no broker answers at {bootstrap_servers}: {error}") from error
+        raise BrokerUnavailableError(f"no broker responds at {bootstrap_servers}: {error}") from error
 
 
 def _connect(address: str) -> None:
@@ -138,10 +138,10 @@ def _registered(admin: AdminClient, brokers: int) -> None:
 
 
 def probe_groups(coordinators: int) -> list[str]:
-    """One group id for each partition of the offsets topic.
+    """Return one group id for each partition of the offsets topic.
 
-    A group's partition is its id's Java hash code modulo their number; ids whose last letters are neighbours
-    have hash codes that are neighbours, so that many ids fall on that many partitions.
+    A group's partition is the Java hash code of its id modulo the number of partitions. Ids with consecutive last
+    characters have consecutive hash codes, so that they cover all partitions.
     """
     return [f"devbroker-{chr(ord('0') + offset)}" for offset in range(coordinators)]
 
@@ -163,7 +163,7 @@ def _coordinated(bootstrap_servers: str, coordinators: int) -> None:
 
 
 def _first_probe(bootstrap_servers: str) -> Probe:
-    """To the first of them that listens."""
+    """Connect to the first address that accepts a connection."""
     refused: list[str] = []
     for address in bootstrap_servers.split(","):
         try:
@@ -179,7 +179,7 @@ def _require_answer(act: str, code: int) -> None:
 
 
 def _coordinators(admin: AdminClient) -> int:
-    """How many partitions the offsets topic has, all of them with a leader."""
+    """Return the number of partitions of the offsets topic, if all have a leader."""
     topic = _metadata(admin, _OFFSETS_TOPIC).topics[_OFFSETS_TOPIC]
     if topic.error is not None or any(partition.leader < 0 for partition in topic.partitions.values()):
         raise _NotReadyError(f"{_OFFSETS_TOPIC} has partitions without a leader")
@@ -187,14 +187,14 @@ def _coordinators(admin: AdminClient) -> int:
 
 
 class ProbeError(Exception):
-    """The other side does not answer, or not as a Kafka broker does."""
+    """The server does not respond, or not like a Kafka broker."""
 
 
 class Probe:
-    """One plaintext connection to the broker at host:port; a context manager that closes it.
+    """A plaintext connection to the broker at host:port; a context manager that closes it.
 
     Raises:
-        ProbeError: Nobody listens there; by every method: whoever does, does not answer so.
+        ProbeError: The connection failed. Methods raise it if the server does not respond like a Kafka broker.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -212,20 +212,20 @@ class Probe:
         self._socket.close()
 
     def supported_features(self) -> dict[str, int]:
-        """The highest level of each feature that the broker's code supports (KIP-584)."""
-        # Version 3 is the first with features. The request is flexible, the answer's header never is.
+        """Return the highest supported level of each feature of the broker (KIP-584)."""
+        # Version 3 is the first with features. The request is flexible, but the response header is not.
         software = b"".join(bytes([len(text) + 1]) + text for text in (b"devbroker", b"1"))
         return self._ask(_API_VERSIONS, 3, _NO_TAGS + software + _NO_TAGS, _read_features)
 
     def find_coordinator(self, group_id: str) -> tuple[int, str]:
-        """The error code (0: none) and the host:port of a group's coordinator; creates the offsets topic if need be."""
+        """Return the error code (0: none) and host:port of a group's coordinator; may create the offsets topic."""
         group_type = b"\0"
         return self._ask(_FIND_COORDINATOR, 2, _string(group_id) + group_type, _read_coordinator)
 
     def describe_group(self, group_id: str) -> int:
-        """The error code with which the coordinator describes a group: 0 also for one that does not exist.
+        """Return the error code of the coordinator's description, which is 0 also for a group that does not exist.
 
-        Nothing is created by it.
+        The request does not create the group.
         """
         return self._ask(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
 
@@ -238,20 +238,20 @@ class Probe:
             reader.take(4)  # correlation id
             return read(reader)
         except (OSError, ValueError) as error:
-            raise ProbeError(f"{self._address} does not answer as a Kafka broker does: {error}") from error
+            raise ProbeError(f"{self._address} does not respond like a Kafka broker: {error}") from error
 
     def _receive(self, size: int) -> bytes:
         received = bytearray()
         while len(received) < size:
             chunk = self._socket.recv(size - len(received))
             if not chunk:
-                raise ValueError("the connection was closed in the middle of the answer")
+                raise ValueError("the connection was closed in the middle of the response")
             received += chunk
         return bytes(received)
 
 
 class _AnswerReader:
-    """Reads Kafka's encoding from the front of some bytes; a ValueError where they end too soon."""
+    """Reads Kafka's encoding from bytes; raises ValueError if they end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -259,7 +259,7 @@ class _AnswerReader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):
-            raise ValueError(f"the answer ends before byte {self._at + size}")
+            raise ValueError(f"the response ends before byte {self._at + size}")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -267,7 +267,7 @@ class _AnswerReader:
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def varint(self) -> int:
-        """An unsigned number of seven bits a byte."""
+        """Read an unsigned number with seven bits per byte."""
         value, shift = 0, 0
         while True:
             byte = self.take(1)[0]
@@ -277,22 +277,22 @@ class _AnswerReader:
                 return value
 
     def string(self) -> str:
-        """A text with its length in two bytes; empty for null."""
+        """Read a string with its length in two bytes; null is an empty string."""
         return self.take(max(0, self.number(2))).decode()
 
     def tags(self) -> Iterator[tuple[int, _AnswerReader]]:
-        """Each tagged field: its tag, and what it holds."""
+        """Yield the tag and the value of each tagged field."""
         for _ in range(self.varint()):
             yield self.varint(), _AnswerReader(self.take(self.varint()))
 
 
 def minor_line(address: str, timeout_s: float) -> str:
-    """The minor line of the broker at host:port, such as "4.3", or "unknown".
+    """Return the minor version of the broker at host:port, such as "4.3", or "unknown".
 
-    Kafka has no request for its version, but each minor line brought a metadata.version of its own.
+    Kafka has no request for its version, but each minor version has its own metadata.version.
 
     Raises:
-        BrokerUnavailableError: It does not answer, or not as a Kafka broker does.
+        BrokerUnavailableError: The server does not respond, or not like a Kafka broker.
     """
     try:
         with Probe(address, timeout_s) as probe:
@@ -303,7 +303,7 @@ def minor_line(address: str, timeout_s: float) -> str:
 
 
 def _read_features(reader: _AnswerReader) -> dict[str, int]:
-    """The features in an ApiVersions answer of version 3."""
+    """Return the features in an ApiVersions response of version 3."""
     code = reader.number(2)
     if code != 0:
         raise ValueError(f"ApiVersions error code {code}")
@@ -324,7 +324,7 @@ def _read_features(reader: _AnswerReader) -> dict[str, int]:
 def _read_coordinator(reader: _AnswerReader) -> tuple[int, str]:
     reader.take(4)  # throttle time
     code = reader.number(2)
-    reader.string()  # the error in words
+    reader.string()  # error message
     reader.take(4)  # node id
     host = reader.string()
     return code, f"{host}:{reader.number(4)}"

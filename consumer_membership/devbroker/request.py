@@ -1,6 +1,6 @@
-"""What a caller asks for: a version, a number of nodes, properties, secured listeners, a backend.
+"""The request for a broker: version, number of nodes, properties and secured listeners.
 
-Checked once, here, so that every backend may trust it. Holds values only and starts nothing.
+The values are checked here once, so that the backends do not check them. This module starts nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1", "4.4.0")
 """The last patch of each minor line, oldest first."""
 
 CLASSIC_VERSIONS = ("3.9.1",)
-"""Of the last minor line that serves classic groups alone unless it is told otherwise; by name only, and not offered to
-users, since half of what this package is for is not there."""
+"""The last minor version that supports only classic groups by default. It can be requested, but is not offered to
+users, because it does not support the consumer protocol."""
 
 DEFAULT_VERSION = SUPPORTED_VERSIONS[-1]
 
@@ -42,7 +42,7 @@ RESERVED_PROPERTIES = frozenset(
 
 
 class Backend(Enum):
-    """How a broker is come by, in the order in which the backends are tried."""
+    """The sources of a broker, in the order in which they are tried."""
 
     EXISTING = "existing"
     DOCKER = "docker"
@@ -51,10 +51,10 @@ class Backend(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
-    """One caller's wish, as `backends.start` has it; None means "not asked for".
+    """The arguments of `backends.start`; None means "not requested".
 
     Raises:
-        BrokerUnavailableError: The version is not supported, or a number or a property makes no sense.
+        BrokerUnavailableError: The version is not supported, or a number or a property is invalid.
     """
 
     version: str | None = None
@@ -70,18 +70,18 @@ class BrokerRequest:
                 f"Kafka version {self.version!r} is not supported; use one of {', '.join(SUPPORTED_VERSIONS)}"
             )
         if self.nodes is not None and self.nodes < 1:
-            raise BrokerUnavailableError(f"nodes = {self.nodes} starts nothing; ask for at least 1")
+            raise BrokerUnavailableError(f"nodes={self.nodes} is invalid; use at least 1")
         if self.port is not None and not 0 < self.port <= 2**16 - self.node_count:
-            raise BrokerUnavailableError(f"port = {self.port} is not a TCP port; leave it out to draw a free one")
+            raise BrokerUnavailableError(f"port={self.port} is not a valid TCP port; omit it to use a free port")
         if self.host is not None and self.security is not None:
             raise BrokerUnavailableError(
-                f"host = {self.host!r} and security: secured listeners are on loopback only; leave one of them out"
+                f"host={self.host!r} cannot be combined with security: secured listeners use loopback only; omit one"
             )
         reserved = sorted(RESERVED_PROPERTIES.intersection(self.properties))
         if reserved:
             raise BrokerUnavailableError(
-                f"broker property {', '.join(reserved)} is set by devbroker itself; leave it out"
-                " (the port and the number of nodes are arguments of their own)"
+                f"broker property {', '.join(reserved)} is set by devbroker; omit it (the port and the number of nodes"
+                " have their own options)"
             )
 
     @property
@@ -95,7 +95,7 @@ class BrokerRequest:
         return self.nodes if self.nodes is not None else 1
 
     def __str__(self) -> str:
-        """The wish in words, for errors."""
+        """Return the request as text for errors."""
         words = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
         words += [f"port {self.port}"] if self.port is not None else []
         words += [f"host {self.host}"] if self.host is not None else []

@@ -1,4 +1,4 @@
-"""Free TCP ports for the nodes: on loopback, or on another address of this machine."""
+"""Find free TCP ports for the nodes, on loopback or on another address of this machine."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from consumer_membership.devbroker.errors import BrokerUnavailableError
 _Result = TypeVar("_Result")
 
 _ATTEMPTS = 5
-_TAKEN = ("address already in use", "port is already allocated")  # a JVM's and a kernel's words, a Docker engine's
+_TAKEN = ("address already in use", "port is already allocated")  # the messages of JVM and kernel, and of Docker
 
 LOOPBACK = "127.0.0.1"
 
 _PORTS = range(20_000, 32_768)
-"""Below the range from which Linux draws ports for outgoing connections (32768-60999): a stopped node must find its
-port free when it is started again, and a client that keeps calling a loopback port of that range while nobody
-listens can end up connected to itself."""
+"""Below the range that Linux uses for outgoing connections (32768-60999): the port of a stopped node must remain free
+until its restart, and a client that repeatedly connects to a loopback port of that range can connect to itself."""
 
 
 class PortTakenError(BrokerUnavailableError):
-    """Somebody bound a port between our drawing it and the broker's binding it."""
+    """Another process has bound a port after it was selected and before the broker could bind it."""
 
 
 def retry_taken_ports(act: Callable[[], _Result]) -> _Result:
-    """Do it again, a few times, as long as it loses the race for a port; it must draw new ports each time."""
+    """Call the function, and retry if another process takes a port; the function must select new ports each time."""
     retrying = Retrying(retry=retry_if_exception_type(PortTakenError), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
     return retrying(act)
 
 
 @contextmanager
 def taken_port_told_apart() -> Iterator[None]:
-    """Raise a `PortTakenError` for a failure whose text is the system's for a port that is in use."""
+    """Raise PortTakenError for an error whose message reports a port that is in use."""
     try:
         yield
     except BrokerUnavailableError as error:
@@ -48,9 +47,9 @@ def taken_port_told_apart() -> Iterator[None]:
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Whether nobody listens on this port of one of this machine's addresses."""
+    """Whether the port of this machine's address is free."""
     with socket.socket() as probe:
-        # As the broker does it: a port in TIME_WAIT is free.
+        # Like the broker, treat a port in TIME_WAIT as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -62,7 +61,7 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def draw_ports(count: int, avoid: Collection[int] = (), host: str = LOOPBACK) -> list[int]:
-    """That many different ports that were free a moment ago; whoever binds them must cope with losing the race."""
+    """Return different ports that are free now; another process may bind them before the caller does."""
     drawn: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(drawn) == count:
@@ -73,10 +72,10 @@ def draw_ports(count: int, avoid: Collection[int] = (), host: str = LOOPBACK) ->
 
 
 def node_ports(count: int, first: int | None, host: str = LOOPBACK) -> list[int]:
-    """The nodes' client ports: drawn, or counted up from the one that was asked for.
+    """Return the nodes' client ports: free ones, or consecutive ones from `first`.
 
     Raises:
-        BrokerUnavailableError: A port that was asked for is taken.
+        BrokerUnavailableError: A requested port is in use.
     """
     if first is None:
         return draw_ports(count, host=host)
@@ -84,6 +83,6 @@ def node_ports(count: int, first: int | None, host: str = LOOPBACK) -> list[int]
     taken = [port for port in ports if not is_free(port, host)]
     if taken:
         raise BrokerUnavailableError(
-            f"port {', '.join(map(str, taken))} on {host} is taken; stop what listens there or ask for another port"
+            f"port {', '.join(map(str, taken))} on {host} is in use; stop the program that uses it, or use another port"
         )
     return ports

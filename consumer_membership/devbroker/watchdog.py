@@ -1,18 +1,18 @@
-"""Runs one command and ends it as soon as the process that asked for it is gone, however that one ended.
+"""Run one command, and kill it when the owner process ends, even by SIGKILL.
 
-A broker's JVM must not outlive the tests or the demo that started it, not even after `kill -9`. This script stands
-between the two: it is started as a process of its own, starts the command as its child, and watches its owner in
-two ways, since either alone has a hole: the pipe on stdin stays open as long as any forked child of the owner holds
-the other end, and a pidfd does not exist everywhere. Should the watchdog itself be killed, Linux
-ends the command (PR_SET_PDEATHSIG, set here where there is one thread and `preexec_fn` is safe).
+A broker's JVM must not outlive the tests or the demo that started it. This script runs as a process between the two:
+it starts the command as its child and detects the end of its owner in two ways, because each alone is incomplete. The
+pipe on stdin stays open while a forked child of the owner has its other end, and pidfd does not exist on every system.
+If the watchdog itself is killed, Linux kills the command (PR_SET_PDEATHSIG, set in this single-threaded process, where
+`preexec_fn` is safe).
 
     python -I -S watchdog.py OWNER_PID FOLDER CONSOLE COMMAND...
 
-The command's pid is the first line of stdout; its own output goes to the file CONSOLE. One byte on stdin is an order:
-`T` terminates the command, `K` kills it. When the owner is gone the command is killed and FOLDER removed. The exit
-code is the command's, 128 + n for signal n.
+The command's pid is the first line of stdout; the command's output goes to the file CONSOLE. A byte on stdin controls
+the command: `T` terminates it, `K` kills it. When the owner has ended, the command is killed and FOLDER is deleted. The
+exit code is that of the command, or 128 + n for signal n.
 
-It imports the standard library only: it starts in a few hundredths of a second, without the package.
+The script imports only the standard library, so that it starts in a few hundredths of a second.
 """
 
 import ctypes
@@ -33,18 +33,18 @@ def _die_with_parent() -> None:
 
 
 def _owner_descriptors(owner_pid: int) -> list[int]:
-    """Descriptors that become readable when the owner is gone, besides stdin."""
+    """Return descriptors, in addition to stdin, that become readable when the owner ends."""
     if not hasattr(os, "pidfd_open"):
         return []
     try:
         return [os.pidfd_open(owner_pid)]
     except OSError:
-        # Gone already, which stdin tells as well; or a kernel older than 5.3.
+        # The owner has ended, which stdin also shows; or the kernel is older than 5.3.
         return []
 
 
 def _child_signals() -> int:
-    """A descriptor that becomes readable at each SIGCHLD."""
+    """Return a descriptor that becomes readable at each SIGCHLD."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -53,7 +53,7 @@ def _child_signals() -> int:
 
 
 def _run(owner_pid: int, console: Path, command: list[str]) -> tuple[int, bool]:
-    """Run the command to its end; its exit code, and whether the owner went away meanwhile."""
+    """Run the command; return its exit code, and whether the owner ended first."""
     owner = _owner_descriptors(owner_pid)
     child_signals = _child_signals()
     with console.open("ab") as output:
@@ -86,8 +86,8 @@ def main(arguments: list[str]) -> int:
     owner_pid, folder, console, *command = arguments
     code, is_orphaned = _run(int(owner_pid), Path(console), command)
     if is_orphaned:
-        # A whole cluster shares the folder. Each watchdog comes here after its own command's end, so the last one
-        # finds nobody writing any more; those before it may fail.
+        # All nodes of a cluster share the folder. Each watchdog deletes it after its command has ended; only the last
+        # one is certain to succeed, because the other commands may still write.
         shutil.rmtree(folder, ignore_errors=True)
     return code
 

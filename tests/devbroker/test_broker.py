@@ -77,7 +77,7 @@ def test_start_node_ignores_running_node() -> None:
 
 def test_kill_node_of_unknown_id_raises_error_with_known_ids() -> None:
     """Node ids start at 1, and the error lists them."""
-    with pytest.raises(BrokerUnavailableError, match="its nodes are 1, 2"):
+    with pytest.raises(BrokerUnavailableError, match="its node ids are 1, 2"):
         broker_of(ScriptedNode(1), ScriptedNode(2)).kill_node(0)
 
 

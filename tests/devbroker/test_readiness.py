@@ -66,7 +66,7 @@ def test_supported_features_raises_on_truncated_response() -> None:
     """A truncated response never returns partial features."""
     whole = answer({"metadata.version": 30})
     for size in range(len(whole)):
-        with pytest.raises(ProbeError, match="the answer ends"):
+        with pytest.raises(ProbeError, match="the response ends"):
             features(whole[:size])
 
 
@@ -117,5 +117,5 @@ def test_minor_line_maps_metadata_version(level: int, line: str) -> None:
 def test_minor_line_raises_if_server_is_not_a_broker(reply: bytes) -> None:
     """The error names the address, because the port may be wrong."""
     address, _ = serve(reply)
-    with pytest.raises(BrokerUnavailableError, match=f"{address} does not answer as a Kafka broker"):
+    with pytest.raises(BrokerUnavailableError, match=f"{address} does not respond like a Kafka broker"):
         minor_line(address, 5)

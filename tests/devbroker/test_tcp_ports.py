@@ -49,7 +49,7 @@ def test_draw_ports_skips_ports_to_avoid() -> None:
 
 def test_node_ports_with_requested_port_in_use_raises(taken_port: int) -> None:
     """No other port would be correct, so there is no retry."""
-    with pytest.raises(BrokerUnavailableError, match=f"port {taken_port} on 127.0.0.1 is taken") as refused:
+    with pytest.raises(BrokerUnavailableError, match=f"port {taken_port} on 127.0.0.1 is in use") as refused:
         node_ports(1, taken_port)
     assert not isinstance(refused.value, PortTakenError)
 
