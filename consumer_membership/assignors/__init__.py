@@ -1,4 +1,4 @@
-"""The built-in assignors, by Kafka's names; Java's leaders and ours come to the same, or to something as good."""
+"""The built-in assignors by Kafka's names; their results equal those of Java's assignors, or are equally good."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BUILT_IN", "claim_reader"]
 
 
 class _BuiltIn(Mapping[str, Assignor]):
-    """One of each; the two that are nobody's default are imported when they are asked for."""
+    """One instance of each assignor; the two sticky ones are imported on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, Assignor] = {one.name: one for one in (RangeAssignor(), RoundRobinAssignor())}
@@ -25,7 +25,7 @@ class _BuiltIn(Mapping[str, Assignor]):
         if name in _STICKY and name not in self._made:
             from consumer_membership.assignors import sticky
 
-            # Whoever comes first makes them: there is one of each, whatever threads ask.
+            # The first access creates them; there is one instance of each, whatever threads access it.
             for one in (sticky.StickyAssignor(), sticky.CooperativeStickyAssignor()):
                 self._made.setdefault(one.name, one)
         return self._made[name]
@@ -45,8 +45,8 @@ BUILT_IN: Mapping[str, Assignor] = _BuiltIn()
 
 
 def claim_reader(assignor: Assignor) -> Callable[[MemberSubscription], Claim]:
-    """How members that use this assignor say what they own: the built-in sticky ones have user data of their own."""
-    from consumer_membership.assignors import sticky  # only leaders ask
+    """Return how members with this assignor state their owned partitions: the sticky ones use their user data."""
+    from consumer_membership.assignors import sticky  # needed only on leaders
     from consumer_membership.assignors.validation import protocol_claim
 
     return (

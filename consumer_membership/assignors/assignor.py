@@ -1,6 +1,6 @@
-"""What an assignor is, and what it is told: the built-in ones and a user's own implement `Assignor`.
+"""The interface of assignors and its data types; the built-in assignors and your own implement `Assignor`.
 
-The group's leader calls it with everything that the members told, and hands its result to the coordinator.
+The group's leader calls it with the subscriptions of all members, and sends its result to the coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
-#: The generation of a member that has none: new, reset, or of a client that does not tell it.
+#: The generation of a member that has none: it is new, was reset, or its client does not send it.
 NO_GENERATION = -1
 
 
@@ -21,9 +21,14 @@ NO_GENERATION = -1
 class MemberSubscription:
     """One member's subscription as its leader reads it (ConsumerProtocolSubscription v0-v3).
 
-    `owned` are the partitions that the member says it owns, `generation` the one to which that belongs
-    (`NO_GENERATION`: not told). `instance_id` comes with the JoinGroup answer, not with the bytes. `version` is the one
-    in which the bytes were written.
+    Attributes:
+        topics: The subscribed topics.
+        owned: The partitions that the member claims to own.
+        generation: The generation of `owned`; `NO_GENERATION`: not sent.
+        rack_id: The member's rack; None: not sent.
+        user_data: The bytes of the assignor's `user_data`.
+        instance_id: `group.instance.id`, from the JoinGroup response.
+        version: The version of the encoded subscription.
     """
 
     topics: frozenset[str]
@@ -36,34 +41,34 @@ class MemberSubscription:
 
 
 class RebalanceProtocol(Enum):
-    """How partitions move (KIP-429)."""
+    """How partitions move in a rebalance (KIP-429)."""
 
-    #: Everything is given up before each rebalance.
+    #: All partitions are revoked before each rebalance.
     EAGER = "eager"
-    #: Only what moves is given up, and given to its new owner one rebalance later.
+    #: Only partitions that move are revoked; their new owner receives them one rebalance later.
     COOPERATIVE = "cooperative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """The topics that exist: how many partitions each has, and in which racks each partition has replicas (KIP-881).
+    """The existing topics: the number of partitions of each, and the racks of each partition's replicas (KIP-881).
 
-    `racks` is empty where the brokers tell no racks.
+    `racks` is empty if the brokers report no racks.
     """
 
     partitions: Mapping[str, int]
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
     def of(self, topic: str) -> tuple[TopicPartition, ...]:
-        """The partitions of this topic, by number; none if it does not exist."""
+        """Return the partitions of this topic by number; empty if it does not exist."""
         return tuple(TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What the leader gives one member: its partitions (topic, number), and bytes for that member's own assignor.
+    """The assignment of one member: its partitions (topic, number), and bytes for that member's own assignor.
 
-    Java's `Assignment`. `assign` may give it instead of the partitions alone, and `on_assignment` is given it.
+    It is Java's `Assignment`. `assign` may return it instead of the partitions alone, and `on_assignment` receives it.
     """
 
     partitions: Collection[tuple[str, int]] = frozenset()
@@ -72,43 +77,45 @@ class Assigned:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Who gets what. Stateless: what it has to remember it puts into `user_data`, which comes back in subscriptions.
+    """Assign partitions to members. Stateless: `user_data` carries state, which subscriptions return.
 
-    It may have `on_assignment` beside these, as `AssignmentObserver` says.
+    An assignor may also have `on_assignment`; see `AssignmentObserver`.
     """
 
     @property
     def name(self) -> str:
-        """The name by which members agree on it ("range", "cooperative-sticky", or one's own)."""
+        """The name by which members agree on the assignor ("range", "cooperative-sticky", or your own name)."""
 
     @property
     def protocols(self) -> frozenset[RebalanceProtocol]:
-        """How partitions may move with it; COOPERATIVE needs results that give nothing to two owners in one round."""
+        """The supported rebalance protocols; a COOPERATIVE result gives no partition to two owners in one round."""
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-        """What the subscription carries for this assignor beside the protocol's own fields.
+        """Return the bytes that the subscription carries for this assignor, or None.
 
-        `owned` is what the leader gave last, in this generation; an eager member has given it up by then.
+        `owned` is the last assignment, in this generation; an eager member has revoked it by then.
         """
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[tuple[str, int]] | Assigned]:
-        """The partitions (topic, number) of each member id; each one of a subscribed topic goes to one subscriber.
+        """Return the partitions (topic, number) of each member id; each partition has one subscriber of its topic.
 
-        With `Assigned` in their place the member gets user data, too. It runs in the leader, on a thread of its own.
+        With `Assigned` instead of partitions, a member also receives user data. The leader calls this on a separate
+        thread.
         """
 
 
 @runtime_checkable
 class AssignmentObserver(Protocol):
-    """What an assignor may have beside `Assignor`: to hear of each assignment of its member (Java's `onAssignment`)."""
+    """An optional part of an assignor that receives each assignment of its member (Java's `onAssignment`)."""
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
-        """The leader's assignment for this member has come, of this generation.
+        """Receive the leader's assignment of this generation for this member.
 
-        Called in every member of a group that chose this assignor, before anything of the assignment is revoked or
-        assigned. `assignment.partitions` is a frozenset. As `assign` it runs on a thread of its own, one call after the
-        other, while heartbeats go on; if the group rebalances meanwhile, a newer assignment follows, and this one is
-        not taken over. What it raises ends the member, as what `assign` raises does: nobody else knows what was missed.
+        It is called in every member of a group that uses this assignor, before any partition of the assignment is
+        revoked or assigned. `assignment.partitions` is a frozenset. Like `assign`, it runs on a separate thread, one
+        call at a time, while heartbeats continue. If the group rebalances meanwhile, a newer assignment follows and
+        this one is not applied. An exception ends the member, like an exception of `assign`, because the missed data
+        cannot be recovered.
         """

@@ -1,6 +1,6 @@
-"""One run of an assignor by the group's leader: with claims that are good, and with a result that may be sent.
+"""Run an assignor for the group's leader: with valid claims, and with a check of its result.
 
-What an assignor returned is read as what it should have returned: a user's own may return anything.
+The result is read as if it had the declared type, because a custom assignor may return anything.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from consumer_membership.errors import AssignmentError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
-_REMEDY = "return a mapping of member ids to lists of (topic, partition number)"
-#: So much of a value is shown in an error.
+_REMEDY = "return a mapping from member ids to lists of (topic, partition number)"
+#: The longest text of a value in an error.
 _SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What to send to each member of the group, and what contradicted itself in their claims, in words for the log.
+    """The assignment of each member, and the contradictions in the claims as log messages.
 
-    `user_data` has the bytes of those members to whom the assignor gives some.
+    `user_data` has the bytes for the members to which the assignor gives some.
     """
 
     assignments: Mapping[str, frozenset[TopicPartition]]
@@ -46,14 +46,14 @@ class Checked:
 
 
 def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[str, MemberSubscription]) -> Checked:
-    """Have the partitions assigned; whoever the assignor left out gets nothing.
+    """Run the assignor and return a checked assignment; members without an entry receive no partitions.
 
-    A user's own assignor is given the good claims only (KIP-792). What two members claim with equal right is withheld
-    for a round under the cooperative protocol, as the built-in one does itself.
+    A custom assignor receives only the valid claims (KIP-792). Under the cooperative protocol, partitions that two
+    members claim with equal right are withheld for one round, as the built-in assignor does.
 
     Raises:
-        AssignmentError: the result is no assignment, is incomplete, or gives away what somebody still claims; it names
-            the partition.
+        AssignmentError: the result is invalid or incomplete, or assigns a partition that another member still claims;
+            the message names the partition.
     """
     claim_of = claim_reader(assignor)
     validated = validate_subscriptions(subscriptions, claim_of)
@@ -74,30 +74,30 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one member is given: an `Assigned` that was looked at."""
+    """The assignment of one member: an `Assigned` after its check."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None
 
 
 def read_result(given: object) -> dict[str, Share]:
-    """What each member is given, copied once: what is returned may be used up by looking at it.
+    """Return the assignment of each member, copied once, because a result may be an iterator.
 
     Raises:
-        AssignmentError: it is of another shape; the text says where, and what is expected.
+        AssignmentError: the result has a wrong form; the message has the place and the expected form.
     """
     if not isinstance(given, Mapping):
         raise _misshapen(f"it returned {_shown(given)}")
     result = {}
     for member, share in given.items():
         if not isinstance(member, str):
-            raise _misshapen(f"it gives partitions to {_shown(member)}, which is no member id")
+            raise _misshapen(f"it gives partitions to {_shown(member)}, which is not a member id")
         result[member] = _share(share, member)
     return result
 
 
 def _share(given: object, member: str) -> Share:
-    # A user's own code may give anything, whatever its type says.
+    # A custom assignor may return anything, whatever its declared type.
     partitions: object = given
     user_data: object = None
     if isinstance(given, Assigned):
@@ -105,7 +105,7 @@ def _share(given: object, member: str) -> Share:
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
         raise _misshapen(f"it gives {_shown(partitions)} to {member}")
     if user_data is not None and not isinstance(user_data, bytes):
-        raise AssignmentError(f"{member} is given the user data {_shown(user_data)}; give bytes, or None")
+        raise AssignmentError(f"{member} receives the user data {_shown(user_data)}; expected bytes or None")
     return Share(partitions=tuple(_partition(one, member) for one in partitions), user_data=user_data)
 
 
@@ -114,12 +114,12 @@ def _partition(given: object, member: str) -> TopicPartition:
         topic, number = given
         if isinstance(topic, str) and isinstance(number, SupportsIndex) and not isinstance(number, bool):
             return TopicPartition(topic, number.__index__())
-    raise _misshapen(f"it gives {_shown(given)} to {member}, which is no partition")
+    raise _misshapen(f"it gives {_shown(given)} to {member}, which is not a partition")
 
 
 def _shown(given: object) -> str:
-    return f"{given!a:.{_SHOWN}} (of the type {type(given).__name__})"
+    return f"{given!a:.{_SHOWN}} (of type {type(given).__name__})"
 
 
 def _misshapen(what: str) -> AssignmentError:
-    return AssignmentError(f"assign() has no result that can be sent: {what}; {_REMEDY}")
+    return AssignmentError(f"the result of assign() is invalid: {what}; {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Who holds what while a sticky assignor works, by kinds of partitions, so that a search need not see each of them."""
+"""The holders of partitions while a sticky assignor works, grouped by kinds of partitions to make searches short."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from consumer_membership.assignors.racks import Racks
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
-#: What it costs to take one partition from its owner.
+#: The cost of taking one partition from its owner.
 OWNER_COST = 1
-#: What it costs to move one partition out of its rack: more than any number taken from owners.
+#: The cost of moving one partition out of its rack: higher than any number of partitions taken from owners.
 RACK_COST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Partitions that are alike: of one topic, with replicas in the same racks. `takers` are who may have them."""
+    """Equivalent partitions: of one topic, with replicas in the same racks. Only `takers` may have them."""
 
     replicas: frozenset[str]
     takers: tuple[str, ...]
@@ -26,14 +26,14 @@ class Kind:
 
 @dataclass(slots=True)
 class Holding:
-    """What one member holds of one kind: what it owned before, and the rest."""
+    """The partitions of one kind that a member holds: those it owned before, and the others."""
 
     own: dict[TopicPartition, None] = field(default_factory=dict)
     foreign: dict[TopicPartition, None] = field(default_factory=dict)
 
 
 class Holdings:
-    """All partitions with their kinds, owners and holders; whoever is dealt with is in the order of `members`."""
+    """All partitions with their kinds, owners and holders; iterations over members use the order of `members`."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Holdings:
                 self.kinds[partition] = kinds[replicas]
 
     def give(self, partition: TopicPartition, member: str) -> None:
-        """This member holds it from now on; nobody did."""
+        """Give a partition without a holder to this member."""
         holding = self.held[member][self.kinds[partition]]
         (holding.own if self.owners.get(partition) == member else holding.foreign)[partition] = None
         self.holders[partition] = member
         self.loads[member] += 1
 
     def move(self, partition: TopicPartition, taker: str) -> None:
-        """This member holds it from now on; another one did."""
+        """Move a partition from its holder to this member."""
         giver = self.holders[partition]
         holding = self.held[giver][self.kinds[partition]]
         holding.own.pop(partition, None)
@@ -78,25 +78,25 @@ class Holdings:
         self.give(partition, taker)
 
     def move_any(self, kind: Kind, giver: str, taker: str) -> None:
-        """One partition of this kind: one that comes back to its owner, or else one that is taken from no owner."""
+        """Move one partition of this kind: preferably back to its owner, else one that is not taken from its owner."""
         holding = self.held[giver][kind]
         returning = (partition for partition in holding.foreign if self.owners.get(partition) == taker)
         self.move(next(returning, None) or next(iter(holding.foreign or holding.own)), taker)
 
     def is_far(self, member: str, kind: Kind) -> bool:
-        """Whether a member would have to read such partitions from another rack."""
+        """Return whether the member would read such partitions from another rack."""
         rack = self.racks.members.get(member)
         return rack is not None and rack not in kind.replicas
 
     def levels(self) -> dict[int, list[str]]:
-        """The members of each load."""
+        """Return the members by load."""
         levels: defaultdict[int, list[str]] = defaultdict(list)
         for member, load in self.loads.items():
             levels[load].append(member)
         return levels
 
     def assignment(self) -> dict[str, list[TopicPartition]]:
-        """What each member holds."""
+        """Return the partitions of each member."""
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in self.members}
         for partition, member in self.holders.items():
             assignment[member].append(partition)

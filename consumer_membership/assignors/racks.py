@@ -1,4 +1,4 @@
-"""Which members are in a rack with which partitions (KIP-881): records are then read from a replica nearby."""
+"""Match members and partitions by rack (KIP-881), so that records are read from a nearby replica."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _NOWHERE: frozenset[str] = frozenset()
 
 
 def member_racks(subscriptions: Mapping[str, MemberSubscription], members: Iterable[str]) -> dict[str, str]:
-    """The rack of each of these members that tells one."""
+    """Return the rack of each of these members that has one."""
     return {member: rack for member in members if (rack := subscriptions[member].rack_id)}
 
 
 def is_worthwhile(members: Mapping[str, str], partitions: Iterable[frozenset[str]]) -> bool:
-    """Whether racks are looked at: members are where replicas are, and not every partition is in every rack of them."""
+    """Return whether racks matter: members share racks with replicas, and some partition is not in all of them."""
     replicas = list(partitions)
     everywhere = _NOWHERE.union(*replicas)
     return not everywhere.isdisjoint(members.values()) and any(racks != everywhere for racks in replicas)
 
 
 class Racks:
-    """The racks of members and partitions, as far as they matter: nothing mismatches where they do not."""
+    """The racks of members and partitions, if they matter; otherwise nothing mismatches."""
 
     def __init__(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription], partitions: Iterable[TopicPartition]
@@ -32,7 +32,7 @@ class Racks:
         self._replicas: dict[TopicPartition, frozenset[str]] = {}
         if members:
             self._replicas = {partition: topics.racks.get(partition, _NOWHERE) for partition in partitions}
-        #: The rack of each member that has one; empty where racks do not matter.
+        #: The rack of each member that has one; empty if racks do not matter.
         self.members: Mapping[str, str] = members if is_worthwhile(members, self._replicas.values()) else {}
 
     def __bool__(self) -> bool:
@@ -40,10 +40,10 @@ class Racks:
         return bool(self.members)
 
     def of(self, partition: TopicPartition) -> frozenset[str]:
-        """Where a partition has replicas; empty where racks do not matter."""
+        """Return the racks of a partition's replicas; empty if racks do not matter."""
         return self._replicas.get(partition, _NOWHERE) if self.members else _NOWHERE
 
     def mismatch(self, member: str, partition: TopicPartition) -> bool:
-        """Whether a member would have to read it from another rack; a member without a rack is at home everywhere."""
+        """Return whether a member would read the partition from another rack; a member without a rack never does."""
         rack = self.members.get(member)
         return rack is not None and rack not in self._replicas[partition]

@@ -1,4 +1,4 @@
-"""`range`: each topic's partitions cut into ranges, as Java's RangeAssignor does since 3.5, by racks too (KIP-881)."""
+"""`range`: divide each topic's partitions into ranges, with racks (KIP-881), as Java's RangeAssignor since 3.5."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consumer_membership.types import TopicPartition
 
 
 class _Ranges:
-    """One topic while its partitions are given away: who may have how many more, and what is left."""
+    """One topic during the assignment: how many more partitions each member may receive, and which ones remain."""
 
     def __init__(self, topics: Topics, topic: str, members: list[str], racks: Mapping[str, str]) -> None:
         self.topic = topic
@@ -30,16 +30,16 @@ class _Ranges:
         self.needs_racks = is_worthwhile(racks, self._replicas)
 
     def room(self, member: str) -> int:
-        """How many more this member may have: larger shares go to whoever comes first."""
+        """Return how many more partitions this member may receive; the first members have the larger shares."""
         return max(0, self._share + (self._larger_shares > 0) - len(self.given[member]))
 
     def matches(self, member: str, number: int) -> bool:
-        """Whether a member has no rack, or a replica is in its rack."""
+        """Return whether the member has no rack, or a replica is in its rack."""
         rack = self.racks.get(member)
         return rack is None or rack in self._replicas[number]
 
     def give(self, member: str, numbers: list[int]) -> None:
-        """These are this member's."""
+        """Give these partitions to this member."""
         self.given[member] += numbers
         if len(self.given[member]) > self._share:
             self._larger_shares -= 1
@@ -47,7 +47,7 @@ class _Ranges:
             del self.left[number]
 
     def give_ranges(self, may_have: Callable[[str, int], bool]) -> None:
-        """Each member in turn takes the first that are left, as many as it has room for."""
+        """Give each member in turn the first remaining partitions, up to its share."""
         for member in self.members:
             numbers = [number for number in self.left if may_have(member, number)][: self.room(member)]
             if numbers:
@@ -55,24 +55,25 @@ class _Ranges:
 
 
 class RangeAssignor:
-    """Gives each subscriber of a topic a range of its partitions; the first ones get one more where it does not divide.
+    """Give each subscriber of a topic a range of its partitions; the first ones receive one more if necessary.
 
-    Topics with the same subscribers and equally many partitions are thereby co-partitioned: a number of all of them
-    goes to one member, which joins rely on. Where members tell racks and not every partition is everywhere, what
-    matches is given first (co-partitioned topics only together), within the same shares; then the rest, wherever it is.
+    Topics with the same subscribers and equally many partitions are therefore co-partitioned: one member has the same
+    partition number of all of them, which joins rely on. If members report racks and not every partition is in every
+    rack, matching partitions are given first (of co-partitioned topics only together), within the same shares; then the
+    others.
     """
 
     name = "range"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
-        """Nothing."""
+        """Return None."""
         del topics, owned, generation
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> dict[str, tuple[TopicPartition, ...]]:
-        """The partitions of each member."""
+        """Return the partitions of each member."""
         order = by_instance(subscriptions)
         states = []
         for topic in subscribed_topics(topics, subscriptions):
@@ -93,7 +94,7 @@ def _anything(_member: str, _number: int) -> bool:
 
 
 def _match_racks(states: list[_Ranges]) -> None:
-    """Give what matches, to topics of the same subscribers and equally many partitions together."""
+    """Give matching partitions; topics with the same subscribers and equally many partitions are treated together."""
     alike: dict[tuple[tuple[str, ...], int], list[_Ranges]] = defaultdict(list)
     for state in states:
         if state.racks:
@@ -106,7 +107,7 @@ def _match_racks(states: list[_Ranges]) -> None:
 
 
 def _match_together(group: list[_Ranges]) -> None:
-    """Give each number of all these topics to the first member that may have it in every one of them."""
+    """Give each partition number of all these topics to the first member that may have it in all of them."""
     members = list(group[0].members)
     for number in range(len(group[0].left)):
         fitting = (m for m in members if all(state.matches(m, number) and state.room(m) for state in group))

@@ -1,12 +1,12 @@
 """The last step of a sticky assignment: return partitions to their racks and owners without a change of the balance.
 
 A partition is away from home if its member is in another rack (KIP-881), or if another member owned it. It returns by a
-circle of moves: a gives one to b, b one to c, and c one to a. A circle may jump from a member to one that has one more:
-they exchange their loads. A circle is taken if more partitions return by it than leave home, racks before owners. The
-search is Bellman and Ford's for negative cycles, and ends when no circle is left; then no result with the same loads
-has more partitions at home.
+cycle of moves: a gives one to b, b one to c, and c one to a. A cycle may jump from a member to one that has one more
+partition: they exchange their loads. A cycle is applied if more partitions return by it than leave home, racks before
+owners. The search is Bellman and Ford's for negative cycles, and ends when no cycle is left; then no result with the
+same loads has more partitions at home.
 
-What it gains for a user, over rolling restarts of 30 random groups with 4 to 16 members and four topics:
+The gain for users, over rolling restarts of 30 random groups with 4 to 16 members and four topics:
 
 | restart | moved without | moved with | read from another rack without | with |
 |---|---|---|---|---|
@@ -27,19 +27,19 @@ from typing import NamedTuple
 from consumer_membership.assignors.holdings import OWNER_COST, RACK_COST, Holding, Holdings, Kind
 from consumer_membership.types import TopicPartition
 
-#: How much may be looked at in all (a second or so): a good result gets better by it, but large groups wait.
+#: The limit of the search (about one second): a good result becomes better by it, but large groups wait for it.
 _EFFORT = 1_000_000
 
 
 class _Step(NamedTuple):
-    """How a member was found: the giver before it, and what it gets from there; None: a jump."""
+    """How a member was reached: the giver before it, and the partition that it receives; None: a jump."""
 
     giver: str
     partition: TopicPartition | None
 
 
 def bring_home(holdings: Holdings) -> None:
-    """Bring home what can come, until nothing can or the effort is spent; loads may only change places."""
+    """Return partitions home until no cycle is left or the limit is reached; loads may only be exchanged."""
     effort = _EFFORT
     while effort > 0:
         search = _Circle(holdings, effort)
@@ -52,7 +52,7 @@ def bring_home(holdings: Holdings) -> None:
 
 
 class _Circle:
-    """One circle that brings more home than it takes away."""
+    """A search for one cycle that returns more partitions home than it takes away."""
 
     def __init__(self, holdings: Holdings, effort: int) -> None:
         self.effort = effort
@@ -60,11 +60,11 @@ class _Circle:
         self._levels = holdings.levels()
         self._costs = dict.fromkeys(holdings.members, 0)
         self._steps: dict[str, _Step] = {}
-        #: The least for which one of a kind, or a jump to a load, was offered: only a cheaper offer changes anything.
+        #: The lowest cost at which a kind, or a jump to a load, was offered: only a lower offer changes anything.
         self._offers: dict[Kind | int, int] = {}
 
     def find(self) -> list[tuple[TopicPartition, str]]:
-        """The moves, all of them at once; empty: there is no such circle, or the effort is spent."""
+        """Return the moves of the cycle; empty: there is none, or the limit is reached."""
         queue = deque(self._holdings.members)
         waiting = set(queue)
         while queue and self.effort > 0:
@@ -81,7 +81,7 @@ class _Circle:
         return []
 
     def _arcs(self, giver: str) -> Iterator[tuple[str, int, TopicPartition | None]]:
-        """Whom this member leads to cheaper than any other way so far: with the cost, and with what."""
+        """Yield the members that this member reaches at a lower cost than before, with the cost and the partition."""
         base = self._costs[giver]
         higher = self._holdings.loads[giver] + 1
         if self._is_cheaper(higher, base):
@@ -92,7 +92,7 @@ class _Circle:
     def _gifts(
         self, giver: str, kind: Kind, holding: Holding, base: int
     ) -> Iterator[tuple[str, int, TopicPartition | None]]:
-        """One of a kind for anybody, and what somebody owned for its owner."""
+        """Yield one partition of a kind for any taker, and owned partitions for their owners."""
         costs, is_far = self._costs, self._holdings.is_far
         base -= RACK_COST * is_far(giver, kind)
         partition = next(iter(holding.foreign or holding.own), None)
@@ -100,7 +100,7 @@ class _Circle:
         if partition is not None and self._is_cheaper(kind, offer):
             self.effort -= len(kind.takers)
             for taker in kind.takers:
-                # Most are too dear even without their rack.
+                # most are too expensive even without their rack
                 if offer < costs[taker] and (cost := offer + RACK_COST * is_far(taker, kind)) < costs[taker]:
                     yield taker, cost, partition
         self.effort -= len(holding.foreign)

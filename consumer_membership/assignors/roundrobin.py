@@ -1,4 +1,4 @@
-"""`roundrobin`: all partitions dealt out in turn to those who subscribe their topic, as Java's RoundRobinAssignor."""
+"""`roundrobin`: deal all partitions in turn to the subscribers of their topic, as Java's RoundRobinAssignor."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from consumer_membership.types import TopicPartition
 
 
 class RoundRobinAssignor:
-    """Deals the partitions of all topics, in order, to the members, in order; who does not subscribe is passed over.
+    """Deal the partitions of all topics, in order, to the members, in order; members that do not subscribe are skipped.
 
-    Members that subscribe the same get equally many, give or take one. Nothing is remembered.
+    Members with the same subscription receive equally many, plus or minus one. It keeps no state.
     """
 
     name = "roundrobin"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
-        """Nothing."""
+        """Return None."""
         del topics, owned, generation
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> dict[str, tuple[TopicPartition, ...]]:
-        """The partitions of each member. Whoever was passed over waits for its next turn, as in Java."""
+        """Return the partitions of each member. A skipped member waits for its next turn, as in Java."""
         turns = deque(by_instance(subscriptions))
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in turns}
         for topic in subscribed_topics(topics, subscriptions):

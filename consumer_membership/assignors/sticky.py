@@ -1,18 +1,18 @@
-"""`sticky` and `cooperative-sticky`: balance first, then racks, then everybody keeps what it has (KIP-54), as Java's.
+"""`sticky` and `cooperative-sticky`: balance, then racks, then each member keeps its partitions (KIP-54), as in Java.
 
-Where all members subscribe to the same topics everyone gets its quota (`sticky_quotas`); otherwise partitions are moved
-until no move makes it more even (`sticky_balance`). Both begin with the good claims only (`validation`), and of them
-with those whose partition still exists and is still subscribed by its owner.
+If all members subscribe to the same topics, each member receives its quota (`sticky_quotas`); otherwise partitions are
+moved until no move improves the balance (`sticky_balance`). Both begin with the valid claims only (`validation`), and
+of those with partitions that still exist and are still subscribed by their owner.
 
-Under the eager protocol members own nothing when they join, so each tells in its user data what it was assigned last,
-and in which generation:
+Under the eager protocol members own nothing when they join, so each sends its last assignment and its generation in its
+user data:
 
     previous_assignment => [topic => STRING, partitions => [INT32]], generation => INT32 (not in the first version)
 
-Under the cooperative one members go on with what they keep. What moves between two of them is left out in this round
-(KIP-429): its owner gives it up, joins again, and then it is given to the new one. Ownership comes from the protocol's
-own fields. The generation does, too (KIP-792); clients before that told it as an INT32 in the user data, which is
-written here also, for older leaders.
+Under the cooperative protocol members continue with the partitions that they keep. A partition that moves between two
+members is left out in this round (KIP-429): its owner revokes it and joins again, and then the new owner receives it.
+Ownership comes from the protocol's own fields, and so does the generation (KIP-792); earlier clients sent it as an
+INT32 in the user data, which is also written here for older leaders.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INT = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyOutcome:
-    """Who gets what in the end, and the claims that it came from."""
+    """The final assignment, and the claims from which it was computed."""
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]
     validated: Validated
@@ -47,7 +47,7 @@ def assign_sticky(
     subscriptions: Mapping[str, MemberSubscription],
     claim_of: Callable[[MemberSubscription], Claim],
 ) -> StickyOutcome:
-    """The partitions of each member, the same for the same inputs in any order."""
+    """Return the partitions of each member, equal for equal inputs in any order."""
     validated = validate_subscriptions(subscriptions, claim_of)
     partitions = {topic: partitions_of(topics, topic) for topic in subscribed_topics(topics, subscriptions)}
     everything = [partition for some in partitions.values() for partition in some]
@@ -69,45 +69,45 @@ def assign_sticky(
 
 
 class StickyAssignor:
-    """Balanced, and everybody keeps what it had as far as that goes."""
+    """Balanced; each member keeps its partitions as far as the balance allows."""
 
     name = "sticky"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-        """What the member was assigned last, and in which generation; None where it never was assigned anything."""
+        """Return the member's last assignment and its generation, or None if it never had one."""
         del topics
         if not owned and generation == NO_GENERATION:
             return None
         return encode(owned, generation)
 
     def claim(self, subscription: MemberSubscription) -> Claim:
-        """What the member says in its user data; what the protocol's own fields say was given up before it joined."""
+        """Return the claim in the user data; partitions in the protocol's fields were revoked before the join."""
         return decode(subscription.user_data)
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, tuple[TopicPartition, ...]]:
-        """The partitions of each member."""
+        """Return the partitions of each member."""
         return assign_sticky(topics, subscriptions, self.claim).assignment
 
 
 class CooperativeStickyAssignor:
-    """Balanced after the last of at most two rounds; nobody gives up what it keeps.
+    """Balanced after at most two rounds; no member revokes a partition that it keeps.
 
-    It supports the eager protocol, too, so that a group can move from an eager assignor in two rolling restarts.
+    It also supports the eager protocol, so that a group can move from an eager assignor in two rolling restarts.
     """
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-        """The generation, as Java tells it to leaders before KIP-792."""
+        """Return the generation, as Java sends it to leaders before KIP-792."""
         del topics, owned
         return _INT.pack(generation)
 
     def claim(self, subscription: MemberSubscription) -> Claim:
-        """What the member owns; its generation from the user data where the protocol's own field does not tell it."""
+        """Return the owned partitions; the generation comes from the user data if the protocol's field is empty."""
         generation = subscription.generation
         if generation < 0:
             data = subscription.user_data or b""
@@ -117,13 +117,13 @@ class CooperativeStickyAssignor:
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, tuple[TopicPartition, ...]]:
-        """The partitions that each member gets in this round."""
+        """Return the partitions of each member in this round."""
         outcome = assign_sticky(topics, subscriptions, self.claim)
         return withhold(outcome.validated, outcome.assignment)
 
 
 def encode(owned: frozenset[TopicPartition], generation: int) -> bytes:
-    """User data in its second version, which Java reads since 2.3."""
+    """Return user data in its second version, which Java reads since 2.3."""
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(owned):
         numbers[partition.topic].append(partition.partition)
@@ -139,7 +139,7 @@ def encode(owned: frozenset[TopicPartition], generation: int) -> bytes:
 
 
 def decode(data: bytes | None) -> Claim:
-    """What user data of either version says; nothing where there is none or it cannot be read."""
+    """Return the claim in user data of either version; empty if there is none or it cannot be read."""
     nothing = Claim(owned=frozenset(), generation=NO_GENERATION)
     if not data:
         return nothing
@@ -147,17 +147,17 @@ def decode(data: bytes | None) -> Claim:
         owned, end = _read_owned(data)
     except (struct.error, UnicodeDecodeError, _MalformedError):
         return nothing
-    # The first version ends here.
+    # the first version ends here
     generation = _INT.unpack_from(data, end)[0] if len(data) >= end + _INT.size else NO_GENERATION
     return Claim(owned=owned, generation=generation)
 
 
 class _MalformedError(Exception):
-    """Bytes that cannot be a previous assignment."""
+    """The bytes are not a previous assignment."""
 
 
 def _read_owned(data: bytes) -> tuple[frozenset[TopicPartition], int]:
-    """The partitions, and where they end."""
+    """Return the partitions and the offset of their end."""
     owned: list[TopicPartition] = []
     topics, at = _read_length(data, 0, _INT)
     for _ in range(topics):
@@ -170,7 +170,7 @@ def _read_owned(data: bytes) -> tuple[frozenset[TopicPartition], int]:
 
 
 def _read_length(data: bytes, at: int, form: struct.Struct) -> tuple[int, int]:
-    """A length that the rest of the bytes can hold, and where what it counts begins."""
+    """Return a length that the remaining bytes can hold, and the offset of its first element."""
     (length,) = form.unpack_from(data, at)
     if not 0 <= length <= len(data) - at:
         raise _MalformedError

@@ -1,21 +1,22 @@
-"""Sticky, where members subscribe to different topics: as even as the subscriptions allow, by moves along chains.
+"""Sticky for members with different subscriptions: as even as the subscriptions allow, by moves along chains.
 
-Everybody keeps what it owns (with racks: what matches), the rest is dealt to whoever has least, topics with the fewest
-subscribers first. Whoever has most gives to those who have least and may have it. Then, again beginning with whoever
-has most: if a member with at least two fewer can be reached by a chain of moves (a gives a partition to b, b one to c,
-and so forth: only the two ends get another load), the cheapest such chain is taken. Java moves single partitions only
-and stops where a chain would be needed. At last partitions return to their racks and owners (`returns`).
+Each member keeps its owned partitions (with racks: those that match). The others are dealt to the members with the
+lowest load, topics with the fewest subscribers first. The member with the highest load gives to those with the lowest
+load that may have its partitions. Then, again beginning with the highest load: if a chain of moves reaches a member
+with at least two fewer (a gives a partition to b, b one to c, and so forth: only the two ends change their load), the
+cheapest such chain is applied. Java moves single partitions only and stops where a chain would be needed. Finally,
+partitions return to their racks and owners (`returns`).
 
-Chains are no luxury: without them the results for 34 of Java's golden groups are less even than Java's, and the sum of
-all differences over the rolling restarts of `returns` is 19 % larger where each member has its own topics, and 11 %
-larger where a new version subscribes another topic.
+Chains matter: without them the results for 34 of Java's golden groups are less even than Java's, and the sum of all
+differences over the rolling restarts of `returns` is 19 % larger if each member has its own topics, and 11 % larger if
+a new version subscribes another topic.
 
-A chain costs what it moves out of racks, then what it takes from owners; what it may bring into racks or back to owners
-is not counted, so that no cost is negative (`returns` counts it).
+The cost of a chain is the number of partitions that it moves out of racks, then that of partitions taken from owners;
+moves into racks or back to owners are not counted, so that no cost is negative (`returns` counts them).
 
-In the end no chain is left, and then the loads are as even as they can be: every other possible outcome has the same
-loads or more uneven ones (the argument of Harvey et al., "Semi-matchings for bipartite graphs and load balancing").
-Members that a search reached in vain can gain nothing for anybody after it, so none of them is looked at again.
+In the end no chain is left, and then the loads are as even as possible: every other possible result has the same loads
+or more uneven ones (the argument of Harvey et al., "Semi-matchings for bipartite graphs and load balancing"). Members
+that a search reached in vain cannot improve any later search, so they are not visited again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def balanced(
     owned: Mapping[str, list[TopicPartition]],
     racks: Racks,
 ) -> dict[str, list[TopicPartition]]:
-    """The partitions of each member: all of `partitions`; each topic in `interests` has some; members come in order."""
+    """Return each member's partitions: all of `partitions`; each topic in `interests` has some."""
     holdings = Holdings(partitions, interests, owned, racks)
     _deal(holdings)
     _spill(holdings)
@@ -46,7 +47,7 @@ def balanced(
 
 
 def _deal(holdings: Holdings) -> None:
-    """Keep, then deal to whoever has least: first those that have somebody nearby, to them; then the rest."""
+    """Keep owned partitions, then deal to the lowest load: first partitions with a nearby member, then the others."""
     left = []
     for partition in holdings.kinds:
         owner = holdings.owners.get(partition)
@@ -64,7 +65,7 @@ def _deal(holdings: Holdings) -> None:
 
 
 def _spill(holdings: Holdings) -> None:
-    """Move from whoever has most directly to whoever has least, where that is possible: many moves at little cost."""
+    """Move directly from the highest to the lowest load where possible: many moves at a low cost."""
     takers = _Takers(holdings, is_nearby=True)
     places, loads = holdings.members, holdings.loads
     for giver in sorted(places, key=lambda member: (-loads[member], places[member])):
@@ -81,16 +82,19 @@ def _spill(holdings: Holdings) -> None:
 
 
 class _Takers:
-    """For each kind of partitions who may have it, whoever has least first."""
+    """For each kind of partitions, the members that may have it, by load."""
 
     def __init__(self, holdings: Holdings, *, is_nearby: bool) -> None:
         self._holdings = holdings
-        #: Whether only those are meant that have a replica in their rack.
+        #: Whether only members with a replica in their rack count.
         self._is_nearby = is_nearby
         self._heaps: dict[Kind, list[tuple[int, int, str]]] = {}
 
     def least(self, kind: Kind) -> str | None:
-        """Who has least; exactly so while loads grow, for then an outdated entry is too low and comes up in time."""
+        """Return the member with the lowest load.
+
+        This is correct while loads grow, because an outdated entry is too low and comes first.
+        """
         holdings = self._holdings
         if kind not in self._heaps:
             self._heaps[kind] = [
@@ -130,7 +134,7 @@ def _level(holdings: Holdings) -> None:
 
 
 class _Move(NamedTuple):
-    """One partition of a kind goes from one member to another."""
+    """A move of one partition of a kind from one member to another."""
 
     giver: str
     kind: Kind
@@ -138,7 +142,7 @@ class _Move(NamedTuple):
 
 
 class _Search:
-    """The cheapest chain from a member to one with at least two fewer (Dijkstra over members and kinds)."""
+    """A search for the cheapest chain to a member with at least two fewer (Dijkstra over members and kinds)."""
 
     def __init__(self, holdings: Holdings, excluded: Collection[str]) -> None:
         self._holdings = holdings
@@ -147,11 +151,11 @@ class _Search:
         self._came_by: dict[str, _Move] = {}
         self._costs: dict[str, int] = {}
         self._heap: list[tuple[int, int, int, str]] = []
-        #: Everybody who was found; after a search in vain, everybody who can be reached.
+        #: All members that were reached; after a search in vain, all that can be reached.
         self.reached: set[str] = set()
 
     def chain(self, start: str) -> list[_Move]:
-        """The moves, in their order; empty: there is no such chain."""
+        """Return the moves in their order; empty: there is no such chain."""
         enough = self._holdings.loads[start] - 2
         self._find(start, 0)
         while self._heap:
@@ -171,7 +175,7 @@ class _Search:
         heappush(self._heap, (cost, self._holdings.loads[member], self._holdings.members[member], member))
 
     def _offer(self, kind: Kind, giver: str, cost: int) -> None:
-        """One of this kind is offered to all takers, unless that was done cheaper."""
+        """Offer one partition of this kind to all takers, unless it was offered at a lower cost."""
         if self._kind_costs.get(kind, cost + 1) <= cost:
             return
         self._kind_costs[kind] = cost

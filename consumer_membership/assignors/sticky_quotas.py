@@ -1,10 +1,10 @@
-"""Sticky, where all members subscribe to the same topics: everyone gets its quota, so one walk is enough.
+"""Sticky for members with equal subscriptions: each member receives its quota, so one pass is enough.
 
-Of P partitions and M members, P mod M members get one more than the others' P div M. Everybody keeps what it owns up to
-its quota, lowest numbers first, so that what is given up is spread over the topics; the larger quota goes to those who
-fill it with what they own. The rest is dealt out in turn: first up to the smaller quota, then one each. No balanced
-result keeps more. With racks, only what matches is kept and dealt first; at last partitions return to their racks and
-owners (`returns`).
+Of P partitions and M members, P mod M members receive one more than P div M. Each member keeps its owned partitions up
+to its quota, lowest numbers first, so that revoked partitions are spread over the topics; members that fill the larger
+quota with their owned partitions receive it. The others are dealt in turn: first up to the smaller quota, then one
+each. No balanced result keeps more. With racks, only matching partitions are kept and dealt first; finally, partitions
+return to their racks and owners (`returns`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from consumer_membership.types import TopicPartition
 def by_quota(
     partitions: list[TopicPartition], owned: Mapping[str, list[TopicPartition]], racks: Racks
 ) -> dict[str, list[TopicPartition]]:
-    """The partitions of each member: all of `partitions`, which come in order, as do the members in `owned`."""
+    """Return the partitions of each member: all of `partitions`, which are in order, as are the members in `owned`."""
     if not owned:
         return {}
     quotas = _Quotas(len(partitions), owned, racks)
@@ -44,7 +44,7 @@ def by_quota(
 
 
 class _Turns:
-    """Members in the order of their turns, to be asked for the next one, also the next one of some racks."""
+    """Members in the order of their turns, with a lookup of the next one, also of the next one in some racks."""
 
     def __init__(self, racks: Racks) -> None:
         self._racks = racks
@@ -52,12 +52,12 @@ class _Turns:
         self._number = 0
 
     def append(self, member: str) -> None:
-        """Its turn is last."""
+        """Add the member as the last one."""
         self._number += 1
         self._queues.setdefault(self._racks.members.get(member), deque()).append((self._number, member))
 
     def take(self, racks: Iterable[str | None] | None = None) -> str | None:
-        """The next one, if there is one; of these racks, if some are named."""
+        """Remove and return the next member, of these racks if they are given; None: there is none."""
         named = self._queues if racks is None else racks
         waiting = [queue for rack in named if (queue := self._queues.get(rack))]
         return min(waiting, key=_first_number).popleft()[1] if waiting else None
@@ -68,7 +68,7 @@ def _first_number(queue: deque[tuple[int, str]]) -> int:
 
 
 class _Quotas:
-    """Who still gets something: `below` the smaller quota, or `at` it while there are larger ones to fill."""
+    """The members that still receive partitions: `below` the smaller quota, or `at` it while larger quotas remain."""
 
     def __init__(self, total: int, owned: Mapping[str, list[TopicPartition]], racks: Racks) -> None:
         self.assignment: dict[str, list[TopicPartition]] = {}
@@ -90,18 +90,18 @@ class _Quotas:
             self._at.append(member)
 
     def deal(self, left: list[TopicPartition]) -> None:
-        """Each in turn one, up to the smaller quota; then the larger ones."""
+        """Deal one partition to each in turn, up to the smaller quota; then those of the larger quotas."""
         for partition in left:
             self._deal_one(partition, None)
 
     def deal_by_rack(self, left: list[TopicPartition]) -> list[TopicPartition]:
-        """The same, to members in the partitions' racks; those with the fewest members nearby first. What remains."""
+        """Deal to members in the partitions' racks, fewest nearby members first; return the remaining partitions."""
         members = Counter(self._racks.members.values())
         left = sorted(left, key=lambda partition: sum(members[rack] for rack in self._racks.of(partition)))
         return [partition for partition in left if not self._deal_one(partition, self._racks.of(partition))]
 
     def _deal_one(self, partition: TopicPartition, racks: frozenset[str] | None) -> bool:
-        """Give it to whose turn it is (of these racks); whether there is somebody."""
+        """Give the partition to the next member (of these racks); return whether there was one."""
         member = self._below.take(racks)
         if member is not None:
             self.assignment[member].append(partition)

@@ -1,14 +1,14 @@
-"""What members claim to own, and what an assignor made of it: checked before anybody acts on it (KIP-792, KIP-429).
+"""Check the claims of members and the result of an assignor before they take effect (KIP-792, KIP-429).
 
-A member that missed a rebalance still claims what it owned before; its claim carries the generation it belongs to.
+A member that missed a rebalance still claims its earlier partitions; its claim carries their generation.
 
-- Of several claims to a partition the one of the newest generation is good; the older ones are dropped.
-- Of several claims of the newest generation none is good: nobody owns the partition.
-- A claim that nobody contradicts is good however old it is: whoever had the partition since would say so.
-- `NO_GENERATION` is older than every generation.
+- If several members claim a partition, the claim of the highest generation is valid; lower ones are dropped.
+- If several claims have the highest generation, no claim is valid and the partition has no owner.
+- A claim without contradiction is valid in any generation: a later owner would claim the partition.
+- `NO_GENERATION` is lower than every generation.
 
-A claim that is not good is no permission to fetch, but no proof either that its member has stopped: under the
-cooperative protocol nobody else is given the partition while somebody still claims it, except its good owner.
+An invalid claim does not allow its member to fetch, but it does not prove that the member has stopped either: under the
+cooperative protocol, a partition that a member still claims is given to no other member except its valid owner.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from consumer_membership.errors import AssignmentError
 from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.types import TopicPartition
 
-#: How many partitions an error names.
+#: The number of partitions that an error names.
 _MOST_NAMED = 5
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a member says that it owns, and since which generation."""
+    """The partitions that a member claims to own, and their generation."""
 
     owned: frozenset[TopicPartition]
     generation: int
 
 
 def protocol_claim(subscription: MemberSubscription) -> Claim:
-    """The claim as the protocol's own fields have it; assignors that say it in user data read it from there."""
+    """Return the claim in the protocol's own fields; assignors that send it in user data read it from there."""
     return Claim(owned=subscription.owned, generation=subscription.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Several members claim one partition; `owner` is whose claim is good, None: nobody's."""
+    """Several members claim one partition; `owner` has the valid claim, None: no claim is valid."""
 
     partition: TopicPartition
     generations: Mapping[str, int]
     owner: str | None
 
     def __str__(self) -> str:
-        """In words close to the Java client's, for the log."""
+        """Return a log message close to the Java client's."""
         topic_partition = f"{self.partition.topic}-{self.partition.partition}"
         if self.owner is None:
             newest = max(self.generations.values())
@@ -66,7 +66,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated:
-    """Who owns what: `owned` has the good claims of each member, `claimants` everybody who claims a partition."""
+    """The owners: `owned` has the valid claims of each member, `claimants` all members that claim a partition."""
 
     owned: Mapping[str, frozenset[TopicPartition]]
     claimants: Mapping[TopicPartition, frozenset[str]]
@@ -74,15 +74,15 @@ class Validated:
 
     @property
     def contested(self) -> frozenset[TopicPartition]:
-        """What several members claim with equal right: nobody owns it, and it is free only after they gave it up."""
+        """Return the partitions that several members claim with equal right; they are free after the revocation."""
         return frozenset(conflict.partition for conflict in self.conflicts if conflict.owner is None)
 
     def applied_to(self, subscriptions: Mapping[str, MemberSubscription]) -> dict[str, MemberSubscription]:
-        """The subscriptions with the good claims only, for an assignor that trusts what it reads."""
+        """Return the subscriptions with valid claims only, for an assignor that trusts its input."""
         return {m: replace(subscription, owned=self.owned[m]) for m, subscription in subscriptions.items()}
 
     def moving(self, assignment: Mapping[str, Collection[TopicPartition]]) -> dict[TopicPartition, str]:
-        """What a result gives to a member that does not own it while another one still claims it: to whom."""
+        """Return the partitions that move to a new owner while another member still claims them, with the new owner."""
         return {
             partition: member
             for member, partitions in assignment.items()
@@ -95,7 +95,7 @@ class Validated:
 def validate_subscriptions(
     subscriptions: Mapping[str, MemberSubscription], claim_of: Callable[[MemberSubscription], Claim] = protocol_claim
 ) -> Validated:
-    """Who owns what by the members' claims, and where they contradict each other (KIP-792)."""
+    """Return the owners by the members' claims, and the contradictions (KIP-792)."""
     claims = {member: claim_of(subscriptions[member]) for member in sorted(subscriptions)}
     claimants: defaultdict[TopicPartition, list[str]] = defaultdict(list)
     for member, claim in claims.items():
@@ -124,9 +124,10 @@ def withhold(
     assignment: Mapping[str, Collection[TopicPartition]],
     only: Collection[TopicPartition] | None = None,
 ) -> dict[str, tuple[TopicPartition, ...]]:
-    """A result without what moves: its new owner gets it one rebalance later, after the old one gave it up (KIP-429).
+    """Return a result without moving partitions: the new owner receives them one rebalance later (KIP-429).
 
-    `only` restricts it to some: a user's own assignor knows what it moves, but cannot know what is contested.
+    `only` restricts it to some partitions: a custom assignor knows which ones it moves, but not which ones are
+    contested.
     """
     moving = validated.moving(assignment)
     held_back = moving.keys() if only is None else moving.keys() & set(only)
@@ -142,12 +143,13 @@ def check_complete(
     assignment: Mapping[str, Collection[TopicPartition]],
     may_wait: Collection[TopicPartition] = (),
 ) -> None:
-    """Every partition of a subscribed topic is given once, to a member that subscribes it, and nothing else is.
+    """Check that each partition of a subscribed topic is given once, to a subscriber, and that nothing else is given.
 
-    `may_wait` may be missing: what somebody claims, under the cooperative protocol. A member left out gets nothing.
+    `may_wait` may be missing: partitions that are still claimed, under the cooperative protocol. A member may be left
+    out.
 
     Raises:
-        AssignmentError: it names the partition and the member.
+        AssignmentError: the check failed; the message names the partition and the member.
     """
     owners: dict[TopicPartition, str] = {}
     for member in assignment:
@@ -167,7 +169,7 @@ def check_complete(
     ]
     forgotten = missing if not may_wait else sorted(set(missing).difference(may_wait))
     if forgotten:
-        raise AssignmentError(f"nobody is given {_describe(forgotten)}, although members subscribe it")
+        raise AssignmentError(f"no member is given {_describe(forgotten)}, although members subscribe to it")
 
 
 def _check_member(
@@ -176,23 +178,23 @@ def _check_member(
     assignment: Mapping[str, Collection[TopicPartition]],
     member: str,
 ) -> None:
-    """A member that there is gets partitions that there are, of topics that it subscribes."""
+    """Check that an existing member receives existing partitions of topics that it subscribes to."""
     if member not in subscriptions:
-        raise AssignmentError(f"partitions are given to {member!r}, who is no member of the group")
+        raise AssignmentError(f"partitions are given to {member!r}, which is not a member of the group")
     for partition in assignment[member]:
         if not 0 <= partition.partition < topics.partitions.get(partition.topic, 0):
             raise AssignmentError(f"{member} is given {_describe([partition])}, which does not exist")
         if partition.topic not in subscriptions[member].topics:
             raise AssignmentError(
-                f"{member} is given {_describe([partition])}, but does not subscribe {partition.topic}"
+                f"{member} is given {_describe([partition])}, but does not subscribe to {partition.topic}"
             )
 
 
 def check_cooperative(validated: Validated, assignment: Mapping[str, Collection[TopicPartition]]) -> None:
-    """Nothing is given to a new owner in the round in which another one still claims it (KIP-429).
+    """Check that no partition is given to a new owner in the round in which another member still claims it (KIP-429).
 
     Raises:
-        AssignmentError: it names partitions, their new owner and who claims them.
+        AssignmentError: the check failed; the message names the partitions, their new owner and the claimants.
     """
     moving = validated.moving(assignment)
     if moving:
@@ -201,11 +203,11 @@ def check_cooperative(validated: Validated, assignment: Mapping[str, Collection[
         more = f"; {len(moving)} such partitions: {_describe(sorted(moving))}" if len(moving) > 1 else ""
         raise AssignmentError(
             f"{_describe([partition])} is given to {moving[partition]} while {claimants} still claims it: a "
-            f"cooperative assignor leaves out what moves, and gives it away in the next rebalance{more}"
+            f"cooperative assignor leaves out partitions that move, and assigns them in the next rebalance{more}"
         )
 
 
 def _describe(partitions: Collection[TopicPartition]) -> str:
-    """The first few, as `TOPIC-NUMBER`."""
+    """Return the first few as `TOPIC-NUMBER`."""
     named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in list(partitions)[:_MOST_NAMED])
     return named + (f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else "")

@@ -67,25 +67,25 @@ def test_generator_in_a_result_is_read_once() -> None:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (None, "it returned None (of the type NoneType)"),
-        ([("a", [("t", 0)])], "it returned [('a', [('t', 0)])] (of the type list)"),
-        ("a", "it returned 'a' (of the type str)"),
-        ({1: [("t", 0)]}, "it gives partitions to 1 (of the type int), which is no member id"),
-        ({b"a": [("t", 0)]}, "it gives partitions to b'a' (of the type bytes), which is no member id"),
-        ({"a": None}, "it gives None (of the type NoneType) to a"),
-        ({"a": "t"}, "it gives 't' (of the type str) to a"),
-        ({"a": 5}, "it gives 5 (of the type int) to a"),
-        ({"a": ["t"]}, "it gives 't' (of the type str) to a, which is no partition"),
-        ({"a": [0]}, "it gives 0 (of the type int) to a, which is no partition"),
-        ({"a": [("t", "0")]}, "it gives ('t', '0') (of the type tuple) to a, which is no partition"),
-        ({"a": [(0, "t")]}, "it gives (0, 't') (of the type tuple) to a, which is no partition"),
-        ({"a": [("t", 0, 0)]}, "it gives ('t', 0, 0) (of the type tuple) to a, which is no partition"),
-        ({"a": [("t", 0.0)]}, "which is no partition"),
-        ({"a": [("t", True)]}, "which is no partition"),
-        ({"a": [(b"t", 0)]}, "which is no partition"),
-        ({"a": [None]}, "which is no partition"),
+        (None, "it returned None (of type NoneType)"),
+        ([("a", [("t", 0)])], "it returned [('a', [('t', 0)])] (of type list)"),
+        ("a", "it returned 'a' (of type str)"),
+        ({1: [("t", 0)]}, "it gives partitions to 1 (of type int), which is not a member id"),
+        ({b"a": [("t", 0)]}, "it gives partitions to b'a' (of type bytes), which is not a member id"),
+        ({"a": None}, "it gives None (of type NoneType) to a"),
+        ({"a": "t"}, "it gives 't' (of type str) to a"),
+        ({"a": 5}, "it gives 5 (of type int) to a"),
+        ({"a": ["t"]}, "it gives 't' (of type str) to a, which is not a partition"),
+        ({"a": [0]}, "it gives 0 (of type int) to a, which is not a partition"),
+        ({"a": [("t", "0")]}, "it gives ('t', '0') (of type tuple) to a, which is not a partition"),
+        ({"a": [(0, "t")]}, "it gives (0, 't') (of type tuple) to a, which is not a partition"),
+        ({"a": [("t", 0, 0)]}, "it gives ('t', 0, 0) (of type tuple) to a, which is not a partition"),
+        ({"a": [("t", 0.0)]}, "which is not a partition"),
+        ({"a": [("t", True)]}, "which is not a partition"),
+        ({"a": [(b"t", 0)]}, "which is not a partition"),
+        ({"a": [None]}, "which is not a partition"),
         ({"a": [TopicPartition("t\ud800", 0)]}, "which does not exist"),
-        ({"a\ud800": [("t", 0)]}, "partitions are given to 'a\\ud800', who is no member of the group"),
+        ({"a\ud800": [("t", 0)]}, "partitions are given to 'a\\ud800', which is not a member of the group"),
         ({"a": [("t", 2**40)]}, "which does not exist"),
         ({"a": [("t", -1)]}, "which does not exist"),
     ],
@@ -126,7 +126,7 @@ def test_integers_of_other_types_are_accepted() -> None:
 
 def test_incomplete_result_raises() -> None:
     """The error names the partition that is not assigned."""
-    with pytest.raises(AssignmentError, match="nobody is given t-1"):
+    with pytest.raises(AssignmentError, match="no member is given t-1"):
         assign_checked(giving(a="t:0"), Topics(partitions={"t": 2}), {"a": member("t")})
 
 

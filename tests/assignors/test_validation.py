@@ -92,12 +92,12 @@ def test_complete_result_passes() -> None:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        ({"a": "t:0,1,2 u:0", "x": "t:1"}, "partitions are given to 'x', who is no member of the group"),
+        ({"a": "t:0,1,2 u:0", "x": "t:1"}, "partitions are given to 'x', which is not a member of the group"),
         ({"a": "t:0,1,2 u:0", "b": "t:1"}, "t-1 is given twice: to a and to b"),
-        ({"a": "t:0,1,2", "b": "u:0"}, "b is given u-0, but does not subscribe u"),
+        ({"a": "t:0,1,2", "b": "u:0"}, "b is given u-0, but does not subscribe to u"),
         ({"a": "t:0,1,2,3 u:0"}, "a is given t-3, which does not exist"),
         ({"a": "t:0,1,2 u:0 w:0"}, "a is given w-0, which does not exist"),
-        ({"a": "t:1"}, "nobody is given t-0, t-2, u-0, although members subscribe it"),
+        ({"a": "t:1"}, "no member is given t-0, t-2, u-0, although members subscribe to it"),
     ],
 )
 def test_invalid_result_raises_with_partition_and_member(result: dict[str, str], words: str) -> None:
@@ -121,7 +121,7 @@ def test_only_claimed_partitions_may_be_withheld() -> None:
     claimed = validate_subscriptions(subscriptions).claimants
     topics = Topics(partitions={"t": 2})
     check_complete(topics, subscriptions, {"b": partitions("t:1")}, claimed)
-    with pytest.raises(AssignmentError, match="nobody is given t-1"):
+    with pytest.raises(AssignmentError, match="no member is given t-1"):
         check_complete(topics, subscriptions, {"a": partitions("t:0")}, claimed)
 
 
@@ -132,8 +132,8 @@ def test_owned_partition_is_not_assigned_to_another_member() -> None:
     with pytest.raises(AssignmentError) as caught:
         check_cooperative(validated, {"a": (), "b": partitions("t:0,1,2")})
     assert str(caught.value) == (
-        "t-0 is given to b while a still claims it: a cooperative assignor leaves out what moves, and gives it away in "
-        "the next rebalance; 2 such partitions: t-0, t-1"
+        "t-0 is given to b while a still claims it: a cooperative assignor leaves out partitions that move, and "
+        "assigns them in the next rebalance; 2 such partitions: t-0, t-1"
     )
 
 

@@ -124,8 +124,8 @@ class Odd:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (None, "assign() has no result that can be sent: it returned None (of the type NoneType); return a mapping"),
-        ({"nobody\ud800": []}, "partitions are given to 'nobody\\ud800', who is no member of the group"),
+        (None, "the result of assign() is invalid: it returned None (of type NoneType); return a mapping"),
+        ({"nobody\ud800": []}, "partitions are given to 'nobody\\ud800', which is not a member of the group"),
         ("raise", "ValueError: odd \\ud800 \\x00 words"),
     ],
 )

@@ -92,7 +92,7 @@ def test_user_data_is_sent_to_the_members_that_receive_some() -> None:
 def test_user_data_that_is_not_bytes_raises() -> None:
     """The error names the member and the value."""
     given = {"a": Assigned(partitions=[TopicPartition("t", 0)], user_data="text")}  # type: ignore[arg-type]  # what users do
-    with pytest.raises(AssignmentError, match=r"a is given the user data 'text' .*; give bytes, or None"):
+    with pytest.raises(AssignmentError, match=r"a receives the user data .text. .*; expected bytes or None"):
         assign_checked(Giving(result=given), Topics(partitions={"t": 1}), {"a": member("t")})
 
 
