@@ -6,6 +6,7 @@
     python -m tests --no-docker     without the tests that need a Docker engine
     python -m tests --no-hosts      without the tests that need network namespaces
     python -m tests --only lint,units
+    python -m tests --only docs     the documentation site, in a browser
     python -m tests --only hosts    a stage of the full run, as the full run has it
     python -m tests --seed 7        the random choices of an earlier full run
     python -m tests units:tests/test_text.py    these tests of a stage
@@ -48,6 +49,8 @@ from tests.support.outcomes import Outcomes, skip_lines
 ROOT = Path(__file__).resolve().parent.parent
 #: Levels 1 to 4 need no broker.
 UNITS = "not integration and not docker"
+#: The tests of the stage `docs`.
+IN_BROWSER = "tests/test_site_in_browser.py"
 LEVEL_5 = "integration and not docker and not hosts"
 #: Processes of level 5: its tests wait more than they compute.
 WORKERS = 6
@@ -174,7 +177,7 @@ def scenarios(stage: Running) -> int:
 def units(stage: Running) -> int:
     """Levels 1 to 4: units, properties, simulation, wire."""
     flags = ["-n", str(UNIT_WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", UNITS]
-    return stage.pytest(*flags, "--ignore", "tests/integration")
+    return stage.pytest(*flags, "--ignore=tests/integration", f"--ignore={IN_BROWSER}")
 
 
 def exploration(stage: Running) -> int:
@@ -206,6 +209,11 @@ def wheel(stage: Running) -> int:
             lambda: stage.run([python, "-c", HAS_NO_DOCUMENTS], Path(folder)),
         ]
         return next((code for code in (answer() for answer in answers) if code), 0)
+
+
+def docs(stage: Running) -> int:
+    """The documentation site builds strictly; a browser opens every page, searches, and switches the scheme."""
+    return stage.pytest(files=["tests/test_site.py", IN_BROWSER])
 
 
 def broker(stage: Running) -> int:
@@ -274,6 +282,7 @@ STAGES: dict[str, Stage] = {
     "exploration": Stage(exploration),
     "simulation": Stage(simulation, is_full=True),
     "wheel": Stage(wheel, needs=_PIP),
+    "docs": Stage(docs, is_full=True, needs="chromium with chromedriver (Debian: chromium chromium-driver)"),
     "broker": Stage(broker, waits=True, needs=f"{_BROKER}; Java 17 for Spark; {_PIP}"),
     "docker": Stage(docker, is_full=True, waits=True, needs="a Docker engine (left out where none answers)"),
     "hosts": Stage(hosts, is_full=True, waits=True, needs="network namespaces: Linux, root and iproute2"),

@@ -22,7 +22,7 @@ from tests.support.outcomes import Outcomes, skip_lines
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = [name for name, stage in STAGES.items() if stage.is_check]
 OF_FULL = [name for name, stage in STAGES.items() if stage.is_full]
-WITH_PYTEST = ["units", "broker", "docker", "hosts", "newest-spark", "connect-spark"]
+WITH_PYTEST = ["units", "docs", "broker", "docker", "hosts", "newest-spark", "connect-spark"]
 
 Run = Callable[[Running], int]
 

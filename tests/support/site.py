@@ -42,6 +42,8 @@ _LANGUAGES = {
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s:#]+)((?:#[^)\s]*)?)(?=[)\s])")
 _ITEM = re.compile(r"(?P<indent> *)(?P<marker>[-*+]|\d+[.)])(?P<space> +)(?P<text>.*)")
+#: Keeps a page out of the search: pages that explain a file are better results than the file.
+_NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 #: The width of Python-Markdown's indentation.
 _INDENT = 4
 
@@ -128,7 +130,7 @@ class Site:
         for name, source in self._sources.items():
             page = self._pages / name
             page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(_shown(source))
+            page.write_text(f"{_NOT_SEARCHED}{_shown(source)}")
         return self._configure()
 
     def build(self) -> Path:
