@@ -61,6 +61,7 @@ from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.metrics import opentelemetry, prometheus
+from consumer_membership.observe.findings import Cause
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
@@ -762,6 +763,13 @@ def _texts(module: ast.Module) -> Iterator[str]:
     for node in ast.walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in mute:
             yield node.value
+
+
+def test_documents_list_each_finding_of_the_doctor() -> None:
+    """Each cause that `consumer-membership doctor` can print has a row of a table in docs/diagnose."""
+    pages = [read(path) for path in DOCS.glob("diagnose/*.md")]
+    rows = {finding for text in pages for finding in re.findall(r"^\| \"([^\"]+)\" \|", text, re.MULTILINE)}
+    assert {cause.value for cause in Cause} - rows == set()
 
 
 def test_documents_list_each_error_that_has_a_remedy() -> None:
