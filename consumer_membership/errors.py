@@ -1,38 +1,38 @@
-"""Every error that this package raises, and whose fault it is.
+"""The exceptions of this package. The class shows which side has to act: you, the broker, the network or this package.
 
     MembershipError
-    ├── ConfigurationError       the caller's: a key, a value or a use that cannot work
-    │   └── ArgumentTypeError    the same, of the wrong type (a TypeError, too)
-    ├── UseError                 the caller's: a call that this object cannot take now (closed, forked, pickled)
-    ├── AssignmentError          the caller's own assignor: a result that cannot be sent to the group
-    ├── UnsupportedProtocolError the broker does not offer what the configuration asks for
-    ├── GroupError               the coordinator's refusal of the member (fenced, group full, not authorised, ...)
-    │   └── FatalGroupError      final: the member does not come back by itself
-    ├── CommitError              the coordinator's refusal of a commit
-    ├── FencedError              somebody else owns the partition by now: nothing was written
-    ├── SinkError                the caller's own sink: what it raised, and for which offsets
-    ├── DrainError               a bounded drain that cannot be finished; what is left, and why
-    ├── DataLossError            offsets that a query was to read are gone from the log
-    ├── TransportError           no broker, no answer, a broken or foreign stream
-    │   └── AuthenticationError  the broker does not believe who this client is, or the other way round
-    └── InternalError            our bug; please report it with its text
+    ├── ConfigurationError       you: a key, a value or a combination that cannot work
+    │   └── ArgumentTypeError    you: a value of the wrong type (also a TypeError)
+    ├── UseError                 you: a call that is not possible in the current state (closed, forked, pickled)
+    ├── AssignmentError          you: your own assignor returned an assignment that cannot be sent to the group
+    ├── UnsupportedProtocolError the broker does not support the protocol that the configuration requires
+    ├── GroupError               the coordinator refused the member (fenced, group full, not authorized, ...)
+    │   └── FatalGroupError      the coordinator refused the member permanently; it does not rejoin
+    ├── CommitError              the coordinator refused a commit
+    ├── FencedError              another member owns the partition; nothing was written
+    ├── SinkError                your own sink raised an exception; the message has the offsets
+    ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
+    ├── DataLossError            the log no longer has the offsets that a query has to read
+    ├── TransportError           no broker, no response, or a broken connection
+    │   └── AuthenticationError  the broker refused the client, or the client refused the broker
+    └── InternalError            a bug of this package; please report it with its text
 
-The drop-in raises subclasses of these that are `confluent_kafka.KafkaException` too (`clients/exceptions.py`), so that
-programs written for confluent-kafka go on catching what they caught.
+`Consumer` raises subclasses of these that are also a `confluent_kafka.KafkaException` (`clients/exceptions.py`), so
+that the `except` clauses of existing programs match.
 """
 
 from __future__ import annotations
 
-#: So much of a value stands in a message: it may be a certificate, or a list without end.
+#: The longest part of a value that a message shows: a value may be a certificate, or an endless list.
 _SHOWN = 200
 
 
 class MembershipError(Exception):
-    """Any error of this package."""
+    """Base class of every exception of this package."""
 
 
 class ConfigurationError(MembershipError):
-    """A configuration that cannot work; the text names the key, the value and the remedy."""
+    """The configuration cannot work; the message has the key, the value and the fix, which are also attributes."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         shown = repr(value)
@@ -43,23 +43,23 @@ class ConfigurationError(MembershipError):
 
 
 class ArgumentTypeError(ConfigurationError, TypeError):
-    """A key or an argument of the wrong type; the text names it, the value and what to give."""
+    """A configuration value or an argument has the wrong type; the message has its name, its value and the fix."""
 
 
 class UseError(MembershipError):
-    """A call that this object cannot take in its present condition."""
+    """The call is not possible in the current state of the object, for example after `close`."""
 
 
 class AssignmentError(MembershipError):
-    """An assignor's result that must not be sent to the group; the text names the partition and the member."""
+    """An assignor returned an invalid assignment; the message has the partition and the member."""
 
 
 class UnsupportedProtocolError(MembershipError):
-    """The broker does not offer the request, or the version of it, that is needed."""
+    """The broker does not support a request, or the version of a request, that is required."""
 
 
 class GroupError(MembershipError):
-    """The coordinator refused the member; `code` is Kafka's error code."""
+    """The coordinator refused the member; `code` is the error code of Kafka."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -67,11 +67,11 @@ class GroupError(MembershipError):
 
 
 class FatalGroupError(GroupError):
-    """The coordinator refused the member for good."""
+    """The coordinator refused the member permanently; create a new consumer when the cause is removed."""
 
 
 class CommitError(MembershipError):
-    """The coordinator refused a commit; `code` is Kafka's error code."""
+    """The coordinator refused a commit; `code` is the error code of Kafka."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -79,10 +79,10 @@ class CommitError(MembershipError):
 
 
 class FencedError(MembershipError):
-    """Whoever writes was replaced; nothing was written. The text names the partition, and who wrote last.
+    """Another member owns the partition, and nothing was written. The message has the partition and the last writer.
 
-    `is_final`: a later attempt of the same member wrote, or a later run of its pipeline, so that it has no place to
-    come back to. Where that is not known, the group says whether the member has one.
+    `is_final`: a later attempt of the same member, or a later run of its pipeline, has written, so this member cannot
+    continue. If it is False, the group decides whether the member can rejoin.
     """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
@@ -91,27 +91,27 @@ class FencedError(MembershipError):
 
 
 class SinkError(MembershipError):
-    """A sink gave up: the text names the partitions and offsets not committed; or it cannot be made in a task."""
+    """A sink raised an exception, or cannot be created in a task; the message has the uncommitted offsets."""
 
 
 class DrainError(MembershipError):
-    """A bounded drain cannot reach its end; the text names the partitions, how far they are, and why."""
+    """A bounded drain cannot reach its end; the message has the partitions, their positions and the reason."""
 
 
 class DataLossError(MembershipError):
-    """Offsets that were to be read are not in the log any more; the text names the partition and the offsets."""
+    """The log no longer has offsets that have to be read; the message has the partition and the offsets."""
 
 
 class TransportError(MembershipError):
-    """No connection, no answer in time, or bytes that are not Kafka's."""
+    """There is no connection, no response in time, or a response that is not in the Kafka protocol."""
 
 
 class AuthenticationError(TransportError):
-    """One side does not believe who the other one is; the text has the broker's words, and never a secret."""
+    """The broker or the client refused the other side; the message has the text of the broker and never a secret."""
 
 
 class InternalError(MembershipError):
-    """A bug of this package: a condition that its own rules exclude."""
+    """A bug of this package: a state that its own rules exclude. Please report it with its text."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}. This is a bug of consumer_membership; please report it with this text.")

@@ -1,10 +1,10 @@
-"""Calls that a session cannot take in its present condition; front ends make their users' exceptions of them."""
+"""The errors of calls that a session cannot perform in its current state; front ends translate them."""
 
 from __future__ import annotations
 
 from consumer_membership.errors import UseError
 
-#: librdkafka's own codes beside those in `types`: in confluent-kafka their names begin with an underscore.
+#: Codes of librdkafka itself, in addition to those in `types`; their names begin with an underscore.
 NO_OFFSET_CODE = -168
 STATE_CODE = -172
 INVALID_ARG_CODE = -186
@@ -16,11 +16,11 @@ class ClosedError(UseError):
 
 
 class ForkedError(UseError):
-    """The consumer was made in another process."""
+    """The consumer was created in another process."""
 
 
 class StateError(UseError):
-    """The call does not fit what is going on; `code` is librdkafka's."""
+    """The call is not possible at this moment; `code` is a code of librdkafka."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

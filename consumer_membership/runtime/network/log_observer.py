@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.exchanges import AssignmentComputed, TopicsNotDescribed
@@ -48,10 +48,6 @@ _LEFT = frozenset({MemberState.UNSUBSCRIBING, MemberState.UNSUBSCRIBED})
 _UNKNOWN = frozenset({Verdict.REJOIN, Verdict.GROUP_GONE})
 
 
-#: The classic request that a refusal answers, as the Java client names it.
-_REQUESTS: Mapping[type[GroupEvent], str] = MappingProxyType(
-    {ex.JoinRejected: "JoinGroup", ex.SyncRejected: "SyncGroup", ex.ClassicHeartbeatRejected: "Heartbeat"}
-)
 #: librdkafka's names for the subjects of log lines, by which its users search.
 _OTHER = "CGRP"
 _FACILITIES: Mapping[type[GroupEvent | GroupEffect], str] = MappingProxyType(
@@ -166,17 +162,30 @@ class LogObserver:
                 self._log.debug(
                     "Request joining group due to: need to re-join with the given member-id: %s", event.member_id
                 )
-            # An answer that came too late to count leaves no error behind.
-            case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected() if (
-                event.error == view.last_error
-            ):
-                self._once_then_counted(f"{_REQUESTS[type(event)]} failed: {event.error}")
+            case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected():
+                self._note_classic_refusal(event, view)
             case ex.ExchangeFailed():
                 coordinator = view.coordinator or "unknown"
                 text = f"Group coordinator {coordinator} did not respond ({event.reason}); looking it up again"
                 self._once_then_counted(text)
             case _:
                 pass
+
+    def _note_classic_refusal(
+        self, event: ex.JoinRejected | ex.SyncRejected | ex.ClassicHeartbeatRejected, view: MembershipView
+    ) -> None:
+        # A response that came too late to count leaves no error behind.
+        if event.error != view.last_error:
+            return
+        match event:
+            case ex.JoinRejected():
+                self._once_then_counted(f"JoinGroup failed: {event.error}")
+            case ex.SyncRejected():
+                self._once_then_counted(f"SyncGroup failed: {event.error}")
+            case ex.ClassicHeartbeatRejected():
+                self._once_then_counted(f"Heartbeat failed: {event.error}")
+            case _:
+                assert_never(event)
 
     def _note_join(self, event: ex.JoinAnswered) -> None:
         text = "Successfully joined group with generation %d as %s, with protocol %s"
