@@ -71,11 +71,16 @@ SPARK_TESTS = (
 #: Tests that also run with a session of Spark Connect.
 CONNECT_TESTS = (*SPARK_TESTS, "tests/spark/sinks/test_in_spark.py", "tests/spark/sinks/test_kafka_in_drain.py")
 #: Runs in the environment of the installed wheel.
-HAS_NO_DOCUMENTS = """
+CONTENT_IS_RIGHT = """
+import re
+from importlib.metadata import metadata
 from importlib.resources import files
 package = files("consumer_membership")
 assert (package / "py.typed").is_file()
 assert not (package / "docs").is_dir()
+page = metadata("consumer-membership").get_payload()
+links = re.findall(r"\\]\\(([^)]+)\\)", page)
+assert links and all(link.startswith(("https://", "#")) for link in links), links
 """
 
 
@@ -206,7 +211,7 @@ def wheel(stage: Running) -> int:
             lambda: stage.run([str(home / "bin" / "pip"), "install", "-q", str(built)]),
             lambda: stage.run([str(home / "bin" / "consumer-membership"), "--version"], Path(folder)),
             lambda: stage.run([python, "-c", "from consumer_membership import Consumer"], Path(folder)),
-            lambda: stage.run([python, "-c", HAS_NO_DOCUMENTS], Path(folder)),
+            lambda: stage.run([python, "-c", CONTENT_IS_RIGHT], Path(folder)),
         ]
         return next((code for code in (answer() for answer in answers) if code), 0)
 

@@ -276,8 +276,15 @@ def _timeline(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace) -> int:
     # Only this command needs a POSIX terminal and rich.
-    from consumer_membership.cli.watch import watch_group
+    try:
+        from consumer_membership.cli.watch import watch_group
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "rich":
+            raise
+        from consumer_membership.installation import install_command
 
+        sys.stderr.write(f"consumer-membership watch: the library rich is missing; run: {install_command('cli')}\n")
+        return 1
     query = GroupQuery(config=_config(options), group=options.group, timeout_s=options.timeout)
     return watch_group(query, options.interval, sys.stdout, sys.stderr)
 

@@ -16,6 +16,7 @@ from consumer_membership.cli.consume import ConsumeOptions
 from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalOptions
 from consumer_membership.demo.run import DemoOptions
 from consumer_membership.devbroker import Backend
+from consumer_membership.installation import install_command
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 
@@ -302,3 +303,16 @@ def test_invalid_bytes_from_shell_exit_2_without_traceback(command: bytes) -> No
     assert ran.returncode == 2
     assert "argument -g/--group: invalid value 'a\\udcff': it is not UTF-8" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_watch_without_rich_prints_the_command_that_adds_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the extra `cli`, the command fails with one line that names the remedy."""
+    monkeypatch.delitem(sys.modules, "consumer_membership.cli.watch", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert main(["watch", "-b", "h:1", "-g", "g"]) == 1
+    expected = f"consumer-membership watch: the library rich is missing; run: {install_command('cli')}\n"
+    assert capsys.readouterr().err == expected
