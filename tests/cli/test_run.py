@@ -108,9 +108,9 @@ def test_startup_reports_python_that_lacks_the_package(programs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "name a program, or with -m a module"),
-        (("-x",), 2, "name a program, or with -m a module"),
-        (("-m",), 2, "name a program, or with -m a module"),
+        ((), 2, "a program is required, or -m and a module"),
+        (("-x",), 2, "a program is required, or -m and a module"),
+        (("-m",), 2, "a program is required, or -m and a module"),
         (("--", "no-such-program"), 127, "no-such-program: No such file or directory"),
         (("./app.txt",), 126, "./app.txt: Permission denied"),
     ],

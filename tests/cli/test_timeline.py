@@ -421,7 +421,7 @@ def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.
     member.written(other)
     refusals = (
         (tmp_path / "none", "No such file"),
-        (text, "no recording"),
+        (text, "is not a recording"),
         (other, "of a member of group 'orders-group'"),
     )
     for path, why in refusals:

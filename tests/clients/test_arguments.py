@@ -315,8 +315,8 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({5: 1}, '5=1: No such configuration property: "5"; a key is text'),
-        ({"5": 1}, '5=1: No such configuration property: "5" (rejected by librdkafka); no key resembles it'),
+        ({5: 1}, '5=1: No such configuration property: "5"; a key must be text, such as "client.id", not int'),
+        ({"5": 1}, '5=1: No such configuration property: "5" (rejected by librdkafka); no known key is similar; remove it'),
         (
             {"client-id": "x"},
             'No such configuration property: "client-id" (rejected by librdkafka); did you mean client.id?',
@@ -339,7 +339,7 @@ def test_environment_variable_without_a_matching_key_is_named_in_the_error(monke
     words = str(refused({}))
     assert "home='/opt/app': No such configuration property" in words
     assert "environment variable CONSUMER_MEMBERSHIP_HOME; change or unset it" in words
-    assert "each one that begins with CONSUMER_MEMBERSHIP_ is taken for a key" in words
+    assert "every variable that begins with CONSUMER_MEMBERSHIP_ sets a key" in words
 
 
 def test_empty_instance_id_in_the_environment_makes_a_dynamic_member(monkeypatch: pytest.MonkeyPatch) -> None:

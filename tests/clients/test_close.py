@@ -198,7 +198,7 @@ def test_close_raises_the_first_callback_exception_and_logs_the_second(
     with pytest.raises(LookupError, match="no room"):
         consumer.close()
     assert [record.getMessage() for record in caplog.records] == [
-        "Another callback raised while the consumer leaves its group"
+        "Another callback raised an exception while the consumer leaves its group"
     ]
 
 
@@ -244,7 +244,7 @@ def test_close_ends_within_its_bound_if_the_member_does_not_respond(
     consumer = member_of(consumers, topic, [])
     consumer.member.confirms_leaves = False
     Thread(consumer.close).outcome()
-    assert "session's end removes it" in caplog.text
+    assert "it removes the member when the session ends" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["assign", "revoke", "lost"])

@@ -49,7 +49,7 @@ def test_dump_signal_makes_each_enabled_consumer_write_a_recording(tmp_path: Pat
     recordings = sorted(tmp_path.iterdir())
     assert [path.name.split("-2")[0] for path in recordings] == ["wanted-0", "wanted-1"]
     assert [read(path).cause for path in recordings] == ["SIGUSR2", "SIGUSR2"]
-    assert "recorder.signal.enable is ignored" in done.stderr
+    assert "recorder.signal.enable=true is ignored" in done.stderr
 
 
 _REPLACED_HANDLER = """

@@ -284,7 +284,7 @@ def test_classic_leave_of_a_member_that_is_gone_ends_with_info(codes: tuple[Erro
     with ScriptedBroker(classic_script(codes)) as broker:
         outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.INFO
-        assert outcome.text.endswith("answers UNKNOWN_MEMBER_ID")
+        assert outcome.text.endswith("responded with UNKNOWN_MEMBER_ID")
 
 
 @pytest.mark.parametrize(
