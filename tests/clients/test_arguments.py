@@ -316,7 +316,7 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
     ("config", "words"),
     [
         ({5: 1}, '5=1: No such configuration property: "5"; a key must be text, such as "client.id", not int'),
-        ({"5": 1}, '5=1: No such configuration property: "5" (rejected by librdkafka); no known key is similar; remove it'),
+        ({"5": 1}, 'configuration property: "5" (rejected by librdkafka); no known key is similar; remove it'),
         (
             {"client-id": "x"},
             'No such configuration property: "client-id" (rejected by librdkafka); did you mean client.id?',

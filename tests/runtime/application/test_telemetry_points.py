@@ -76,7 +76,8 @@ def test_telemetry_points_omit_values_that_were_never_measured() -> None:
 
 def test_metrics_document_names_every_telemetry_point() -> None:
     """docs/reference/metrics.md lists each pushed metric; `and .max` there extends the name before it."""
-    lines = next(lines for lines in tables((DOCS / "reference/metrics.md").read_text()) if lines[0] == "| subject | names |")
+    text = (DOCS / "reference/metrics.md").read_text()
+    lines = next(lines for lines in tables(text) if lines[0] == "| subject | names |")
     told = set()
     for line in lines[2:]:
         names, last = line.strip("| ").partition(" | ")[2], ""

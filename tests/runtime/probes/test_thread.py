@@ -169,7 +169,7 @@ def test_probe_thread_survives_a_consumer_whose_health_raises(
     probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), told)
     told.now = None
     assert ask(place(probes), "/livez")[0] == 500
-    wait_until(lambda: "the thread goes on" in caplog.text, "the fault in the log")
+    wait_until(lambda: "the thread continues" in caplog.text, "the fault in the log")
     told.now = health_of(V.IDLE)
     assert ask(place(probes), "/livez")[0] == 200
     end(probes, told)
