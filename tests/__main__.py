@@ -159,8 +159,9 @@ class Running:
 
 
 def lint(stage: Running) -> int:
-    """Ruff's rules, and its format."""
-    return stage.python("-m", "ruff", "check", ".") or stage.python("-m", "ruff", "format", "--check", ".")
+    """Ruff's rules, its format, and the language of documents, docstrings and comments."""
+    commands = (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["tests.support.language"])
+    return next((code for code in (stage.python("-m", *words) for words in commands) if code), 0)
 
 
 def contracts(stage: Running) -> int:
