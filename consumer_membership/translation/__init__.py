@@ -1,1 +1,1 @@
-"""What Kafka's messages mean: facts for the membership from answers, requests from its effects, and their verdicts."""
+"""The meaning of Kafka's messages: facts for the membership from responses, requests from its effects, and verdicts."""

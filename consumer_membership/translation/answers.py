@@ -1,7 +1,7 @@
-"""Answers about a group as facts of the domain: a member's of the consumer protocol, and anybody's.
+"""Responses about a group as facts of the domain, for members of the consumer protocol and for other callers.
 
-A code other than 0 never becomes a success, and what a broker left out of an answer is an error of that part, never an
-empty result.
+A code other than 0 never becomes a success, and an entry that is missing in a response is an error of that entry, never
+an empty result.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _NOWHERE = ErrorCode.unknown_topic_or_partition.value
 
 
 def left_out(what: str) -> BrokerError:
-    """The error of what the broker said nothing about."""
-    return broker_error(ErrorCode.unknown_server_error, f"the broker's answer leaves {what} out")
+    """Return the error of an entry that is missing in the response."""
+    return broker_error(ErrorCode.unknown_server_error, f"the broker's response has no entry for {what}")
 
 
 _LEFT_OUT = left_out("this partition")
@@ -50,7 +50,7 @@ _LEFT_OUT = left_out("this partition")
 def consumer_group_heartbeat(
     message: Message, request_id: int, group_id: str, member_epoch: int = 0
 ) -> HeartbeatAnswered | HeartbeatRejected:
-    """The answer to heartbeat `request_id` with this epoch: a success, or a refusal with its verdict."""
+    """Return the response to heartbeat `request_id` with this epoch: a success, or a rejection with its verdict."""
     code = int(message.error_code)
     if code != _SUCCESS:
         found = _HOLDER.search(message.error_message or "") if code == ErrorCode.unreleased_instance_id else None
@@ -80,7 +80,7 @@ def _assignment(message: Message) -> Assignment:
 def offset_commit(
     message: Message, commit_id: int, group_id: str, partitions: Iterable[TopicPartition]
 ) -> CommitAnswered:
-    """The answer to the commit of these partitions."""
+    """Return the response to the commit of these partitions."""
     codes = {partition: int(found.error_code) for partition, found in by_partition(message.topics).items()}
     errors: dict[TopicPartition, BrokerError | None] = {}
     for partition in partitions:
@@ -88,13 +88,13 @@ def offset_commit(
         if code is None:
             errors[partition] = _LEFT_OUT
         else:
-            words = f"there is no {partition.topic} [{partition.partition}]" if code == _NOWHERE else None
+            words = f"{partition.topic} [{partition.partition}] does not exist" if code == _NOWHERE else None
             errors[partition] = None if code == _SUCCESS else group_error(code, words, group_id)
     return CommitAnswered(commit_id=commit_id, verdict=commit_verdict(frozenset(codes.values())), errors=errors)
 
 
 def by_partition(topics: Iterable[Message]) -> Mapping[TopicPartition, Message]:
-    """What an answer says of each partition."""
+    """Return the entry of each partition in a response."""
     return {
         TopicPartition(topic.name, partition.partition_index): partition
         for topic in topics
@@ -108,7 +108,7 @@ def by_partition(topics: Iterable[Message]) -> Mapping[TopicPartition, Message]:
 def offset_fetch(
     message: Message, group_id: str, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, OffsetAndMetadata | None] | BrokerError:
-    """The committed offset of each of these partitions, None where nothing is committed; or the first error."""
+    """Return the committed offset of each of these partitions (None: no committed offset), or the first error."""
     answered = _fetched(message, group_id)
     if isinstance(answered, BrokerError):
         return with_remedy(Api.OFFSET_FETCH, answered)
@@ -127,7 +127,7 @@ def offset_fetch(
 def offset_fetch_by_partition(
     message: Message, group_id: str, partitions: Iterable[TopicPartition]
 ) -> CommittedOffsets | BrokerError:
-    """As `offset_fetch`, each partition's error in its place; or the error of the whole group."""
+    """Return the same as `offset_fetch`, with the error of each partition; or the error of the whole group."""
     answered = _fetched(message, group_id)
     if isinstance(answered, BrokerError):
         return answered
@@ -140,7 +140,7 @@ def offset_fetch_by_partition(
 def all_committed(
     message: Message, group_id: str
 ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError] | BrokerError:
-    """Everything that the group committed, a partition's error in its place; partitions without offset are absent."""
+    """Return all committed offsets of the group, with each partition's error; those without an offset are absent."""
     answered = _fetched(message, group_id)
     if isinstance(answered, BrokerError):
         return answered
@@ -149,8 +149,8 @@ def all_committed(
 
 
 def _fetched(message: Message, group_id: str) -> Mapping[TopicPartition, Message] | BrokerError:
-    """What an OffsetFetch of any version says of each partition, or the error of the whole group."""
-    # Below version 8 it is about one group.
+    """Return the entry of each partition in an OffsetFetch response of any version, or the error of the whole group."""
+    # versions below 8 are about one group
     found = message if hasattr(message, "topics") else of_group(message.groups, group_id)
     if found is None:
         return left_out(f"group {group_id}")
@@ -160,12 +160,12 @@ def _fetched(message: Message, group_id: str) -> Mapping[TopicPartition, Message
 
 
 def of_group(groups: Iterable[Message], group_id: str) -> Message | None:
-    """What an answer about several groups says of this one."""
+    """Return the entry of this group in a response about several groups."""
     return next((group for group in groups if group.group_id == group_id), None)
 
 
 def _offset(found: Message, group_id: str, words: str | None = None) -> OffsetAndMetadata | BrokerError | None:
-    """The committed offset, None where nothing is committed; or why it is not told."""
+    """Return the committed offset (None: no committed offset), or the error."""
     if int(found.error_code) != _SUCCESS:
         return group_error(int(found.error_code), words, group_id)
     if found.committed_offset < 0:
@@ -181,12 +181,14 @@ def _offset(found: Message, group_id: str, words: str | None = None) -> OffsetAn
 
 
 def find_coordinator(message: Message, group_id: str) -> BrokerAddress | BrokerError:
-    """The group's coordinator, or why there is none."""
+    """Return the group's coordinator, or the error."""
     found: Message | None = message
     if hasattr(message, "coordinators"):
         found = next((one for one in message.coordinators if one.key == group_id), None)
     if found is None:
-        return broker_error(ErrorCode.coordinator_not_available, f"the broker's answer leaves group {group_id} out")
+        return broker_error(
+            ErrorCode.coordinator_not_available, f"the broker's response has no entry for group {group_id}"
+        )
     if int(found.error_code) != _SUCCESS:
         return group_error(int(found.error_code), found.error_message, group_id)
     return BrokerAddress(node_id=found.node_id, host=found.host, port=found.port)
@@ -195,7 +197,7 @@ def find_coordinator(message: Message, group_id: str) -> BrokerAddress | BrokerE
 def removals(
     message: Message, group_id: str, members: Sequence[MemberIdentity]
 ) -> tuple[BrokerError | None, ...] | BrokerError:
-    """What became of each of these members, in their order (None: removed); or why the whole request was refused."""
+    """Return the result for each of these members in their order (None: removed), or the error of the whole request."""
     if int(message.error_code) != _SUCCESS:
         return group_error(int(message.error_code), None, group_id)
     return tuple(_removal(message.members, group_id, member) for member in members)
@@ -209,14 +211,14 @@ def _removal(answers: Sequence[Message], group_id: str, member: MemberIdentity) 
 
 
 def _is_about(answer: Message, member: MemberIdentity) -> bool:
-    # A coordinator may complete the half of the identity that it was not given.
+    # A coordinator may add the missing half of the identity.
     if member.member_id:
         return bool(answer.member_id == member.member_id)
     return bool(answer.group_instance_id == member.instance_id)
 
 
 def group_config(message: Message, group_id: str) -> Mapping[str, str] | BrokerError:
-    """The group's settings by key, the broker's defaults where none is set; keys that it does not know are absent."""
+    """Return the group's settings by key, with the broker's defaults; keys that the broker does not know are absent."""
     found = next((result for result in message.results if result.resource_name == group_id), None)
     if found is None:
         return left_out(f"group {group_id}")

@@ -1,4 +1,4 @@
-"""Answers to a classic member as facts of the domain; no code other than 0 becomes a success."""
+"""Responses to a classic member as facts of the domain; no code other than 0 becomes a success."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SUCCESS = _E.none.value
 
 
 def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered | JoinRejected:
-    """The answer to this JoinGroup; a protocol that was not offered is a refusal of ours."""
+    """Return the response to this JoinGroup; a protocol that was not offered is rejected by this client."""
     code = int(message.error_code)
     if code != _SUCCESS:
         return JoinRejected(
@@ -47,7 +47,7 @@ def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered
         )
     told = _mismatch(group_id, message, [name for name, _ in order.protocols])
     if told is not None or message.protocol_name is None:
-        error = told or _inconsistent(group_id, "the coordinator chose no protocol")
+        error = told or _inconsistent(group_id, "the coordinator selected no protocol")
         return JoinRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error)
     members: dict[str, MemberSubscription] = {}
     unreadable: dict[str, str] = {}
@@ -55,7 +55,7 @@ def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered
         try:
             members[member.member_id] = decode_subscription(member.metadata, member.group_instance_id)
         except MalformedError as error:
-            unreadable[member.member_id] = f"the subscription of member {member.member_id} cannot be read ({error})"
+            unreadable[member.member_id] = f"the subscription of member {member.member_id} cannot be decoded ({error})"
     return JoinAnswered(
         request_id=order.request_id,
         generation=message.generation_id,
@@ -64,51 +64,50 @@ def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered
         protocol_name=message.protocol_name,
         members=members,
         unreadable=unreadable,
-        # Below version 9 nothing is skipped.
+        # versions below 9 skip nothing
         skip_assignment=getattr(message, "skip_assignment", False),
     )
 
 
 def _mismatch(group_id: str, message: Message, offered: list[str]) -> BrokerError | None:
-    """What is wrong with the protocol that an answer names, as Java's client checks it; None: nothing, or not named.
+    """Return the error of the protocol in a response, as Java's client checks it, or None.
 
-    JoinGroup names its type from version 7 on, SyncGroup type and name from 5 on.
+    JoinGroup has its type from version 7 on, SyncGroup type and name from 5 on.
     """
     kind, name = getattr(message, "protocol_type", None), getattr(message, "protocol_name", None)
     if kind is not None and kind != PROTOCOL_TYPE:
-        return _inconsistent(group_id, f"its protocol type is {kind!r}, and not {PROTOCOL_TYPE!r}")
+        return _inconsistent(group_id, f"its protocol type is {kind!r}, not {PROTOCOL_TYPE!r}")
     if name is not None and name not in offered:
-        return _inconsistent(group_id, f"the coordinator chose {name!r}, and this member offered {', '.join(offered)}")
+        return _inconsistent(
+            group_id, f"the coordinator selected {name!r}, but this member offered {', '.join(offered)}"
+        )
     return None
 
 
 def _inconsistent(group_id: str, what: str) -> BrokerError:
-    return broker_error(_E.inconsistent_group_protocol, f"Group {group_id} is not this member's kind of group: {what}.")
+    return broker_error(_E.inconsistent_group_protocol, f"Group {group_id} does not match this member: {what}.")
 
 
 def _why_not_joined(code: int, group_id: str, order: SendJoin) -> BrokerError:
-    """A JoinGroup's error in words that name the thing; the protocol brings none of the broker's."""
+    """Return a JoinGroup's error with a message that has the key and the value, because the broker sends no message."""
     words = ""
     match code:
         case _E.group_max_size_reached:
-            # Java's words.
+            # Java's message.
             words = f"Consumer group {group_id} already has the configured maximum number of members."
         case _E.inconsistent_group_protocol:
             offered = ", ".join(name for name, _ in order.protocols)
             words = (
-                f"No assignor of this member ({offered}) is one that all members of group {group_id} have, or the "
-                "group is of the consumer protocol and takes no classic members (the broker's "
-                "group.consumer.migration.policy)."
+                f"Group {group_id} has no assignor in common with this member ({offered}), or it uses the consumer "
+                "protocol and accepts no classic members (the broker's group.consumer.migration.policy)."
             )
         case _E.invalid_session_timeout:
             words = (
-                f"session.timeout.ms {order.session_timeout_s * 1000:.0f} is outside the broker's "
+                f"session.timeout.ms={order.session_timeout_s * 1000:.0f} is outside the broker's "
                 "group.min.session.timeout.ms and group.max.session.timeout.ms."
             )
         case _E.unsupported_version if order.instance_id is not None:
-            words = (
-                f"The broker does not support static members, and this one has group.instance.id '{order.instance_id}'."
-            )
+            words = f"The broker does not support static members, but group.instance.id is '{order.instance_id}'."
         case _:
             return _why_refused(code, group_id, order.instance_id)
     return broker_error(code, words)
@@ -116,13 +115,13 @@ def _why_not_joined(code: int, group_id: str, order: SendJoin) -> BrokerError:
 
 def _why_refused(code: int, group_id: str, instance_id: str | None) -> BrokerError:
     if code == _E.fenced_instance_id:
-        words = f"group.instance.id '{instance_id}' is held by another member of group {group_id} by now."
+        words = f"group.instance.id '{instance_id}' is held by another member of group {group_id}."
         return broker_error(code, words)
     return group_error(code, None, group_id)
 
 
 def sync_group(message: Message, group_id: str, order: SendSync) -> SyncAnswered | SyncRejected:
-    """The answer to this SyncGroup; an assignment that cannot be read is an empty one with a note."""
+    """Return the response to this SyncGroup; an undecodable assignment is an empty one with a note."""
     code = int(message.error_code)
     if code != _SUCCESS:
         error = with_remedy(Api.SYNC_GROUP, _why_refused(code, group_id, order.instance_id))
@@ -133,7 +132,7 @@ def sync_group(message: Message, group_id: str, order: SendSync) -> SyncAnswered
     try:
         assigned = decode_assignment(message.assignment)
     except MalformedError as error:
-        assigned = MemberAssignment(note=f"the assignment of member {order.member_id} cannot be read ({error})")
+        assigned = MemberAssignment(note=f"the assignment of member {order.member_id} cannot be decoded ({error})")
     return SyncAnswered(
         request_id=order.request_id,
         assignment=assigned.partitions,
@@ -146,7 +145,7 @@ def sync_group(message: Message, group_id: str, order: SendSync) -> SyncAnswered
 def heartbeat(
     message: Message, group_id: str, order: SendClassicHeartbeat
 ) -> ClassicHeartbeatAnswered | ClassicHeartbeatRejected:
-    """The answer to this Heartbeat."""
+    """Return the response to this Heartbeat."""
     code = int(message.error_code)
     if code == _SUCCESS:
         return ClassicHeartbeatAnswered(request_id=order.request_id)
@@ -157,7 +156,7 @@ def heartbeat(
 
 
 def leave_group(message: Message, group_id: str, order: SendClassicLeave) -> ClassicLeft:
-    """The answer to this LeaveGroup: the whole request's error, or this member's."""
+    """Return the response to this LeaveGroup: the error of the whole request, or this member's."""
     removed = answers.removals(message, group_id, (leaver(order),))
     error = removed if isinstance(removed, BrokerError) else removed[0]
     verdict = ClassicVerdict.FATAL if error is None else classic_verdict(Api.LEAVE_GROUP, error.code)
@@ -165,7 +164,7 @@ def leave_group(message: Message, group_id: str, order: SendClassicLeave) -> Cla
 
 
 def offset_commit(message: Message, group_id: str, order: CommitOffsets) -> ClassicCommitAnswered:
-    """The answer to this commit, and what it says of the membership."""
+    """Return the response to this commit, with its meaning for the membership."""
 
     def explained(error: BrokerError) -> BrokerError:
         said = error if error.message else _why_refused(error.code, group_id, order.instance_id)

@@ -1,9 +1,9 @@
-"""What the members of a classic group tell each other: opaque to the broker, readable for clients that consume.
+"""The data that members of a classic group exchange: opaque to the broker, defined by the clients that consume.
 
-Both blobs begin with a version, and each version (0 to 3) only appends to the one before, so that a newer one than is
-known reads as the newest known. The functions that begin with `decode` are a member's, and raise for a blob that holds
-something else; `assignment` and `subscription` are for people, and turn that into a note beside an empty result.
-They were written by strangers' clients, and none of them may cost the group more than the one member that wrote it.
+Both structures begin with a version, and each version (0 to 3) only appends fields to the previous one, so that a newer
+version can be read as the newest known one. The functions that begin with `decode` serve a member and raise for invalid
+data; `assignment` and `subscription` serve people and return a note and an empty result instead. Other clients write
+the data, and invalid data must cost the group no more than the member that wrote it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import Fields, MalformedError, Message, read_data, write_data
 from consumer_membership.wire.messages import ASSIGNMENT, SUBSCRIPTION
 
-#: The newest version of both blobs (Apache Kafka 3.5, KIP-881).
+#: The newest version of both structures (Apache Kafka 3.5, KIP-881).
 NEWEST_VERSION = 3
 
 _VERSION_BYTES = 2
 
-#: The versions from which a subscription has what is owned (KIP-429), its generation (KIP-792), the rack (KIP-881).
+#: The versions from which a subscription has owned partitions (KIP-429), their generation (KIP-792), the rack
+#: (KIP-881).
 _WITH_OWNED, _WITH_GENERATION, _WITH_RACK = 1, 2, 3
 
 FieldT = TypeVar("FieldT")
@@ -32,9 +33,9 @@ FieldT = TypeVar("FieldT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """What a leader gave one member (ConsumerProtocolAssignment v0-v3, whose layouts are one).
+    """A leader's assignment for one member (ConsumerProtocolAssignment v0-v3, which have the same layout).
 
-    `note` says what is remarkable about it, else it is "".
+    `note` has a remark about it, else it is "".
     """
 
     partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
@@ -42,14 +43,14 @@ class MemberAssignment:
     note: str = ""
 
 
-# ---- a member's -----------------------------------------------------------------------------------------------------
+# ---- for members ----------------------------------------------------------------------------------------------------
 
 
 def encode_subscription(subscription: MemberSubscription, version: int | None = None) -> bytes:
-    """The subscription as Java's client writes it: topics sorted, what is owned sorted and by topic.
+    """Return the subscription as Java's client writes it: topics sorted, owned partitions sorted and by topic.
 
-    In this version, without one in the subscription's own; fields that the version does not have are left out. A
-    version that is not known yet is written as the newest.
+    It is written in `version`, or in the subscription's own version; fields that the version does not have are left
+    out. An unknown newer version is written as the newest.
     """
     chosen = min(subscription.version if version is None else version, NEWEST_VERSION)
     values = {
@@ -63,14 +64,13 @@ def encode_subscription(subscription: MemberSubscription, version: int | None = 
 
 
 def decode_subscription(blob: bytes, instance_id: str | None = None) -> MemberSubscription:
-    """The subscription in these bytes; `instance_id` comes beside them, in the JoinGroup answer.
+    """Return the subscription in these bytes; `instance_id` comes from the JoinGroup response.
 
-    Fields that its version does not have, or that are missing whole at its end, have their defaults: there are clients
-    that write version 0 and call it 1 (Sarama's reader allows for them too). What stands behind the known fields is
-    not read.
+    Fields that its version does not have, or that are completely missing at its end, have their defaults: some clients
+    write version 0 and call it 1 (Sarama's reader also accepts this). Bytes after the known fields are ignored.
 
     Raises:
-        MalformedError: the bytes hold no subscription.
+        MalformedError: the bytes are not a subscription.
     """
     version = _version(blob)
     layout, message = _read_subscription(blob, min(version, NEWEST_VERSION))
@@ -88,21 +88,21 @@ def decode_subscription(blob: bytes, instance_id: str | None = None) -> MemberSu
 def encode_assignment(
     partitions: Iterable[TopicPartition], user_data: bytes | None = None, version: int = NEWEST_VERSION
 ) -> bytes:
-    """The assignment as Java's client writes it, sorted and by topic; all versions differ in their number only."""
+    """Return the assignment as Java's client writes it, sorted and by topic; versions differ only in their number."""
     values = {"assigned_partitions": _by_topic(partitions), "user_data": user_data}
     return min(version, NEWEST_VERSION).to_bytes(_VERSION_BYTES, "big") + write_data(ASSIGNMENT, 0, values)
 
 
 def decode_assignment(blob: bytes) -> MemberAssignment:
-    """What the leader gave this member; no bytes at all are an empty assignment with a note.
+    """Return the leader's assignment for this member; no bytes are an empty assignment with a note.
 
-    They come from a leader that left this member out, which Java's client takes for a bug of the leader's.
+    They come from a leader that omitted this member, which Java's client considers a bug of the leader.
 
     Raises:
-        MalformedError: the bytes hold no assignment.
+        MalformedError: the bytes are not an assignment.
     """
     if not blob:
-        return MemberAssignment(note="the group's leader left this member out of its assignment")
+        return MemberAssignment(note="the group's leader omitted this member from its assignment")
     _version(blob)
     message, _ = read_data(ASSIGNMENT, 0, blob, _VERSION_BYTES)
     return MemberAssignment(partitions=_partitions(message.assigned_partitions), user_data=message.user_data)
@@ -110,7 +110,7 @@ def decode_assignment(blob: bytes) -> MemberAssignment:
 
 def _version(blob: bytes) -> int:
     if len(blob) < _VERSION_BYTES:
-        raise MalformedError(f"{len(blob)} bytes, which hold no version")
+        raise MalformedError(f"{len(blob)} bytes, which have no version")
     version = int.from_bytes(blob[:_VERSION_BYTES], "big", signed=True)
     if version < 0:
         raise MalformedError(f"the version is {version}")
@@ -118,7 +118,7 @@ def _version(blob: bytes) -> int:
 
 
 def _read_subscription(blob: bytes, layout: int) -> tuple[int, Message]:
-    """The subscription, and in which layout it stands."""
+    """Return the layout of the subscription, and the subscription."""
     try:
         return layout, read_data(SUBSCRIPTION, layout, blob, _VERSION_BYTES)[0]
     except MalformedError:
@@ -130,7 +130,7 @@ def _read_subscription(blob: bytes, layout: int) -> tuple[int, Message]:
 
 
 def _whole(blob: bytes, layout: int) -> Message | None:
-    """The subscription, where the bytes end with the last field of this layout."""
+    """Return the subscription if the bytes end with the last field of this layout."""
     try:
         message, end = read_data(SUBSCRIPTION, layout, blob, _VERSION_BYTES)
     except MalformedError:
@@ -149,7 +149,7 @@ def _partitions(topics: Iterable[Message]) -> frozenset[TopicPartition]:
     found = frozenset(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
     negative = next((partition for partition in found if partition.partition < 0), None)
     if negative is not None:
-        raise MalformedError(f"{negative.topic} [{negative.partition}] is no partition")
+        raise MalformedError(f"{negative.topic} [{negative.partition}] is not a partition")
     return found
 
 
@@ -157,12 +157,12 @@ def _partitions(topics: Iterable[Message]) -> frozenset[TopicPartition]:
 
 
 def assignment(blob: bytes) -> tuple[frozenset[TopicPartition], str]:
-    """The partitions in a ConsumerProtocolAssignment (no bytes: none yet), and what is wrong with the bytes."""
+    """Return the partitions of a ConsumerProtocolAssignment (no bytes: none yet), and the error of the bytes."""
     return _tolerantly("assignment", blob, lambda: decode_assignment(blob).partitions)
 
 
 def subscription(blob: bytes) -> tuple[frozenset[str], str]:
-    """The topics in a ConsumerProtocolSubscription (no bytes: none said yet), and what is wrong with the bytes."""
+    """Return the topics of a ConsumerProtocolSubscription (no bytes: none yet), and the error of the bytes."""
 
     def read() -> frozenset[str]:
         message, _ = read_data(SUBSCRIPTION, 0, blob, _VERSION_BYTES)
@@ -175,8 +175,11 @@ def _tolerantly(what: str, blob: bytes, read: Callable[[], frozenset[FieldT]]) -
     if not blob:
         return frozenset(), ""
     if blob[0] & 0x80:
-        return frozenset(), f"the member's {what} has a negative version: it is not a consumer's"
+        return frozenset(), f"the member's {what} has a negative version; the member is not a consumer"
     try:
         return read(), ""
     except MalformedError as error:
-        return frozenset(), f"the member's {what} cannot be read ({error}): it is not a consumer's, or it is broken"
+        return (
+            frozenset(),
+            f"the member's {what} cannot be decoded ({error}); the member is not a consumer, or its client is faulty",
+        )

@@ -1,6 +1,6 @@
-"""What a coordinator says about a whole group: the describe answers of both protocols, as one kind of value.
+"""A coordinator's description of a group: the responses of both protocols as one type.
 
-What a broker left out of an answer is an error of that group, never a group without members.
+An entry that is missing in a response is an error of that group, never a group without members.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, GroupProt
 from consumer_membership.wire.codec import Message
 from consumer_membership.wire.error_codes import ErrorCode
 
-#: The protocol type of a classic group whose members consume; Connect workers, for one, have another.
+#: The protocol type of a classic group of consumers; others, such as Connect workers, have another type.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 _SUCCESS = ErrorCode.none.value
-#: The state in which DescribeGroups before version 6 shows a group that it does not know.
+#: The state in which DescribeGroups before version 6 shows an unknown group.
 _DEAD = "Dead"
-#: ConsumerGroupDescribe v1: a member that speaks the classic protocol, in a group that is being migrated.
+#: ConsumerGroupDescribe v1: a classic member in a group that is being migrated.
 _CLASSIC_MEMBER = 0
 
 
@@ -29,8 +29,8 @@ _CLASSIC_MEMBER = 0
 class MemberDescription:
     """One member as its coordinator knows it.
 
-    `epoch`, `target` and `rack_id` are of the consumer protocol only: None in a classic group. `note` says what could
-    not be read of the member, and is empty otherwise.
+    `epoch`, `target` and `rack_id` exist only in the consumer protocol: None in a classic group. `note` names data of
+    the member that cannot be decoded, and is empty otherwise.
     """
 
     member_id: str
@@ -38,9 +38,9 @@ class MemberDescription:
     rack_id: str | None
     client_id: str
     host: str
-    #: -2: a static member that is away and keeps its place until its session ends.
+    #: -2: a static member that is temporarily away and keeps its place until its session ends.
     epoch: int | None
-    #: What the member speaks: in a group that is being migrated, members of both protocols stand side by side.
+    #: The protocol of the member; a group that is being migrated has members of both.
     protocol: GroupProtocol
     topics: frozenset[str]
     pattern: str | None
@@ -50,22 +50,22 @@ class MemberDescription:
 
     @property
     def is_away(self) -> bool:
-        """Whether the member said that it will be back (a static member that closed)."""
+        """Whether the member announced that it will return (a static member that closed)."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """One group as its coordinator knows it, its members by member id.
+    """One group as its coordinator knows it, with its members by member id.
 
-    The epochs are of the consumer protocol only: None for a classic group. `assignor` is empty as long as none was
-    chosen. `state` is the coordinator's word: Empty, Assigning, Reconciling, Stable; for a classic group Empty,
+    The epochs exist only in the consumer protocol: None in a classic group. `assignor` is empty until one is chosen.
+    `state` is the coordinator's text: Empty, Assigning, Reconciling, Stable; for a classic group Empty,
     PreparingRebalance, CompletingRebalance, Stable.
     """
 
     group_id: str
     protocol: GroupProtocol
-    #: "consumer"; of a classic group what its members agreed on, and empty for one that only holds offsets.
+    #: "consumer"; of a classic group the type on which its members agreed, empty for a group with offsets only.
     protocol_type: str
     state: str
     epoch: int | None
@@ -75,7 +75,7 @@ class GroupDescription:
 
 
 def consumer_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
-    """The group that ConsumerGroupDescribe shows, or why it shows none (GROUP_ID_NOT_FOUND: none, or a classic one)."""
+    """Return the group of a ConsumerGroupDescribe response, or the error (GROUP_ID_NOT_FOUND: also a classic one)."""
     found = of_group(message.groups, group_id)
     if found is None:
         return left_out(f"group {group_id}")
@@ -94,7 +94,7 @@ def consumer_group_description(message: Message, group_id: str) -> GroupDescript
 
 
 def _consumer_member(message: Message) -> MemberDescription:
-    # Version 0 does not say; before it was said, members of the classic protocol could not be told apart.
+    # Version 0 does not have it; members of the classic protocol cannot be distinguished then.
     is_classic = int(getattr(message, "member_type", -1)) == _CLASSIC_MEMBER
     return MemberDescription(
         member_id=message.member_id,
@@ -120,7 +120,7 @@ def _partitions(message: Message) -> frozenset[TopicPartition]:
 
 
 def classic_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
-    """The group that DescribeGroups shows, or why it shows none; GROUP_ID_NOT_FOUND in version 5 too."""
+    """Return the group of a DescribeGroups response, or the error; GROUP_ID_NOT_FOUND in version 5 also."""
     found = of_group(message.groups, group_id)
     if found is None:
         return left_out(f"group {group_id}")
@@ -150,7 +150,7 @@ def classic_member(
     assignment: bytes,
     subscription: bytes,
 ) -> MemberDescription:
-    """A member of a classic group, of which the coordinator has two blobs that it does not read."""
+    """Return a member of a classic group from the two structures that the coordinator does not decode."""
     has, note = frozenset[TopicPartition](), f"not a consumer: protocol type {protocol_type!r}"
     topics = frozenset[str]()
     if protocol_type == CONSUMER_PROTOCOL_TYPE:
@@ -190,5 +190,5 @@ def _by_id(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...
 
 
 def host_of(client_host: str) -> str:
-    """The address alone: the broker writes Java's InetAddress, "NAME/ADDRESS", and has no name."""
+    """Return only the address: the broker writes Java's InetAddress, "NAME/ADDRESS", and has no name."""
     return client_host.removeprefix("/")

@@ -1,9 +1,9 @@
-"""What a coordinator writes down of a group: the records of `__consumer_offsets`, of both protocols.
+"""A coordinator's records of a group: the records of `__consumer_offsets`, of both protocols.
 
-A key says which kind of record it is (two bytes) and whose; a value begins with its version, and a record without a
-value takes back what stood there. The tables are in the words of Kafka's definitions, which the jar of the group
-coordinator brings (`tests/wire/test_messages_of_kafka.py`). What is of no use from outside (metadata of topics and
-resolved patterns, groups of other kinds) is not read.
+A key has the kind of the record (two bytes) and its subject; a value begins with its version, and a record without a
+value deletes the previous one. The tables have the terms of Kafka's definitions in the jar of the group coordinator
+(`tests/wire/test_messages_of_kafka.py`). Records without use for an observer (metadata of topics and resolved patterns,
+groups of other kinds) are not decoded.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ CURRENT_ASSIGNMENT_VALUE = Table(
 
 _KIND_BYTES = _VERSION_BYTES = 2
 _COMMIT = b"\x00\x01"
-#: As many partitions as a large group commits, again and again.
+#: About as many partitions as a large group commits repeatedly.
 _KEYS = 4_096
 
 
@@ -171,7 +171,7 @@ class OffsetRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupRecorded:
-    """A classic group with all of its members, after each rebalance; None: it is gone, or was converted."""
+    """A classic group with all of its members, after each rebalance; None: it was deleted or converted."""
 
     generation: int
     group: GroupDescription | None
@@ -179,21 +179,21 @@ class ClassicGroupRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEpochRecorded:
-    """The epoch of a group of the consumer protocol; None: it is gone, or was converted."""
+    """The epoch of a group of the consumer protocol; None: it was deleted or converted."""
 
     epoch: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetEpochRecorded:
-    """The epoch that the target assignments are of."""
+    """The epoch of the target assignments."""
 
     epoch: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecorded:
-    """A member without its partitions, as it joined or subscribed anew; None: it left."""
+    """A member without its partitions, when it joined or changed its subscription; None: it left."""
 
     member_id: str
     member: MemberDescription | None
@@ -201,7 +201,7 @@ class MemberRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRecorded:
-    """What a member is to have; None: nothing is said of it any more."""
+    """The target assignment of a member; None: it has none any more."""
 
     member_id: str
     target: Assignment | None
@@ -209,13 +209,13 @@ class TargetRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRecorded:
-    """What a member has, and of it what it is to give up; -1 as its epoch and nothing else: it left."""
+    """The partitions that a member owns, and those of them that it must revoke; only -1 as its epoch: it left."""
 
     member_id: str
     epoch: int
     assigned: Assignment
     revoking: Assignment
-    #: 0: it joined; -1: not told.
+    #: 0: it joined; -1: unknown.
     previous_epoch: int = -1
 
 
@@ -234,7 +234,7 @@ GroupRecord: TypeAlias = (
 
 
 class _Kind(NamedTuple):
-    """One kind of records: its key, its value up to a version, and what both say."""
+    """One kind of records: its key, its value up to a version, and their facts."""
 
     key: Table
     value: Table
@@ -243,21 +243,21 @@ class _Kind(NamedTuple):
 
 
 def is_of_group(key: bytes, group_id: str) -> bool:
-    """Whether the key of any kind is one of this group's: a cheap look, for logs of which most is of others."""
+    """Return whether a key of any kind belongs to this group: a quick check for logs with many groups."""
     name = group_id.encode()
     return key[_KIND_BYTES:].startswith(len(name).to_bytes(2, "big") + name)
 
 
 def is_commit(key: bytes) -> bool:
-    """Whether the key is one of a committed offset."""
+    """Return whether the key belongs to a committed offset."""
     return key.startswith(_COMMIT)
 
 
 def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """What the record says; None: nothing that is of use here.
+    """Return the fact of the record, or None if it has no use here.
 
     Raises:
-        MalformedError: the bytes hold no such record; a later Kafka may write other versions.
+        MalformedError: the bytes are not such a record; a later Kafka may write other versions.
     """
     kind = _KINDS.get(int.from_bytes(key[:_KIND_BYTES], "big"))
     if kind is None:
@@ -274,14 +274,14 @@ def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 @lru_cache(maxsize=_KEYS)
 def _whose(key: bytes) -> Message:
-    """What a key of a kind that is known says; one that is written again and again is read once."""
+    """Return the content of a key of a known kind; keys that recur are decoded once."""
     whose, _ = read_data(_KINDS[int.from_bytes(key[:_KIND_BYTES], "big")].key, 0, key, _KIND_BYTES)
     return whose
 
 
 @lru_cache(maxsize=_KEYS)
 def _partition(topic: str, number: int) -> TopicPartition:
-    """One value for all commits of a partition."""
+    """Return one object for all commits of a partition."""
     return TopicPartition(topic, number)
 
 

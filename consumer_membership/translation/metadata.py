@@ -1,4 +1,4 @@
-"""Answers about the cluster as values of the domain: brokers, topics, leaders and their offsets."""
+"""Responses about the cluster as values of the domain: brokers, topics, leaders and their offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUCCESS = ErrorCode.none.value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """One partition: who leads it (None: nobody now) and who has copies of it."""
+    """One partition: its leader (None: none now) and its replicas."""
 
     partition: int
     leader: int | None
@@ -30,7 +30,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
-    """One topic as the cluster describes it; `partitions` is empty where `error` says why.
+    """One topic as the cluster describes it; `partitions` is empty if there is an `error`.
 
     `topic_id` is None with brokers before Apache Kafka 3.0.
     """
@@ -44,18 +44,18 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """The answer to one Metadata request. A topic that was asked for by id and is not known has no name: left out."""
+    """A Metadata response. A topic that was requested by id and is unknown has no name and is left out."""
 
     cluster_id: str | None
     controller_id: int | None
     brokers: Mapping[int, BrokerAddress]
-    #: The rack of each broker that tells one (KIP-36), by node id.
+    #: The rack of each broker that reports one (KIP-36), by node id.
     racks: Mapping[int, str]
     topics: Mapping[str, TopicMetadata]
 
 
 def cluster_metadata(message: Message) -> ClusterMetadata | BrokerError:
-    """What a Metadata answer says, or the error of the whole request (version 13)."""
+    """Return the content of a Metadata response, or the error of the whole request (version 13)."""
     code = int(getattr(message, "error_code", _SUCCESS))
     if code != _SUCCESS:
         return broker_error(code)
@@ -97,10 +97,10 @@ def _error(code: int, what: str = "") -> BrokerError | None:
 
 
 def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
-    """The topics of these names (None: all, internal ones too) as an assignor wants them, with racks (KIP-881).
+    """Return the topics with these names (None: all, including internal ones) for an assignor, with racks (KIP-881).
 
-    A topic that is not there, or of which nothing may be told, is absent. One that is only without a leader for a
-    moment stays: who is assigned what does not hang on it, and a leader that left it out would take it from everybody.
+    A topic that does not exist or cannot be described is absent. A topic that has temporarily no leader is present: an
+    assignment does not depend on leaders, and its absence would revoke its partitions from all members.
     """
     told = {
         name: topic.partitions
@@ -114,16 +114,16 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
         for number, one in partitions.items()
         if found.racks
     }
-    # Partitions are numbered from 0 on; one that a broker leaves out is there all the same.
+    # Partitions are numbered from 0; one that a broker omits exists nevertheless.
     return Topics(partitions={name: max(partitions) + 1 for name, partitions in told.items()}, racks=racks)
 
 
-#: What says that there is no such topic, as against one that has no leader yet.
+#: The errors of topics that do not exist, in contrast to topics without a leader.
 _ABSENT = frozenset({ErrorCode.unknown_topic_or_partition.value, ErrorCode.invalid_topic_exception.value})
 
 
 def present_of(found: ClusterMetadata) -> frozenset[str]:
-    """The topics that are there, be it without a leader for a moment; one that may not be described is not known."""
+    """Return the existing topics, also without a leader; topics that cannot be described are unknown."""
     unknown = _ABSENT | {ErrorCode.topic_authorization_failed.value}
     return frozenset(
         name for name, topic in found.topics.items() if topic.error is None or topic.error.code not in unknown
@@ -131,8 +131,8 @@ def present_of(found: ClusterMetadata) -> frozenset[str]:
 
 
 def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
-    """Those of these topics that the broker does not describe to this client, each with librdkafka's words and more."""
-    words = "Broker: Topic authorization failed, so that nobody is assigned it; allow DESCRIBE and READ on it"
+    """Return those of these topics that the broker does not describe to this client, with the error."""
+    words = "Broker: Topic authorization failed, so its partitions are not assigned; grant DESCRIBE and READ on it"
     return {
         name: broker_error(topic.error.code, words)
         for name, topic in found.topics.items()
@@ -142,7 +142,7 @@ def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[
 
 
 def list_offsets(message: Message, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | BrokerError]:
-    """Each partition's offset, or its error. An offset of -1 is the broker's "none": no record is that young."""
+    """Return each partition's offset, or its error. The offset -1 means "none": no record has a later timestamp."""
     answered = by_partition(message.topics)
 
     def offset(partition: TopicPartition) -> int | BrokerError:

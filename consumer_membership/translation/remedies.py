@@ -1,7 +1,7 @@
-"""What helps against an error that ends a membership: one table for each request, with that protocol's own keys.
+"""Remedies for errors that end a membership: one table per request, with the keys of that protocol.
 
-Whoever turns an answer into a fact puts the remedy beside the words (`BrokerError.remedy`), and nobody adds another
-one: a text has its advice once. Errors that the member finds by itself, as the holder of an instance id, bring their
+The translation of a response adds the remedy to the error (`BrokerError.remedy`), and no other place adds one, so that
+a message has its advice once. Errors that the member itself detects, such as the holder of an instance id, have their
 own.
 """
 
@@ -19,15 +19,15 @@ _E = ErrorCode
 
 _VALID_GROUP = "set a valid group.id"
 _READ_GROUP = "grant READ on the group to this principal"
-_OWN_ID = "the newest member with an instance id has it, so this one ends; give each process its own id"
-_NOT_UNDERSTOOD = "the broker did not understand the request; look for a proxy or another broker in between"
+_OWN_ID = "the newest member with an instance id owns it, so this member ends; give each process its own id"
+_NOT_UNDERSTOOD = "the broker could not parse the request; check for a proxy or another broker in between"
 
-#: Of a classic member that has joined.
+#: Remedies of a classic member that has joined.
 _JOINED: Mapping[int, str] = MappingProxyType(
     {_E.group_authorization_failed: _READ_GROUP, _E.fenced_instance_id: _OWN_ID}
 )
 
-#: By request and error code, of those whose refusal can end a member; what is missing has no remedy that is known.
+#: By request and error code, for errors that can end a member; errors without an entry have no known remedy.
 REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     {
         Api.CONSUMER_GROUP_HEARTBEAT: {
@@ -37,28 +37,27 @@ REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
             "(kafka-features upgrade --feature group.version=1) and 'consumer' among the broker's "
             "group.coordinator.rebalance.protocols",
             _E.invalid_request: _NOT_UNDERSTOOD,
-            _E.group_id_not_found: "the group is of the classic protocol and is not converted; end its classic "
+            _E.group_id_not_found: "the group uses the classic protocol and is not converted; close its classic "
             "members, or use another group.id",
             _E.group_max_size_reached: "raise group.consumer.max.size on the brokers, or run fewer members",
             _E.fenced_instance_id: _OWN_ID,
-            _E.unsupported_assignor: "name one of the brokers' assignors (group.consumer.assignors) in "
-            "group.remote.assignor, or leave it out",
-            _E.invalid_regular_expression: "write the pattern as RE2/J reads it, and subscribe again",
+            _E.unsupported_assignor: "set group.remote.assignor to one of the brokers' assignors "
+            "(group.consumer.assignors), or remove the key",
+            _E.invalid_regular_expression: "use RE2/J syntax for the pattern, and subscribe again",
         },
         Api.JOIN_GROUP: {
-            _E.inconsistent_group_protocol: "set partition.assignment.strategy to have one in common",
+            _E.inconsistent_group_protocol: "set partition.assignment.strategy to an assignor that all members have",
             _E.invalid_group_id: _VALID_GROUP,
-            _E.invalid_session_timeout: "set one between them, or change them on the brokers",
+            _E.invalid_session_timeout: "set session.timeout.ms between them, or change them on the brokers",
             _E.group_authorization_failed: _READ_GROUP,
-            _E.unsupported_version: "use brokers of Apache Kafka 2.4 or later, or leave group.instance.id out where "
-            "it is set",
+            _E.unsupported_version: "use brokers of Apache Kafka 2.4 or later, or remove group.instance.id",
             _E.invalid_request: _NOT_UNDERSTOOD,
             _E.group_max_size_reached: "raise group.max.size on the brokers, or run fewer members",
             _E.fenced_instance_id: _OWN_ID,
         },
         Api.SYNC_GROUP: _JOINED,
         Api.HEARTBEAT: _JOINED,
-        # A classic member's; one of the consumer protocol hears of its end by a heartbeat.
+        # Of a classic member; a member of the consumer protocol learns of its end from a heartbeat.
         Api.OFFSET_COMMIT: _JOINED,
         Api.OFFSET_FETCH: {
             _E.group_authorization_failed: _READ_GROUP,
@@ -67,7 +66,7 @@ REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     }
 )
 
-#: Where a code means something else for a member that has joined than for one that joins.
+#: Codes that have another meaning for a member that has joined than for one that joins.
 OF_MEMBERS: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     {
         Api.CONSUMER_GROUP_HEARTBEAT: {
@@ -79,9 +78,9 @@ OF_MEMBERS: Mapping[Api, Mapping[int, str]] = MappingProxyType(
 
 
 def with_remedy(request: Api, error: BrokerError, *, is_member: bool = False) -> BrokerError:
-    """The error of this request with what helps against it, where that is known.
+    """Return the error of this request with its remedy, if there is a known one.
 
-    `is_member`: the request is of a member that has joined.
+    `is_member`: the request is from a member that has joined.
     """
     of_members = OF_MEMBERS.get(request, {}) if is_member else {}
     remedy = of_members.get(error.code) or REMEDIES[request].get(error.code)

@@ -1,8 +1,8 @@
-"""The domain's wishes as calls, in the version that was negotiated: a member's of either protocol, and anybody's.
+"""Requests as calls in the negotiated version, for members of both protocols and for other callers.
 
-Each function takes the connection's `BrokerVersions` and returns a `Call`, or raises UnsupportedProtocolError where
-the broker and this package have no version in common. A call names the fields of all versions that are spoken; the
-version of the call takes its own.
+Each function receives the connection's `BrokerVersions` and returns a `Call`, or raises UnsupportedProtocolError if the
+broker and this package have no version in common. A call has the fields of all supported versions; the version of the
+call uses its own.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from consumer_membership.wire.versions import CONSUMER_COMMIT, METADATA_BY_ID, A
 
 KeyT = TypeVar("KeyT", str, UUID)
 
-#: What groups of consumers call their protocol, whichever assignor they agree on.
+#: The protocol type of groups of consumers, with any assignor.
 PROTOCOL_TYPE = "consumer"
 
-#: ListOffsets: the timestamp that asks for the end, and the one that asks for the start.
+#: ListOffsets: the timestamps for the end and for the start.
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 
-#: What a group's own configuration says about its members (KIP-848).
+#: The settings of a group's own configuration that concern its members (KIP-848).
 SESSION_TIMEOUT_KEY = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_KEY = "consumer.heartbeat.interval.ms"
 GROUP_CONFIG_KEYS = (SESSION_TIMEOUT_KEY, HEARTBEAT_INTERVAL_KEY)
 
-#: FindCoordinator: the key is a group's id.
+#: FindCoordinator: the key is a group id.
 _GROUP_KEY = 0
 #: DescribeConfigs: the resource is a group.
 _GROUP_RESOURCE = 32
-#: ListOffsets: the asker is a consumer, no replica.
+#: ListOffsets: the caller is a consumer, not a replica.
 _NO_REPLICA = -1
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 #: ConsumerGroupHeartbeat: "unchanged since the last heartbeat".
 _UNCHANGED_TIMEOUT = -1
 _MAX_TIMEOUT_MS = 2**31 - 1
-#: Java's limit (JoinGroupRequest.maybeTruncateReason): the coordinator keeps no longer reason.
+#: Java's limit (JoinGroupRequest.maybeTruncateReason); the coordinator keeps no longer reason.
 _MAX_REASON = 255
 
-#: Java's words.
+#: Java's message.
 _NO_PATTERNS = (
     "The cluster does not support regular expressions resolution on ConsumerGroupHeartbeat API version 0. It must be "
     "upgraded to use ConsumerGroupHeartbeat API version >= 1 to allow to subscribe to a SubscriptionPattern."
@@ -62,7 +62,7 @@ _NO_PATTERNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdentity:
-    """Whom to remove: a member id, an instance id (whoever holds it), or both, which then must belong together."""
+    """A member to remove: a member id, an instance id (any holder), or both, which must then belong together."""
 
     member_id: str = NO_MEMBER_ID
     instance_id: str | None = None
@@ -72,9 +72,9 @@ class MemberIdentity:
 
 
 def consumer_group_heartbeat(versions: BrokerVersions, group_id: str, heartbeat: Heartbeat) -> Call:
-    """A heartbeat with these fields, None as null.
+    """Return a heartbeat with these fields, None as null.
 
-    A broker that tells no names of topic ids (Metadata below 12) is refused: assignments name topics by id.
+    A broker that reports no names of topic ids (Metadata below 12) is rejected, because assignments name topics by id.
     """
     if Api.METADATA.value in versions.ranges:
         versions.of(Api.METADATA, METADATA_BY_ID)
@@ -105,9 +105,9 @@ def consumer_group_heartbeat(versions: BrokerVersions, group_id: str, heartbeat:
 
 
 def offset_commit(versions: BrokerVersions, group_id: str, commit: CommitOffsets, *, is_classic: bool = False) -> Call:
-    """An OffsetCommit as this member (KIP-848: the epoch stands where the generation stood).
+    """Return an OffsetCommit of this member (KIP-848: the epoch replaces the generation).
 
-    `is_classic`: a member of the classic protocol, which older versions do for too.
+    `is_classic`: a member of the classic protocol, which may also use older versions.
     """
 
     def row(partition: TopicPartition) -> Fields:
@@ -136,7 +136,7 @@ def offset_commit(versions: BrokerVersions, group_id: str, commit: CommitOffsets
 
 
 def join_group(versions: BrokerVersions, group_id: str, order: SendJoin) -> Call:
-    """A JoinGroup with one entry for each assignor, in the order of preference."""
+    """Return a JoinGroup with one entry per assignor, in the order of preference."""
     return Call(
         api=Api.JOIN_GROUP,
         version=versions.of(Api.JOIN_GROUP),
@@ -156,7 +156,7 @@ def join_group(versions: BrokerVersions, group_id: str, order: SendJoin) -> Call
 
 
 def sync_group(versions: BrokerVersions, group_id: str, order: SendSync) -> Call:
-    """A SyncGroup; a leader's with each member's assignment, in the version that the member wants."""
+    """Return a SyncGroup; a leader's has each member's assignment, in the version that the member uses."""
 
     def assignment(member_id: str) -> bytes:
         version = order.versions.get(member_id, NEWEST_VERSION)
@@ -180,7 +180,7 @@ def sync_group(versions: BrokerVersions, group_id: str, order: SendSync) -> Call
 
 
 def classic_heartbeat(versions: BrokerVersions, group_id: str, order: SendClassicHeartbeat) -> Call:
-    """A Heartbeat."""
+    """Return a Heartbeat."""
     return Call(
         api=Api.HEARTBEAT,
         version=versions.of(Api.HEARTBEAT),
@@ -194,12 +194,12 @@ def classic_heartbeat(versions: BrokerVersions, group_id: str, order: SendClassi
 
 
 def leave_group(versions: BrokerVersions, group_id: str, order: SendClassicLeave) -> Call:
-    """A LeaveGroup of this member alone."""
+    """Return a LeaveGroup of this member alone."""
     return remove_members(versions, group_id, (leaver(order),), order.reason)
 
 
 def leaver(order: SendClassicLeave) -> MemberIdentity:
-    """Who leaves. The coordinator checks that a static member's two ids belong together."""
+    """Return the leaving member. The coordinator checks that a static member's two ids belong together."""
     return MemberIdentity(member_id=order.member_id, instance_id=order.instance_id)
 
 
@@ -207,7 +207,7 @@ def leaver(order: SendClassicLeave) -> MemberIdentity:
 
 
 def find_coordinator(versions: BrokerVersions, group_id: str) -> Call:
-    """A FindCoordinator for this group: of it alone, or (from version 4 on) of a batch of one."""
+    """Return a FindCoordinator for this group alone, or (from version 4 on) for a batch of one."""
     return Call(
         api=Api.FIND_COORDINATOR,
         version=versions.of(Api.FIND_COORDINATOR),
@@ -224,10 +224,10 @@ def offset_fetch(
     member_epoch: int = NO_EPOCH,
     require_stable: bool = True,
 ) -> Call:
-    """An OffsetFetch of these partitions (None: of all that the group committed).
+    """Return an OffsetFetch of these partitions (None: of all committed offsets of the group).
 
-    As this member where the version can say so (9), without member id as nobody's. `require_stable` has offsets of
-    open transactions be errors (7).
+    It names this member if the version supports that (9); without a member id, it is anonymous. With `require_stable`,
+    offsets of open transactions are errors (7).
     """
     topics = None
     if partitions is not None:
@@ -237,18 +237,18 @@ def offset_fetch(
     return Call(
         api=Api.OFFSET_FETCH,
         version=versions.of(Api.OFFSET_FETCH),
-        # Below version 8 one group stands in the request itself.
+        # versions below 8 have one group in the request itself
         fields={**one, "groups": [{**one, **asker}], "require_stable": require_stable},
     )
 
 
 def all_committed(versions: BrokerVersions, group_id: str) -> Call:
-    """An OffsetFetch, as nobody, of everything that the group committed; offsets of open transactions do not count."""
+    """Return an anonymous OffsetFetch of all committed offsets; offsets of open transactions do not count."""
     return offset_fetch(versions, group_id, None, require_stable=False)
 
 
 def describe_consumer_group(versions: BrokerVersions, group_id: str) -> Call:
-    """A ConsumerGroupDescribe of this group; its coordinator answers (KIP-848)."""
+    """Return a ConsumerGroupDescribe of this group for its coordinator (KIP-848)."""
     return Call(
         api=Api.CONSUMER_GROUP_DESCRIBE,
         version=versions.of(Api.CONSUMER_GROUP_DESCRIBE),
@@ -257,7 +257,7 @@ def describe_consumer_group(versions: BrokerVersions, group_id: str) -> Call:
 
 
 def describe_classic_group(versions: BrokerVersions, group_id: str) -> Call:
-    """A DescribeGroups of this group; its coordinator answers."""
+    """Return a DescribeGroups of this group for its coordinator."""
     return Call(
         api=Api.DESCRIBE_GROUPS,
         version=versions.of(Api.DESCRIBE_GROUPS),
@@ -268,7 +268,7 @@ def describe_classic_group(versions: BrokerVersions, group_id: str) -> Call:
 def remove_members(
     versions: BrokerVersions, group_id: str, members: Iterable[MemberIdentity], reason: str | None
 ) -> Call:
-    """A LeaveGroup on behalf of these members (KIP-345; of any kind of member on Kafka 4.0 and later)."""
+    """Return a LeaveGroup on behalf of these members (KIP-345; of any kind of member on Kafka 4.0 and later)."""
     said = None if reason is None else reason[:_MAX_REASON]
     return Call(
         api=Api.LEAVE_GROUP,
@@ -284,7 +284,7 @@ def remove_members(
 
 
 def describe_group_config(versions: BrokerVersions, group_id: str) -> Call:
-    """A DescribeConfigs of this group's `GROUP_CONFIG_KEYS`; any broker answers, with its defaults where none is set.
+    """Return a DescribeConfigs of this group's `GROUP_CONFIG_KEYS` for any broker; the result includes its defaults.
 
     The group need not exist.
     """
@@ -300,13 +300,13 @@ def describe_group_config(versions: BrokerVersions, group_id: str) -> Call:
 
 
 def metadata_of_names(versions: BrokerVersions, names: Iterable[str] | None, *, may_create: bool = False) -> Call:
-    """The brokers, and the topics with these names (None: all topics, empty: none)."""
+    """Return a Metadata request for the brokers and the topics with these names (None: all topics, empty: none)."""
     topics = None if names is None else [{"topic_id": None, "name": name} for name in sorted(set(names))]
     return _metadata(versions.of(Api.METADATA), topics, may_create=may_create)
 
 
 def metadata_of_ids(versions: BrokerVersions, topic_ids: Iterable[UUID]) -> Call:
-    """The brokers, and the topics with these ids (KIP-516), which brokers before Apache Kafka 3.0 cannot tell."""
+    """Return a Metadata request for the brokers and the topics with these ids (KIP-516), from Apache Kafka 3.0 on."""
     topics = [{"topic_id": topic_id, "name": None} for topic_id in sorted(set(topic_ids))]
     return _metadata(versions.of(Api.METADATA, METADATA_BY_ID), topics, may_create=False)
 
@@ -324,7 +324,7 @@ def _metadata(version: int, topics: object, *, may_create: bool) -> Call:
 
 
 def list_offsets(versions: BrokerVersions, timestamps: Mapping[TopicPartition, int], *, read_committed: bool) -> Call:
-    """A ListOffsets to the leader of these partitions; the timestamps are in ms, or one of the two special ones."""
+    """Return a ListOffsets for the leader of these partitions; timestamps are in ms, or one of the two special ones."""
     return Call(
         api=Api.LIST_OFFSETS,
         version=versions.of(Api.LIST_OFFSETS),
@@ -340,12 +340,12 @@ def list_offsets(versions: BrokerVersions, timestamps: Mapping[TopicPartition, i
 
 
 def _milliseconds(seconds: float) -> int:
-    """A duration as the wire has it; the longest that it can hold for a longer one."""
+    """Return a duration in milliseconds, limited to the greatest that the protocol can hold."""
     return round(min(seconds * 1000, _MAX_TIMEOUT_MS))
 
 
 def _numbers(partitions: Iterable[tuple[KeyT, int]]) -> Mapping[KeyT, tuple[int, ...]]:
-    """The partitions of each topic, sorted, so that equal wishes give equal bytes."""
+    """Return the partitions of each topic, sorted, so that equal requests have equal bytes."""
     gathered: dict[KeyT, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         gathered[topic].append(partition)
@@ -353,12 +353,12 @@ def _numbers(partitions: Iterable[tuple[KeyT, int]]) -> Mapping[KeyT, tuple[int,
 
 
 def topics_with_numbers(partitions: Iterable[TopicPartition]) -> list[Fields]:
-    """The partitions by topic, as requests that say nothing else of them have them."""
+    """Return the partitions by topic, for requests without further data per partition."""
     return [{"name": topic, "partition_indexes": numbers} for topic, numbers in _numbers(partitions).items()]
 
 
 def _topics(partitions: Iterable[TopicPartition], row: Callable[[TopicPartition], Fields]) -> list[Fields]:
-    """The rows of these partitions, by topic and sorted."""
+    """Return the rows of these partitions, by topic and sorted."""
     gathered: dict[str, list[Fields]] = defaultdict(list)
     for partition in sorted(partitions):
         gathered[partition.topic].append(row(partition))

@@ -1,6 +1,6 @@
-"""What operators ask of brokers beside groups: which groups there are, who holds up a partition, how a broker is set.
+"""Requests of operators beyond groups: which groups exist, what blocks a partition, and the settings of a broker.
 
-Requests and their answers as values; a broker's refusal is a BrokerError in the place of the value.
+Requests and their responses as values; a broker's rejection is a BrokerError instead of the value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _BROKER_RESOURCE, _GROUP_RESOURCE = 4, 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """One group as a coordinator lists it; `state` and `kind` are None where the broker is too old to say."""
+    """One group as a coordinator lists it; `state` and `kind` are None if the broker is too old to report them."""
 
     group_id: str
-    #: "consumer" for groups of consumers under the classic and the consumer protocol; empty for one with offsets only.
+    #: "consumer" for groups of consumers of both protocols; empty for a group with offsets only.
     protocol_type: str
     state: str | None
     #: classic, consumer, share or streams.
@@ -35,14 +35,14 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A producer that has records without end marker in a partition; what no coordinator told is None."""
+    """A producer that has records without an end marker in a partition; unreported values are None."""
 
     partition: TopicPartition
     producer_id: int
     producer_epoch: int
-    #: The first offset that readers of committed records wait at.
+    #: The first offset at which `read_committed` consumers wait.
     start_offset: int
-    #: When the producer wrote last, in ms since 1970.
+    #: When the producer last wrote, in ms since 1970.
     last_timestamp_ms: int
     transactional_id: str | None = None
     state: str | None = None
@@ -54,7 +54,7 @@ class OpenTransaction:
 
 
 def list_groups(versions: BrokerVersions) -> Call:
-    """A ListGroups of all groups of this broker."""
+    """Return a ListGroups of all groups of this broker."""
     return Call(
         api=Api.LIST_GROUPS,
         version=versions.of(Api.LIST_GROUPS),
@@ -63,7 +63,7 @@ def list_groups(versions: BrokerVersions) -> Call:
 
 
 def describe_producers(versions: BrokerVersions, partitions: Iterable[TopicPartition]) -> Call:
-    """A DescribeProducers to the leader of these partitions."""
+    """Return a DescribeProducers for the leader of these partitions."""
     return Call(
         api=Api.DESCRIBE_PRODUCERS,
         version=versions.of(Api.DESCRIBE_PRODUCERS),
@@ -72,7 +72,7 @@ def describe_producers(versions: BrokerVersions, partitions: Iterable[TopicParti
 
 
 def list_transactions(versions: BrokerVersions, producer_ids: Iterable[int]) -> Call:
-    """A ListTransactions of these producers; each transaction coordinator knows its own."""
+    """Return a ListTransactions of these producers; each transaction coordinator knows its own."""
     return Call(
         api=Api.LIST_TRANSACTIONS,
         version=versions.of(Api.LIST_TRANSACTIONS),
@@ -81,7 +81,7 @@ def list_transactions(versions: BrokerVersions, producer_ids: Iterable[int]) -> 
 
 
 def describe_transactions(versions: BrokerVersions, transactional_ids: Iterable[str]) -> Call:
-    """A DescribeTransactions to the coordinator that listed them."""
+    """Return a DescribeTransactions for the coordinator that listed them."""
     return Call(
         api=Api.DESCRIBE_TRANSACTIONS,
         version=versions.of(Api.DESCRIBE_TRANSACTIONS),
@@ -90,12 +90,12 @@ def describe_transactions(versions: BrokerVersions, transactional_ids: Iterable[
 
 
 def describe_broker_config(versions: BrokerVersions, node_id: int) -> Call:
-    """A DescribeConfigs of everything that this broker is set to; it answers for itself alone."""
+    """Return a DescribeConfigs of all settings of this broker, which only this broker can answer."""
     return _describe_config(versions, _BROKER_RESOURCE, str(node_id))
 
 
 def describe_whole_group_config(versions: BrokerVersions, group_id: str) -> Call:
-    """A DescribeConfigs of everything that this group is set to, the broker's defaults included."""
+    """Return a DescribeConfigs of all settings of this group, including the broker's defaults."""
     return _describe_config(versions, _GROUP_RESOURCE, group_id)
 
 
@@ -108,11 +108,11 @@ def _describe_config(versions: BrokerVersions, kind: int, name: str) -> Call:
     )
 
 
-# ---- answers ---------------------------------------------------------------------------------------------------------
+# ---- responses -------------------------------------------------------------------------------------------------------
 
 
 def listed_groups(message: Message) -> tuple[ListedGroup, ...] | BrokerError:
-    """The groups that this broker coordinates, and that the asker may describe."""
+    """Return the groups that this broker coordinates and that the caller may describe."""
     if int(message.error_code) != _SUCCESS:
         return broker_error(int(message.error_code))
     return tuple(
@@ -127,7 +127,7 @@ def listed_groups(message: Message) -> tuple[ListedGroup, ...] | BrokerError:
 
 
 def producers(message: Message) -> Mapping[TopicPartition, tuple[OpenTransaction, ...] | BrokerError]:
-    """The open transactions of each partition, the oldest first."""
+    """Return the open transactions of each partition, the oldest first."""
     return {partition: _open(partition, found) for partition, found in by_partition(message.topics).items()}
 
 
@@ -149,7 +149,7 @@ def _open(partition: TopicPartition, found: Message) -> tuple[OpenTransaction, .
 
 
 def transactional_ids(message: Message) -> Mapping[int, str] | BrokerError:
-    """The transactional id of each producer that this coordinator knows, by producer id."""
+    """Return the transactional id of each producer that this coordinator knows, by producer id."""
     if int(message.error_code) != _SUCCESS:
         return broker_error(int(message.error_code))
     return {one.producer_id: one.transactional_id for one in message.transaction_states}
@@ -157,7 +157,7 @@ def transactional_ids(message: Message) -> Mapping[int, str] | BrokerError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
-    """A transaction as its coordinator has it; `started_ms` is None where none is under way."""
+    """A transaction as its coordinator knows it; `started_ms` is None if none is open."""
 
     state: str
     timeout_ms: int
@@ -165,7 +165,7 @@ class TransactionState:
 
 
 def transactions(message: Message) -> Mapping[int, TransactionState]:
-    """What the coordinator knows of each transaction, by producer id; those that it may not tell are absent."""
+    """Return the coordinator's state of each transaction, by producer id; those that it may not report are absent."""
     return {
         one.producer_id: TransactionState(
             state=one.transaction_state,
@@ -178,7 +178,7 @@ def transactions(message: Message) -> Mapping[int, TransactionState]:
 
 
 def settings(message: Message) -> Mapping[str, str] | BrokerError:
-    """The settings of the one resource that was asked for; those without a value, as secrets are, are absent."""
+    """Return the settings of the requested resource; those without a value, such as secrets, are absent."""
     for found in message.results:
         if int(found.error_code) != _SUCCESS:
             return broker_error(int(found.error_code), found.error_message)

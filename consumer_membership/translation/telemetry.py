@@ -1,18 +1,18 @@
-"""A client's half of KIP-714: it asks a broker which metrics are wanted of it, and pushes them on time.
+"""The client's part of KIP-714: request a broker's metrics subscription, and push the metrics on time.
 
-Sans I/O, and without a clock: `due` says what is to be sent now, `next_deadline` when to ask again, and what came of it
-is told to `told`, `pushed` or `failed`. One request is under way at a time.
+Without I/O and without a clock: `due` returns the request to send now, `next_deadline` the time of the next call, and
+`told`, `pushed` or `failed` receive the result. One request is in flight at a time.
 
-| state | meaning | goes on when |
+| state | meaning | ends when |
 |---|---|---|
-| ASKS | the subscription is to be asked for | its time is come |
-| ASKING | it was asked for | the broker answers, or nobody does |
-| PUSHES | metrics are wanted, and will be pushed | the interval is over, or the client ends |
-| PUSHING | they were pushed | the broker answers, or nobody does |
-| OVER | nothing is sent any more | never |
+| ASKS | the subscription must be requested | its time has come |
+| ASKING | the subscription was requested | the broker responds, or the request fails |
+| PUSHES | metrics are subscribed and will be pushed | the interval is over, or the client ends |
+| PUSHING | metrics were pushed | the broker responds, or the request fails |
+| OVER | nothing more is sent | never |
 
-A broker that nobody told to receive metrics does not offer the two requests: then it is over, without a word, unless
-another one did. So it is after an error that KIP-714 has no remedy for.
+A broker without a plug-in for metrics does not offer the two requests: then the session is over without a log line,
+unless another broker offered them. It is also over after an error for which KIP-714 has no remedy.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import Api, BrokerVersions
 
-#: Where the broker has not said how often: Java's client waits so long, too.
+#: The interval if the broker has not sent one, as in Java's client.
 DEFAULT_PUSH_INTERVAL_S = 300.0
-#: The first push comes after a part of the interval between these, so that clients which were subscribed at the same
-#: moment do not all push at the same one (KIP-714).
+#: The first push comes after a random part of the interval between these limits, so that clients with the same
+#: subscription time do not all push at once (KIP-714).
 FIRST_SHARE, FIRST_SPREAD = 0.5, 1.0
 #: The name of all metrics in a subscription: one empty prefix.
 _ALL = ""
 
 
 class Compression(Enum):
-    """How metrics are made smaller, by Kafka's numbers."""
+    """The compression of metrics, with Kafka's numbers."""
 
     NONE = 0
     GZIP = 1
@@ -47,7 +47,7 @@ class Compression(Enum):
 
 
 class TelemetryState(Enum):
-    """How far the client is; the module's table says what each means."""
+    """The state of the session; see the table in this module."""
 
     ASKS = "asks"
     ASKING = "asking"
@@ -61,9 +61,9 @@ _S = TelemetryState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSubscription:
-    """What a broker wants to be told, and how.
+    """The metrics that a broker subscribes to, and their form.
 
-    `prefixes` are the beginnings of the names of metrics. `is_delta`: sums count from the push before.
+    `prefixes` are prefixes of metric names. `is_delta`: sums count from the previous push.
     """
 
     client_instance_id: UUID | None
@@ -75,20 +75,20 @@ class MetricsSubscription:
     compression: Compression
 
     def wants(self, name: str) -> bool:
-        """Whether this metric is asked for."""
+        """Return whether this metric is subscribed."""
         return any(name.startswith(prefix) for prefix in self.prefixes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSubscription:
-    """Send GetTelemetrySubscriptions; without an id the broker gives one."""
+    """Send GetTelemetrySubscriptions; without an id the broker assigns one."""
 
     client_instance_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushMetrics:
-    """Send PushTelemetry with what the subscription wants; `is_last`: the client ends."""
+    """Send PushTelemetry with the subscribed metrics; `is_last`: the client ends."""
 
     subscription: MetricsSubscription
     is_last: bool = False
@@ -98,14 +98,14 @@ TelemetryOrder: TypeAlias = AskSubscription | PushMetrics
 
 
 class _Remedy(Enum):
-    """What an error is answered with."""
+    """The reaction to an error."""
 
-    ASK_AT_ONCE = "ask at once"
-    ASK_LATER = "ask when the interval is over"
+    ASK_AT_ONCE = "request the subscription now"
+    ASK_LATER = "request the subscription after the interval"
     END = "end"
 
 
-#: KIP-714, "Error handling"; what is not named there is the end, as in Java's client.
+#: KIP-714, "Error handling"; other errors end the session, as in Java's client.
 _REMEDIES: Mapping[int, _Remedy] = MappingProxyType(
     {
         ErrorCode.unknown_subscription_id: _Remedy.ASK_AT_ONCE,
@@ -119,16 +119,16 @@ _REMEDIES: Mapping[int, _Remedy] = MappingProxyType(
 class TelemetrySession:
     """The subscription and the pushes of one client, from `now` on.
 
-    `jitter` makes numbers in [0, 1); `compressions` are what this client can do beside none.
+    `jitter` returns numbers in [0, 1); `compressions` are those that this client supports in addition to none.
     """
 
     def __init__(
         self, now: Instant, *, jitter: Callable[[], float], compressions: frozenset[Compression] = frozenset()
     ) -> None:
         self.state = _S.ASKS
-        #: Who this client is to whoever receives its metrics; None: no broker has said.
+        #: The id of this client for the receivers of its metrics; None: no broker has assigned one.
         self.client_instance_id: UUID | None = None
-        #: Why it is over before the client is, in words; None: it is not, or nobody offers it.
+        #: Why the session ended before the client; None: it did not, or no broker offers it.
         self.fault: str | None = None
         self._jitter = jitter
         self._compressions = set(compressions)
@@ -137,20 +137,20 @@ class TelemetrySession:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is sent any more."""
+        """Whether nothing more is sent."""
         return self.state is _S.OVER
 
     @property
     def subscription(self) -> MetricsSubscription | None:
-        """What is wanted, as the broker said last."""
+        """The subscription that the broker sent last."""
         return self._subscription
 
     def next_deadline(self) -> Instant | None:
-        """When `due` has something; None: not before an answer, or never."""
+        """When `due` has a request; None: not before a response, or never."""
         return self._at if self.state in (_S.ASKS, _S.PUSHES) else None
 
     def due(self, now: Instant) -> TelemetryOrder | None:
-        """What is to be sent now."""
+        """Return the request to send now, or None."""
         if now < self._at:
             return None
         if self.state is _S.ASKS:
@@ -162,17 +162,17 @@ class TelemetrySession:
         return None
 
     def end(self) -> PushMetrics | None:
-        """The client ends: its last push, where metrics are wanted; nothing is sent after it."""
+        """End the client: return its last push if metrics are subscribed; nothing is sent after it."""
         is_wanted = self.state in (_S.PUSHES, _S.PUSHING)
         self.state = _S.OVER
         if not is_wanted or self._subscription is None:
             return None
         return PushMetrics(subscription=self._subscription, is_last=True)
 
-    # ---- what came of it ----
+    # ---- results ----
 
     def told(self, answer: Message, now: Instant) -> None:
-        """The broker said what it wants."""
+        """Take in the broker's subscription."""
         if self.state is not _S.ASKING:
             return
         if answer.error_code != ErrorCode.none:
@@ -196,7 +196,7 @@ class TelemetrySession:
             self._wait(_S.ASKS, interval_s, answer.throttle_time_ms, now)
 
     def pushed(self, answer: Message, now: Instant) -> bool:
-        """The broker answered a push; whether it has the metrics."""
+        """Take in the response to a push; return whether the broker has the metrics."""
         is_taken = bool(answer.error_code == ErrorCode.none)
         if self.state is _S.PUSHING and is_taken:
             self._wait(_S.PUSHES, self._interval_s, answer.throttle_time_ms, now)
@@ -205,19 +205,19 @@ class TelemetrySession:
         return is_taken
 
     def skipped(self, now: Instant) -> None:
-        """There was nothing to push, or no room for it."""
+        """Note that there was nothing to push, or that it was too large."""
         if self.state is _S.PUSHING:
             self._wait(_S.PUSHES, self._interval_s, 0, now)
 
     def failed(self, now: Instant) -> None:
-        """Nobody answered: the same when the interval is over, from whichever broker there is then."""
+        """Note that there was no response: the same request follows after the interval, to any available broker."""
         if self.state is _S.ASKING:
             self._wait(_S.ASKS, self._interval_s, 0, now)
         elif self.state is _S.PUSHING:
             self._wait(_S.PUSHES, self._interval_s, 0, now)
 
     def unsupported(self, now: Instant) -> None:
-        """The broker does not offer it; where another one did, there will be one again: brokers restart one by one."""
+        """Note that the broker does not offer it; brokers restart one by one, so another one may offer it again."""
         if self._subscription is None:
             self.state = _S.OVER
         elif not self.is_over:
@@ -228,7 +228,7 @@ class TelemetrySession:
         return DEFAULT_PUSH_INTERVAL_S if self._subscription is None else self._subscription.interval_s
 
     def _wait(self, state: TelemetryState, interval_s: float, throttle_ms: int, now: Instant) -> None:
-        """Go on in this state when the interval is over: counted from the answer, so that the broker finds it over."""
+        """Continue in this state after the interval, which counts from the response as on the broker."""
         self.state = state
         self._at = now + max(interval_s, throttle_ms / 1000)
 
@@ -246,7 +246,7 @@ class TelemetrySession:
                     self.fault = _name(code)
 
     def _chosen(self, accepted: tuple[int, ...]) -> Compression:
-        """The first of the broker's that this client can do; it takes what is not compressed in any case."""
+        """Return the broker's first compression that this client supports; it always accepts uncompressed data."""
         known = {compression.value: compression for compression in self._compressions}
         return next((known[number] for number in accepted if number in known), Compression.NONE)
 
@@ -262,7 +262,7 @@ def _name(code: int) -> str:
 
 
 def ask_subscription(versions: BrokerVersions, order: AskSubscription) -> Call:
-    """The request of this order.
+    """Return the call of this order.
 
     Raises:
         UnsupportedProtocolError: the broker does not offer it.
@@ -275,7 +275,7 @@ def ask_subscription(versions: BrokerVersions, order: AskSubscription) -> Call:
 
 
 def push_metrics(versions: BrokerVersions, order: PushMetrics, metrics: bytes, compression: Compression) -> Call:
-    """The request of this order, with the metrics as they are, compressed so.
+    """Return the call of this order, with the metrics in this compression.
 
     Raises:
         UnsupportedProtocolError: the broker does not offer it.

@@ -1,6 +1,6 @@
-"""What each error code means: one table for each request, and the words for the user.
+"""The meaning of each error code: one table per request, and the messages for users.
 
-The tables are total: a code that they lack, known to Kafka or not, has the meaning that the table's function states.
+The tables are total: a code without an entry, known to Kafka or not, has the meaning that the table's function states.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _HEARTBEAT: Mapping[int, Verdict] = MappingProxyType(
     }
 )
 
-#: OffsetCommit. Every other code is FINAL, NONE too.
+#: OffsetCommit. Every other code is FINAL, also NONE.
 _COMMIT: Mapping[int, CommitVerdict] = MappingProxyType(
     {
         _E.coordinator_load_in_progress: CommitVerdict.RETRY,
         _E.request_timed_out: CommitVerdict.RETRY,
-        # The coordinator may not have heard of a topic that was just made.
+        # The coordinator may not know a topic that was just created.
         _E.unknown_topic_or_partition: CommitVerdict.RETRY_BRIEFLY,
         _E.unknown_topic_id: CommitVerdict.RETRY_BRIEFLY,
         _E.coordinator_not_available: CommitVerdict.REDISCOVER,
@@ -46,7 +46,7 @@ _COMMIT: Mapping[int, CommitVerdict] = MappingProxyType(
     }
 )
 
-#: Which verdict counts when the partitions of one commit differ, the first before the others.
+#: If the partitions of one commit differ, the first of these verdicts applies.
 _COMMIT_ORDER = (
     CommitVerdict.REDISCOVER,
     CommitVerdict.STALE_EPOCH,
@@ -57,13 +57,13 @@ _COMMIT_ORDER = (
 
 
 class FetchVerdict(Enum):
-    """What an error code in an OffsetFetch answer means."""
+    """The meaning of an error code in an OffsetFetch response."""
 
-    #: Try again after a backoff, with the same coordinator.
+    #: Retry after a backoff with the same coordinator.
     RETRY = "retry"
-    #: The coordinator is elsewhere: look it up, then try again.
+    #: The coordinator moved: look it up, then retry.
     REDISCOVER = "rediscover"
-    #: The broker refuses for good. Never to be read as "no offset was committed".
+    #: The broker rejects the request permanently. Never to be read as "no committed offset".
     FINAL = "final"
 
 
@@ -74,9 +74,9 @@ _FETCH: Mapping[int, FetchVerdict] = MappingProxyType(
         _E.request_timed_out: FetchVerdict.RETRY,
         # A transaction on the partition is open (KIP-447); its end decides which offset counts.
         _E.unstable_offset_commit: FetchVerdict.RETRY,
-        # The member's epoch moved on while the request was under way.
+        # The member's epoch changed while the request was in flight.
         _E.stale_member_epoch: FetchVerdict.RETRY,
-        # The member was removed, or its group: its next heartbeat says so, and is what it rejoins by.
+        # The member or its group was removed: its next heartbeat reports it, and makes it rejoin.
         _E.unknown_member_id: FetchVerdict.RETRY,
         _E.group_id_not_found: FetchVerdict.RETRY,
         _E.unknown_topic_or_partition: FetchVerdict.RETRY,
@@ -87,12 +87,12 @@ _FETCH: Mapping[int, FetchVerdict] = MappingProxyType(
 )
 
 
-#: The coordinator is another broker by now, or not ready to say.
+#: The coordinator is another broker now, or is not ready.
 _ELSEWHERE: Mapping[int, ClassicVerdict] = {
     _E.coordinator_not_available: ClassicVerdict.REDISCOVER,
     _E.not_coordinator: ClassicVerdict.REDISCOVER,
 }
-#: The member, its generation or its group are not what the coordinator has.
+#: The member, its generation or its group differ from the coordinator's state.
 _OUTDATED: Mapping[int, ClassicVerdict] = {
     _E.unknown_member_id: ClassicVerdict.REJOIN,
     _E.illegal_generation: ClassicVerdict.REJOIN_KEEP_ID,
@@ -107,17 +107,17 @@ _CLASSIC: Mapping[Api, Mapping[int, ClassicVerdict]] = MappingProxyType(
             _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
             _E.unknown_member_id: ClassicVerdict.REJOIN,
             _E.member_id_required: ClassicVerdict.MEMBER_ID_REQUIRED,
-            # The coordinator could not write the group down in time; Java's client joins again at once.
+            # The coordinator could not write the group's record in time; Java's client joins again immediately.
             _E.rebalance_in_progress: ClassicVerdict.REJOIN_NOW,
         },
         Api.SYNC_GROUP: {
             **_ELSEWHERE,
             **_OUTDATED,
-            # Java's client raises "unexpected error" (rules 4.10); the group is there once it is loaded.
+            # Java's client raises "unexpected error" (rules 4.10); the group is available after it is loaded.
             _E.coordinator_load_in_progress: ClassicVerdict.REJOIN_LATER,
         },
         Api.HEARTBEAT: {**_ELSEWHERE, **_OUTDATED, _E.coordinator_load_in_progress: ClassicVerdict.RETRY},
-        # For who has its stale member removed.
+        # For members that remove their stale member.
         Api.LEAVE_GROUP: {
             **_ELSEWHERE,
             _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
@@ -126,7 +126,7 @@ _CLASSIC: Mapping[Api, Mapping[int, ClassicVerdict]] = MappingProxyType(
     }
 )
 
-#: A classic OffsetCommit, where it says something of the membership; the first counts where partitions differ.
+#: A classic OffsetCommit, for codes that concern the membership; the first one applies if partitions differ.
 _CLASSIC_COMMIT: Mapping[int, ClassicVerdict] = MappingProxyType(
     {
         _E.fenced_instance_id: ClassicVerdict.FATAL,
@@ -137,33 +137,33 @@ _CLASSIC_COMMIT: Mapping[int, ClassicVerdict] = MappingProxyType(
 
 
 def heartbeat_verdict(code: int) -> Verdict:
-    """What a heartbeat's error code means for the member; FATAL unless the table says otherwise."""
+    """Return the meaning of a heartbeat's error code for the member; FATAL unless the table has another one."""
     return _HEARTBEAT.get(code, Verdict.FATAL)
 
 
 def commit_verdict(codes: frozenset[int]) -> CommitVerdict:
-    """What the error codes of a commit's partitions mean together: the verdict that asks for most."""
+    """Return the common meaning of the error codes of a commit's partitions: the verdict that requires most."""
     verdicts = {_COMMIT.get(code, CommitVerdict.FINAL) for code in codes}
     return next((verdict for verdict in _COMMIT_ORDER if verdict in verdicts), CommitVerdict.FINAL)
 
 
 def fetch_verdict(code: int) -> FetchVerdict:
-    """What an OffsetFetch's error code means; FINAL unless the table says otherwise."""
+    """Return the meaning of an OffsetFetch's error code; FINAL unless the table has another one."""
     return _FETCH.get(code, FetchVerdict.FINAL)
 
 
 def classic_verdict(request: Api, code: int) -> ClassicVerdict:
-    """What the error code of a classic member's request means; FATAL unless the table says otherwise."""
+    """Return the meaning of the error code of a classic member's request; FATAL unless the table has another one."""
     return _CLASSIC[request].get(code, ClassicVerdict.FATAL)
 
 
 def commit_membership(codes: frozenset[int]) -> ClassicVerdict | None:
-    """What the error codes of a commit's partitions say of a classic membership; None: nothing."""
+    """Return the meaning of a commit's error codes for a classic membership; None: none."""
     return next((verdict for code, verdict in _CLASSIC_COMMIT.items() if code in codes), None)
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka calls the code retriable; for requests that are not a member's own (Metadata, ListOffsets, ...)."""
+    """Return whether Kafka calls the code retriable; for requests other than a member's (Metadata, ...)."""
     try:
         return ErrorCode(code).retriable
     except ValueError:
@@ -171,7 +171,7 @@ def is_retriable(code: int) -> bool:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of the code; a code that is not known here is called by its number."""
+    """Return Kafka's name of the code; a code that is unknown here has its number as its name."""
     try:
         return ErrorCode(code).name.upper()
     except ValueError:
@@ -179,12 +179,12 @@ def error_name(code: int) -> str:
 
 
 def broker_error(code: int, message: str | None = None) -> BrokerError:
-    """The error with its name and the broker's words."""
+    """Return the error with its name and the broker's message."""
     return BrokerError(code=int(code), name=error_name(code), message=message or "")
 
 
 def group_error(code: int, message: str | None, group_id: str) -> BrokerError:
-    """The error of any request about a group, in words that name the thing."""
+    """Return the error of any request about a group, with a message that names the resource."""
     if code == _E.group_authorization_failed:
         return broker_error(code, f"Not authorized to access group: {group_id}")
     if code == _E.topic_authorization_failed and not message:
@@ -192,12 +192,12 @@ def group_error(code: int, message: str | None, group_id: str) -> BrokerError:
     return broker_error(code, message)
 
 
-#: Java's words (4.0), so that operators find both; its advice to go back to the classic protocol is left out.
+#: Java's message (4.0), so that a search finds both; its advice to use the classic protocol is left out.
 _NO_CONSUMER_PROTOCOL = "The cluster does not support the new CONSUMER group protocol."
 
 
 def heartbeat_error(code: int, message: str | None, group_id: str, *, is_member: bool = False) -> BrokerError:
-    """The error of a ConsumerGroupHeartbeat, in words that name the thing and the remedy.
+    """Return the error of a ConsumerGroupHeartbeat, with a message and the remedy.
 
     `is_member`: the heartbeat's epoch was above 0.
     """
@@ -208,7 +208,7 @@ def heartbeat_error(code: int, message: str | None, group_id: str, *, is_member:
 def _heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
     words = (message or "").strip()
     if code == _E.unsupported_version:
-        said = f" The broker said: {words}" if words else ""
+        said = f" Message of the broker: {words}" if words else ""
         return broker_error(code, _NO_CONSUMER_PROTOCOL + said)
     if code == _E.invalid_regular_expression:
         text = f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {words}"

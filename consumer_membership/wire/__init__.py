@@ -1,9 +1,8 @@
-"""The Kafka protocol without I/O: bytes become frames, frames become what the core understands, and back.
+"""The Kafka protocol without I/O: bytes and frames, and the encoding of requests and responses.
 
-`connection` cuts a byte stream into frames and carries one connection to the point where requests may be sent;
-`versions` says which versions of which API this package speaks; `requests` turns wishes into calls, `answers`,
-`classic_answers`, `metadata` and `descriptions` turn answers into facts, and `codec` alone knows how both are written;
-`verdicts` is the one place that says what an error code means for a member.
+`connection` splits a byte stream into frames and takes one connection through its handshake; `versions` has the API
+versions that this package supports; `codec` alone encodes and decodes messages, by the tables in `messages`. The
+package `translation` gives messages their meaning.
 
-This room opens no socket, reads no clock and logs nothing; whoever owns the socket passes the bytes in and out.
+No module here opens a socket, reads a clock or logs; the owner of the socket passes the bytes in and out.
 """

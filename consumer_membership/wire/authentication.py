@@ -1,6 +1,6 @@
 """One authentication in Kafka's requests: SaslHandshake, then SaslAuthenticate as the mechanism needs it (KIP-152).
 
-The same exchange, once more on a connection that is in use, is a re-authentication (KIP-368).
+The same exchange on a connection in use is a reauthentication (KIP-368).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from consumer_membership.wire.versions import Api, BrokerVersions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authenticated:
-    """The broker knows who this is, for `session_s` seconds (KIP-368); None: as long as the connection stands."""
+    """The client is authenticated for `session_s` seconds (KIP-368); None: until the connection ends."""
 
     session_s: float | None
 
 
 class Authentication:
-    """One exchange. `begin` gives the first call, `answer` what its answer and each later one leads to.
+    """One exchange. `begin` returns the first call, `answer` the next step after each response.
 
     Raises:
-        UnsupportedProtocolError: the broker offers no SaslHandshake, or an older one than any that this package is for.
+        UnsupportedProtocolError: the broker offers no SaslHandshake, or an older version than this package supports.
     """
 
     __slots__ = ("_handshake", "_mechanism", "_read", "_version")
@@ -36,14 +36,15 @@ class Authentication:
         self._read: Callable[[Message], Call | Authenticated] = self._shaken
 
     def begin(self) -> Call:
-        """Which mechanism is wanted."""
+        """Return the call that requests the mechanism."""
         return Call(api=Api.SASL_HANDSHAKE, version=self._handshake, fields={"mechanism": self._mechanism.name})
 
     def answer(self, answer: Message) -> Call | Authenticated:
-        """The next call, or the end.
+        """Return the next call, or the end of the exchange.
 
         Raises:
-            AuthenticationError: the broker refuses, with its words; or it is not who it says.
+            AuthenticationError: the broker rejected the client, with the broker's message; or it could not prove its
+                identity.
         """
         return self._read(answer)
 

@@ -1,8 +1,7 @@
-"""Kafka's messages as bytes and back, in the version that a broker has.
+"""Encode and decode Kafka's messages in the version that a broker supports.
 
-A message goes out as a `Call`, which names its fields for all versions of its API at once; each version takes those
-that it has. An answer comes in as a `Message`, whose attributes are its fields. What they are is in `messages`, how
-they are written in `serial`.
+A request is a `Call`, which has the fields of all versions of its API; each version uses its own. A response is a
+`Message`, whose attributes are its fields. `messages` has the fields, `serial` the encoding.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from consumer_membership.wire.versions import Api
 
 __all__ = ["SIZE_BYTES", "Call", "Fields", "MalformedError", "Message", "decode", "encode"]
 
-#: The four bytes in front of every message that say how many follow.
+#: The size of the length before every message.
 SIZE_BYTES = 4
 
-#: What was read: a message's fields by their names, each with a type of its own; those of other versions are absent.
+#: A decoded message: its fields by name, each with its own type; fields of other versions are absent.
 Message: TypeAlias = Struct
-#: The fields of a message that is to be written, those of all versions of it; structures in it are mappings too.
+#: The fields of a message to encode, of all of its versions; structures in it are mappings.
 Fields: TypeAlias = "Mapping[str, object]"
 
-#: In front of a request: its size, API, version and number, and the length of the client's id.
+#: The header of a request: size, API key, version, correlation id, and the length of the client id.
 _HEADER = struct.Struct(">ihhih")
 _NUMBER_BYTES = 4
 
@@ -47,7 +46,7 @@ class Call(NamedTuple):
 
 
 def encode(call: Call, correlation_id: int, client_id: str) -> bytes:
-    """The call as it goes out: size, header, request."""
+    """Return the bytes of the call: size, header, request."""
     client = client_id.encode()
     out = bytearray(_HEADER.size)
     out += client
@@ -60,21 +59,21 @@ def encode(call: Call, correlation_id: int, client_id: str) -> bytes:
 
 
 def decode(api: Api, version: int, frame: bytes) -> Message:
-    """The answer in this frame (without the size).
+    """Return the response in this frame (without the size).
 
     Raises:
-        TransportError: the bytes do not hold such an answer.
+        TransportError: the bytes are not such a response.
     """
     table = LAYOUTS[api][1]
     try:
-        # The answer to ApiVersions has the oldest header, since the broker may not know the version (KIP-511).
+        # The response to ApiVersions has the oldest header, since the broker may not support the version (KIP-511).
         is_flexible = api is not Api.API_VERSIONS and has(table.flexible, version)
         offset = _skip_header(frame) if is_flexible else _NUMBER_BYTES
         message: Message
         message, _ = _reader(table, version)(frame, offset)
     except MalformedError as error:
         raise TransportError(
-            f"an answer of {len(frame)} bytes cannot be read ({error}); the peer is no Kafka broker, or a broken one"
+            f"a response of {len(frame)} bytes cannot be decoded ({error}); check that the peer is a Kafka broker"
         ) from error
     return message
 
@@ -87,17 +86,17 @@ def _skip_header(frame: bytes) -> int:
 
 
 def write_data(table: Table, version: int, values: Fields) -> bytes:
-    """A structure that no request is, without any header: what members of a classic group tell each other."""
+    """Return the bytes of a structure without a header, which members of a classic group exchange."""
     out = bytearray()
     _writer(table, version)(out, values)
     return bytes(out)
 
 
 def read_data(table: Table, version: int, data: bytes, offset: int) -> tuple[Message, int]:
-    """Such a structure that begins at `offset`, with the offset behind it.
+    """Return such a structure at `offset`, and the offset after it.
 
     Raises:
-        MalformedError: the bytes do not hold one.
+        MalformedError: the bytes have no such structure.
     """
     return _reader(table, version)(data, offset)
 

@@ -1,18 +1,18 @@
 """One connection to one broker, without a socket: bytes in, events out; calls in, bytes out.
 
-A connection begins with ApiVersions, in which both sides say what they speak (KIP-35, KIP-511). A broker that does not
-know the asked version of ApiVersions answers UNSUPPORTED_VERSION in version 0, and is asked again in version 0.
-Authentication comes next, where the configuration asks for it, and then the connection is ready: requests may be
-sent, several at once, and a broker answers them in their order.
+A connection begins with ApiVersions, in which both sides exchange their versions (KIP-35, KIP-511). A broker that does
+not support the requested version of ApiVersions responds UNSUPPORTED_VERSION in version 0, and receives the request
+again in version 0. Authentication follows if it is configured, and then the connection is ready: several requests may
+be in flight, and a broker responds in their order.
 
-    NEW -- start() --> NEGOTIATING -- ApiVersions answered --> READY -- the end, or nonsense --> BROKEN
+    NEW -- start() --> NEGOTIATING -- ApiVersions response --> READY -- end, or invalid data --> BROKEN
                             |                                  ^   |
                             +---> AUTHENTICATING --------------+   |
                                   RENEWING <----- renew() ---------+
 
-A broker may believe a client for a while only (KIP-368): `renew` authenticates once more. Whatever is to be sent
-meanwhile waits, because a broker that reads another request in the middle of it ends the connection; answers to what
-was sent before still come.
+A broker may limit the time of an authentication (KIP-368): `renew` authenticates again. Requests wait meanwhile,
+because a broker that receives another request during it closes the connection; responses to earlier requests still
+arrive.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from consumer_membership.wire.authentication import Authenticated, Authentication
     from consumer_membership.wire.sasl import Mechanism
 
-#: What the broker is told of this client (KIP-511): its metrics and logs count clients by it.
+#: The name that brokers receive for this client (KIP-511); their metrics and logs count clients by it.
 SOFTWARE_NAME = "consumer-membership"
 
-#: An ApiVersions answer takes about 1 KB. A first frame that says it is larger than this is text or TLS: the smallest
-#: letter in front makes a size of 512 MB.
+#: An ApiVersions response takes about 1 KB. A first frame with a larger size is text or TLS: the smallest letter as the
+#: first byte makes a size of 512 MB.
 _HANDSHAKE_MAX_BYTES = 1 << 20
 
 _CORRELATION_LIMIT = 1 << 31
@@ -45,7 +45,7 @@ _SASL = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 
 class ConnectionState(Enum):
-    """How far a connection is; the module's text draws it."""
+    """The state of a connection; see the diagram in this module."""
 
     NEW = "new"
     NEGOTIATING = "negotiating"
@@ -56,7 +56,7 @@ class ConnectionState(Enum):
 
 
 def api_versions(software_name: str, software_version: str) -> Call:
-    """ApiVersions in the version that names the client (KIP-511)."""
+    """Return ApiVersions in the version that names the client (KIP-511)."""
     return Call(
         api=Api.API_VERSIONS,
         version=3,
@@ -65,22 +65,22 @@ def api_versions(software_name: str, software_version: str) -> Call:
 
 
 def api_versions_v0() -> Call:
-    """ApiVersions in the version that every broker knows."""
+    """Return ApiVersions in the version that every broker supports."""
     return Call(api=Api.API_VERSIONS, version=0, fields={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BytesToSend:
-    """The handshake goes on: send these bytes."""
+    """The handshake continues; send these bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The handshake is over; `versions` is what the broker offers.
+    """The handshake is complete; `versions` are those that the broker offers.
 
-    `session_s`: for how long the broker believes who this is (KIP-368); None: while the connection stands.
+    `session_s`: the lifetime of the authentication (KIP-368); None: until the connection ends.
     """
 
     versions: BrokerVersions
@@ -89,7 +89,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """The broker believes who this is for another `session_s`; send these bytes, which had to wait."""
+    """The client is authenticated for another `session_s` seconds; send these bytes, which had to wait."""
 
     session_s: float | None
     data: bytes
@@ -97,7 +97,7 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseReceived:
-    """The answer to the call that `send` numbered so."""
+    """The response to the call with this correlation id."""
 
     correlation_id: int
     message: Message
@@ -105,7 +105,7 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The stream ended or is not Kafka's; nothing more comes, and only a new connection helps."""
+    """The stream ended or is not Kafka's; no further event follows, and only a new connection helps."""
 
     error: TransportError
 
@@ -116,12 +116,12 @@ _Expected: TypeAlias = tuple[int, Call]
 
 
 class Connection:
-    """The protocol of one connection. Whoever owns the socket calls `start`, `send`, `receive` and `receive_end`.
+    """The protocol of one connection. The owner of the socket calls `start`, `send`, `receive` and `receive_end`.
 
-    With a `mechanism` it authenticates before it is ready; without one it does not.
+    With a `mechanism`, it authenticates before it is ready.
 
-    Answers are expected in the order of the calls, as brokers give them. How the stream is cut into pieces does not
-    matter: the same bytes give the same events. `Broken` is the last event, and comes once.
+    Responses are expected in the order of the calls, as brokers send them. The division of the stream into pieces has
+    no effect: equal bytes cause equal events. `Broken` is the last event, and occurs once.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Connection:
         traffic: Traffic | None = None,
     ) -> None:
         self.state = ConnectionState.NEW
-        #: Where everything is counted; several connections may share one.
+        #: Counts all traffic; several connections may share one object.
         self.traffic = traffic or Traffic()
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
@@ -146,11 +146,11 @@ class Connection:
         self._expected: deque[_Expected] = deque()
         self._held: list[tuple[_Expected, bytes]] = []
         self._next_id = 0
-        #: Whether the broker answered anything but ApiVersions.
+        #: Whether the broker responded to any request other than ApiVersions.
         self._is_welcome = False
 
     def start(self) -> bytes:
-        """The first bytes to send."""
+        """Return the first bytes to send."""
         if self.state is not ConnectionState.NEW:
             raise InternalError(f"a connection was started while it was {self.state.value}")
         self.state = ConnectionState.NEGOTIATING
@@ -158,7 +158,7 @@ class Connection:
         return self._put(api_versions(SOFTWARE_NAME, self._software_version))
 
     def send(self, call: Call) -> tuple[int, bytes]:
-        """The number under which the answer will come, and the bytes to send: none yet during a renewal."""
+        """Return the correlation id of the call, and the bytes to send: none during a reauthentication."""
         if self.state is ConnectionState.RENEWING:
             expected, data = self._numbered(call)
             self._held.append((expected, data))
@@ -169,14 +169,14 @@ class Connection:
         return correlation_id, self._put(call)
 
     def renew(self, mechanism: Mechanism) -> bytes:
-        """Authenticate once more; the first bytes of it to send. `Renewed` is its end."""
+        """Begin a reauthentication and return its first bytes; `Renewed` is its end."""
         if self.state is not ConnectionState.READY:
             raise InternalError(f"a renewal was begun on a connection that is {self.state.value}")
         self.state = ConnectionState.RENEWING
         return self._authenticate(mechanism)
 
     def receive(self, data: bytes) -> tuple[ConnectionEvent, ...]:
-        """What these bytes, after all earlier ones, complete."""
+        """Return the events that these bytes complete."""
         if self.state is ConnectionState.BROKEN:
             return ()
         self._buffer += data
@@ -189,23 +189,25 @@ class Connection:
         return tuple(events)
 
     def receive_end(self) -> tuple[ConnectionEvent, ...]:
-        """What it means that the stream ended here."""
+        """Return the events of the end of the stream."""
         if self.state is ConnectionState.BROKEN:
             return ()
         if self._buffer:
-            text = f"the peer closed the connection in the middle of an answer ({len(self._buffer)} bytes of it came)"
+            text = f"the peer closed the connection in the middle of a response ({len(self._buffer)} bytes received)"
         elif self.state is ConnectionState.NEGOTIATING:
             text = (
-                "the peer closed the connection instead of answering the first request; is this port one for TLS or "
-                "SASL, or no port of a Kafka broker?"
+                "the peer closed the connection instead of responding to the first request; check whether the port "
+                "needs TLS or SASL (security.protocol), or is not a port of a Kafka broker"
             )
         elif self.state is ConnectionState.AUTHENTICATING:
-            text = "the peer closed the connection during the authentication, without a reason; the broker's log has it"
+            text = "the peer closed the connection during the authentication without a reason; see the broker's log"
         else:
             text = "the peer closed the connection"
             if self._expected and not self._is_welcome:
-                # What a listener does that wants to be told first who this is: it answers ApiVersions, and no more.
-                text += " instead of answering the first request; does this port want SASL (security.protocol)?"
+                # Behavior of a listener that requires authentication first: it responds only to ApiVersions.
+                text += (
+                    " instead of responding to the first request; check whether the port needs SASL (security.protocol)"
+                )
         return (self._broken(TransportError(text)),)
 
     def _broken(self, error: TransportError) -> Broken:
@@ -241,23 +243,23 @@ class Connection:
     def _check_size(self, size: int) -> None:
         in_handshake = self.state in (ConnectionState.NEGOTIATING, ConnectionState.AUTHENTICATING)
         limit = min(self._max_frame_bytes, _HANDSHAKE_MAX_BYTES) if in_handshake else self._max_frame_bytes
-        # The correlation id is in every frame, so none is shorter than it.
+        # The correlation id is in every frame, so no frame is shorter.
         if SIZE_BYTES <= size <= limit:
             return
         if in_handshake:
             raise TransportError(_foreign(bytes(self._buffer[:SIZE_BYTES])))
         raise TransportError(
-            f"an answer says it has {size} bytes, and receive.message.max.bytes allows {limit}; raise it, or look for "
-            "what breaks the stream"
+            f"a response has a size of {size} bytes, above receive.message.max.bytes={limit}; raise the key, or check "
+            "what corrupts the stream"
         )
 
     def _handle(self, frame: bytes) -> ConnectionEvent:
         number = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
         if not self._expected:
-            raise TransportError(f"an answer came (number {number}) while none was expected")
+            raise TransportError(f"a response with correlation id {number} arrived while none was expected")
         correlation_id, call = self._expected.popleft()
         if number != correlation_id:
-            raise TransportError(f"the answer to {call.name} has number {number} instead of {correlation_id}")
+            raise TransportError(f"the response to {call.name} has correlation id {number} instead of {correlation_id}")
         self.traffic.answers += 1
         if self.state is ConnectionState.NEGOTIATING:
             return self._negotiate(call, frame)
@@ -268,12 +270,15 @@ class Connection:
         return ResponseReceived(correlation_id=correlation_id, message=message)
 
     def _negotiate(self, call: Call, frame: bytes) -> ConnectionEvent:
-        # Header v0 and then the error code, in every version: readable before it is known which version came back.
+        # Response header v0 and then the error code, in every version: readable before the version of the response is
+        # known.
         code = int.from_bytes(frame[4:6], "big", signed=True)
         if code == ErrorCode.unsupported_version and call.version > 0:
             return BytesToSend(data=self._put(api_versions_v0()))
         if code != ErrorCode.none:
-            raise TransportError(f"{call.name} was refused with error code {code}; is the peer a Kafka broker?")
+            raise TransportError(
+                f"{call.name} was rejected with error code {code}; check that the peer is a Kafka broker"
+            )
         return self._negotiated(_offered(decode(call.api, call.version, frame)))
 
     def _negotiated(self, versions: BrokerVersions) -> ConnectionEvent:
@@ -312,13 +317,12 @@ def _offered(answer: Message) -> BrokerVersions:
 
 
 def _foreign(head: bytes) -> str:
-    """What a stream that is not Kafka's looks like by its first four bytes, with the likely cause."""
+    """Return the likely cause of a stream that is not Kafka's, from its first four bytes."""
     # A TLS record begins with its type (21 alert, 22 handshake) and the major version 3.
     if head[:2] in (b"\x15\x03", b"\x16\x03"):
         return (
-            "the peer answered with TLS, so this is a port for TLS; set security.protocol to ssl or sasl_ssl, or use "
-            "the broker's plaintext port"
+            "the peer responded with TLS; set security.protocol to ssl or sasl_ssl, or use the broker's plaintext port"
         )
     if head == b"HTTP":
-        return "the peer is an HTTP server; this is not the port of a Kafka broker"
-    return f"the peer's answer begins with {head!r}, which is not Kafka's protocol; is this the port of a Kafka broker?"
+        return "the peer is an HTTP server, not a Kafka broker; check the port"
+    return f"the peer's response begins with {head!r}, which is not Kafka's protocol; check the port"

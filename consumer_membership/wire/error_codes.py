@@ -1,4 +1,4 @@
-"""Kafka's error codes by name, and which of them a client may try again with."""
+"""Kafka's error codes by name, and which of them are retriable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a broker refuses a request with; 0 is a success."""
+    """The error code of a response; 0 is success."""
 
     unknown_server_error = -1
     none = 0

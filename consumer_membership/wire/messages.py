@@ -1,10 +1,10 @@
-"""The messages of the Kafka protocol that this package speaks, as tables of their fields.
+"""The messages of the Kafka protocol that this package uses, as tables of their fields.
 
-Each table has every version that Apache Kafka 4.4 has of its message, `versions.SPOKEN` those that are used. What they
-say was read in Kafka's message definitions and is held against those of the broker's jar, field by field
-(`tests/wire/test_messages_of_kafka.py`), against another implementation's bytes, both ways and in every version
-(`tests/wire/test_messages.py`), and, but for what operators alone ask, against frames of the Java client and of
-librdkafka (`tests/wire/golden`).
+Each table has every version of its message in Apache Kafka 4.4; `versions.SPOKEN` are the versions in use. The tables
+follow Kafka's message definitions and are compared with those of the broker's jar, field by field
+(`tests/wire/test_messages_of_kafka.py`), with another implementation's bytes, both ways and in every version
+(`tests/wire/test_messages.py`), and, except for operators' requests, with frames of the Java client and of librdkafka
+(`tests/wire/golden`).
 """
 
 from __future__ import annotations
@@ -687,7 +687,7 @@ PUSH_TELEMETRY_RESPONSE = Table(
     """,
 )
 
-#: What members of a classic group tell each other, behind a version of two bytes (KIP-429, KIP-792, KIP-881).
+#: Data that members of a classic group exchange, after a version of two bytes (KIP-429, KIP-792, KIP-881).
 SUBSCRIPTION = Table(
     "ConsumerProtocolSubscription",
     NEVER,
@@ -713,7 +713,7 @@ ASSIGNMENT = Table(
     """,
 )
 
-#: For each API the request and the answer.
+#: The request and the response of each API.
 LAYOUTS: Mapping[Api, tuple[Table, Table]] = MappingProxyType(
     {
         Api.LIST_OFFSETS: (LIST_OFFSETS_REQUEST, LIST_OFFSETS_RESPONSE),

@@ -1,7 +1,7 @@
-"""Metrics as the bytes that brokers take from clients (KIP-714): OpenTelemetry's MetricsData, in protobuf.
+"""Metrics in the format that brokers accept from clients (KIP-714): OpenTelemetry's MetricsData in protobuf.
 
 Clients push numbers only, so this is a small part of OpenTelemetry's protocol: a resource with string attributes, a
-scope, gauges and sums with double values. This module writes that part itself instead of using `opentelemetry-proto`,
+scope, gauges and sums with double values. This module encodes that part itself instead of using `opentelemetry-proto`,
 which was tried (1.45.2 with protobuf 7.36.2, Python 3.11):
 
 | | this module | opentelemetry-proto |
@@ -13,8 +13,8 @@ which was tried (1.45.2 with protobuf 7.36.2, Python 3.11):
 | installed | nothing | 246 KiB, and 1,350 KiB for protobuf (>= 5, < 8) |
 
 Metrics are pushed by default (`enable.metrics.push`), so with an extra the brokers would lose the metrics of every
-client that does not install it; and the version of protobuf is often the application's choice. The tests parse the
-bytes with `opentelemetry-proto`, which writes them again without a difference.
+client that does not install it; and the application often chooses the version of protobuf. The tests parse the bytes
+with `opentelemetry-proto`, which encodes them again without a difference.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Temporality(IntEnum):
 class Point:
     """One number of one metric.
 
-    `is_total`: it only grows, and is written as a sum. `since` is the start of the sum, in seconds since 1970.
+    `is_total`: it only increases, and is written as a sum. `since` is the start of the sum, in seconds since 1970.
     """
 
     name: str
@@ -64,8 +64,8 @@ def metrics_data(
 ) -> bytes:
     """Return one MetricsData with these points of the moment `at` (seconds since 1970).
 
-    `resource` has the attributes of the client, `scope` the name and version of the library that measured. Points of
-    one metric stay together.
+    `resource` has the attributes of the client, `scope` the name and version of the measuring library. Points of one
+    metric must be adjacent.
     """
     by_name: dict[tuple[str, bool], list[bytes]] = {}
     for point in points:
@@ -81,21 +81,21 @@ def metrics_data(
 
 
 def _numbers(points: bytes, *, is_total: bool, temporality: Temporality) -> bytes:
-    """A Gauge, or a monotonic Sum."""
+    """Return a Gauge, or a monotonic Sum."""
     if not is_total:
         return _block(5, points)
     return _block(7, points + _key(2, _VARINT) + _varint(temporality) + _key(3, _VARINT) + _varint(1))
 
 
 def _point(point: Point, at: float) -> bytes:
-    """A NumberDataPoint."""
+    """Return a NumberDataPoint."""
     since = _time(2, point.since) if point.is_total else b""
     value = _key(4, _FIXED64) + _DOUBLE.pack(point.value)
     return since + _time(3, at) + value + b"".join(_block(7, _attribute(*one)) for one in point.attributes)
 
 
 def _attribute(key: str, value: str) -> bytes:
-    """A KeyValue with a string."""
+    """Return a KeyValue with a string."""
     return _text(1, key) + _block(2, _text(1, value))
 
 
@@ -108,7 +108,7 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _block(field: int, content: bytes) -> bytes:
-    """A field with a length in front: a string or a message."""
+    """Return a field with its length: a string or a message."""
     return _key(field, _BYTES) + _varint(len(content)) + content
 
 

@@ -1,7 +1,7 @@
-"""The language of the message tables: what the fields of a message are, in which versions, and of which type.
+"""The syntax of the message tables: the fields of a message, their versions, and their types.
 
-A table is a text with a line for each field, in the words of Kafka's message definitions; the fields of a structure
-stand indented below it::
+A table is text with one line per field, with the terms of Kafka's message definitions; the fields of a structure are
+indented below it::
 
     GroupId          string    0+
     InstanceId       string    0+  nullable=0+  default=null
@@ -11,8 +11,8 @@ stand indented below it::
     Epoch            int64     3+  tag=1  default=-1
 
 A type is `bool`, `int8`, `int16`, `int32`, `int64`, `uuid`, `string`, `bytes` or `struct`, or `[]` and one of them. A
-range of versions is `0+`, `0-7` or `3`. A field with a tag is tagged in all versions that have it. Nothing is read at
-import: a table of one version is read when the first message of it is written or comes, in some 0.1 ms.
+range of versions is `0+`, `0-7` or `3`. A field with a tag is tagged in all of its versions. Nothing is parsed at
+import: the table of a version is parsed for its first message, in about 0.1 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from consumer_membership.errors import InternalError
 
-#: No version of the message has it.
+#: No version of the message has the field.
 NEVER = "none"
 
 
@@ -30,13 +30,13 @@ class Field(NamedTuple):
     """One field in one version.
 
     Attributes:
-        name: As attributes and keys have it: `member_id`.
-        type: Without the brackets of an array.
+        name: The name as attributes and keys have it: `member_id`.
+        type: The type without the brackets of an array.
         is_array: Whether it is an array of that type.
         is_nullable: Whether it may be null in this version.
-        tag: None: it stands in its place.
-        default: What is written where it is not given, as the table has it; None: it has to be given.
-        fields: Those of a structure.
+        tag: The tag; None: an untagged field.
+        default: The value that is written if none is given, as in the table; None: the value is required.
+        fields: The fields of a structure.
     """
 
     name: str
@@ -52,9 +52,9 @@ class Table(NamedTuple):
     """A message in all its versions.
 
     Attributes:
-        name: As Kafka's documentation writes it.
+        name: The name in Kafka's documentation.
         flexible: The versions with compact lengths and tagged fields (KIP-482).
-        text: Its fields.
+        text: The fields.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(table: Table, version: int) -> Layout:
-    """The message in this version."""
+    """Return the message in this version."""
     lines = [(len(line) - len(line.lstrip()), line.split()) for line in table.text.splitlines() if line.strip()]
     fields = tuple(_fields(iter(_blocks(lines)), version))
     return Layout(f"{table.name} v{version}", has(table.flexible, version), fields)
@@ -82,7 +82,7 @@ def _snake_case(name: str) -> str:
 
 
 def has(versions: str, version: int) -> bool:
-    """Whether the version is in the range."""
+    """Return whether the version is in the range."""
     if versions == NEVER:
         return False
     first, dash, last = versions.partition("-")
@@ -92,7 +92,7 @@ def has(versions: str, version: int) -> bool:
 
 
 class _Block(NamedTuple):
-    """A field's line, and those that stand indented below it."""
+    """The line of a field, and those that are indented below it."""
 
     words: list[str]
     below: list[tuple[int, list[str]]]
@@ -119,7 +119,7 @@ def _fields(blocks: Iterator[_Block], version: int) -> Iterator[Field]:
         tag, default = said.pop("tag", None), said.pop("default", None)
         is_nullable = has(said.pop("nullable", NEVER), version)
         if said:
-            raise InternalError(f"the table of {name} has {said}, which is no option of a field")
+            raise InternalError(f"the table of {name} has {said}, which is not an option of a field")
         yield Field(
             name=_snake_case(name),
             type=type_name.removeprefix("[]"),

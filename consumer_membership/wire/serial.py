@@ -1,10 +1,10 @@
-"""Writes values as bytes and reads them back, as a message's layout says.
+"""Encode and decode values by the layout of a message.
 
-A writer and a reader are made of a layout at its first use, of one function for each field. What is read is bounded by
-the bytes that are there: a text, and each element of an array, takes its least number of bytes, so that no length is
-believed, and nothing allocated, for which the frame has no room. A tagged field that the layout does not know is
-skipped (KIP-482). Where nothing may be null, null bytes and arrays are empty ones: librdkafka's mock cluster writes its
-refusals of JoinGroup and SyncGroup so.
+A writer and a reader are created for a layout at its first use, with one function for each field. Decoding is limited
+by the available bytes: text, and each element of an array, has a least size, so that no length is trusted, and no
+memory is allocated for it, beyond the frame. A tagged field that the layout does not have is skipped (KIP-482). Null
+for bytes and arrays that are not nullable is read as empty: librdkafka's mock cluster writes its errors for JoinGroup
+and SyncGroup in this way.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from consumer_membership.errors import InternalError
 from consumer_membership.wire.schema import Field, Layout
 
-#: Reads one value at an offset; returns it with the offset behind it.
+#: Decode one value at an offset; return it with the offset after it.
 Read: TypeAlias = "Callable[[bytes, int], tuple[Any, int]]"
-#: Writes one value behind what is there.
+#: Append one encoded value.
 Write: TypeAlias = "Callable[[bytearray, Any], None]"
 
 if TYPE_CHECKING:
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 class MalformedError(Exception):
-    """The bytes do not hold what the layout says."""
+    """The bytes do not match the layout."""
 
 
 class Struct(SimpleNamespace):
-    """What was read: fields by their names; those of other versions are absent."""
+    """A decoded structure: fields by name; those of other versions are absent."""
 
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-#: The numbers of the protocol, as `struct` writes them.
+#: The protocol's number types in the notation of `struct`.
 _FORMATS: Mapping[str, str] = MappingProxyType({"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"})
 _NO_UUID = bytes(16)
-#: How many of the ids that came are kept as objects by each reader.
+#: How many received ids each reader keeps as objects.
 _KNOWN_UUIDS = 4096
-#: Arrays of fewer numbers are read by what was made for their length: those of a topic's partitions are mostly short.
+#: Shorter arrays of numbers are decoded by a format of their length: most lists of partitions are short.
 _FEW = 8
-#: The bit of a byte of an unsigned varint that says that more follow, and how many may.
+#: The bit of an unsigned varint that marks a further byte, and how many bytes there may be.
 _MORE = 0x80
 _LONGEST_VARINT = 5
-#: The first byte of a structure that may be null (KIP-893).
+#: The first byte of a nullable structure (KIP-893).
 _PRESENT, _NULL, _NULL_IN_TAG = b"\x01", 0xFF, 0
-#: How many bytes a value takes at least, where it is no number.
+#: The least size of a value that is not a number, in bytes.
 _LEAST_FLEXIBLE: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 1, "bytes": 1})
 _LEAST: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 2, "bytes": 4})
 
@@ -59,9 +59,9 @@ _LEAST: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 2, "bytes": 
 
 
 def reader(layout: Layout) -> Read:
-    """What reads such a message.
+    """Return the reader of such a message.
 
-    The reader raises MalformedError: the bytes end too early, or a length, a null or a text in them cannot be.
+    The reader raises MalformedError: the bytes end too early, or a length, a null or a text in them is invalid.
     """
     read = _struct_reader(layout.fields, is_flexible=layout.is_flexible)
 
@@ -77,7 +77,7 @@ def reader(layout: Layout) -> Read:
 
 
 def read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
-    """A number of at most 32 bits, seven of them in each byte."""
+    """Return a number of at most 32 bits, seven of them in each byte."""
     value = 0
     for shift in range(0, 7 * _LONGEST_VARINT, 7):
         byte = frame[offset]
@@ -89,7 +89,7 @@ def read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
 
 
 def skip_tagged(frame: bytes, offset: int) -> int:
-    """The offset behind tagged fields of which none is wanted."""
+    """Return the offset after tagged fields of which none is needed."""
     return _read_tagged({}, {}, frame, offset)
 
 
@@ -104,7 +104,7 @@ def _too_long(length: int, frame: bytes, offset: int) -> MalformedError:
 
 
 def _compact_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
-    """A length as flexible versions write it: one more than it is, 0 for null (here -1)."""
+    """Return a length in flexible versions, which write one more than the length, and 0 for null (here -1)."""
     length = frame[offset]
     if length < _MORE:  # one byte; nearly all lengths
         offset += 1
@@ -137,14 +137,14 @@ def _number_reader(letter: str) -> Read:
 
 
 def _uuid_reader() -> Read:
-    # Its module looks at the platform, 0.5 MB of a guardian, to which no id is told.
+    # imported here: its module inspects the platform and takes 0.5 MB, which a guardian does not need
     from uuid import UUID  # noqa: PLC0415
 
     # The same topics come with every heartbeat.
     known: dict[bytes, UUID | None] = {_NO_UUID: None}
 
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
-        """An id; None: the one of sixteen zeros, which is no topic's."""
+        """Return an id; None: the id of sixteen zeros, which no topic has."""
         end = offset + 16
         value = frame[offset:end]
         try:
@@ -211,12 +211,12 @@ def _array_reader(field: Field, read_item: Read, *, is_flexible: bool) -> Read:
 
 
 def _few(letter: str | None) -> list[struct.Struct]:
-    """What reads and writes arrays of no such number, of one, and so on."""
+    """Return the formats of arrays with no such number, with one, and so on."""
     return [] if letter is None else [struct.Struct(f">{length}{letter}") for length in range(_FEW)]
 
 
 def _least(field: Field, *, is_flexible: bool) -> int:
-    """How many bytes one value of the field takes at least."""
+    """Return the least size of one value of the field in bytes."""
     if field.type in _FORMATS:
         return struct.calcsize(">" + _FORMATS[field.type])
     if field.type != "struct":
@@ -231,7 +231,7 @@ def _untagged(fields: tuple[Field, ...]) -> list[Field]:
 
 
 def _value_reader(field: Field, *, is_flexible: bool) -> Read:
-    """What reads one value of the field's type."""
+    """Return the reader of one value of the field's type."""
     is_nullable = field.is_nullable and not field.is_array
     if field.type == "string":
         return _string_reader(_compact_length if is_flexible else _int16_length, is_nullable=is_nullable)
@@ -242,12 +242,12 @@ def _value_reader(field: Field, *, is_flexible: bool) -> Read:
     if field.type in _FORMATS:
         return _number_reader(_FORMATS[field.type])
     if field.type != "struct":
-        raise InternalError(f"the table of {field.name} has the type {field.type}, which there is not")
+        raise InternalError(f"the table of {field.name} has the type {field.type}, which does not exist")
     read_present = _struct_reader(field.fields, is_flexible=is_flexible)
     if not is_nullable:
         return read_present
 
-    # In a tagged field Java's generator writes a zero for null.
+    # In a tagged field, Java's generator writes a zero for null.
     null = _NULL if field.tag is None else _NULL_IN_TAG
 
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
@@ -297,7 +297,7 @@ def _read_tagged(known: Mapping[Any, tuple[str, Read]], values: dict[str, Any], 
             name, read_value = known[tag]
             values[name], read_to = read_value(frame, offset)
             if read_to != end:
-                raise MalformedError(f"the tagged field {name} of {read_to - offset} bytes says that it has {size}")
+                raise MalformedError(f"the tagged field {name} of {read_to - offset} bytes has the size {size}")
         offset = end
     return offset
 
@@ -306,9 +306,9 @@ def _read_tagged(known: Mapping[Any, tuple[str, Read]], values: dict[str, Any], 
 
 
 def writer(layout: Layout) -> Write:
-    """What writes such a message from a mapping of its fields; names of other versions are passed over.
+    """Return the writer of such a message from a mapping of its fields; names of other versions are ignored.
 
-    The writer raises InternalError: a field that has no default is not given, or a value does not fit its type.
+    The writer raises InternalError: a field without a default is missing, or a value does not fit its type.
     """
     write = _struct_writer(layout.fields, is_flexible=layout.is_flexible)
 
@@ -322,7 +322,7 @@ def writer(layout: Layout) -> Write:
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
-    """A number of at most 32 bits, seven of them in each byte."""
+    """Append a number of at most 32 bits, seven of them in each byte."""
     while value >= _MORE:
         out.append(value & 0x7F | _MORE)
         value >>= 7
@@ -358,7 +358,7 @@ def _write_uuid(out: bytearray, value: UUID | None) -> None:
 
 
 def _sized_writer(field: Field, write_length: Callable[[bytearray, int], None]) -> Write:
-    """What writes a text or bytes."""
+    """Return the writer of text or bytes."""
     is_text, is_nullable, name = field.type == "string", field.is_nullable and not field.is_array, field.name
 
     def write(out: bytearray, value: Any) -> None:
@@ -442,7 +442,7 @@ def _struct_writer(fields: tuple[Field, ...], *, is_flexible: bool) -> Write:
         if not tagged:
             out.append(0)
             return
-        # A tagged field is written where it says something else than its default.
+        # A tagged field is written only if its value differs from its default.
         said = [one for one in tagged if one[1] in values and values[one[1]] != one[3]]
         write_unsigned_varint(out, len(said))
         for tag, name, write_value, _ in said:
@@ -456,7 +456,7 @@ def _struct_writer(fields: tuple[Field, ...], *, is_flexible: bool) -> Write:
 
 
 def _default(field: Field) -> Any:
-    """What a field is where it is not given."""
+    """Return the value of a field that is not given."""
     if field.default == "null":
         return None
     if field.is_array:

@@ -1,6 +1,6 @@
-"""What went over the connections to one broker, counted: for statistics.
+"""Counts of the traffic over the connections to one broker, for statistics.
 
-The counters are written by the thread that owns the connections. Whoever is another thread takes a `snapshot`.
+The thread that owns the connections writes the counters. Other threads take a `snapshot`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from consumer_membership.light_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSnapshot:
-    """The counts of one moment; each is right, and a request more may be in one than in another."""
+    """The counts at one moment; each is correct, but one may include a request that another does not."""
 
-    #: How many requests of each API, by Kafka's names without a version: "OffsetCommit".
+    #: The number of requests per API, by Kafka's names without a version: "OffsetCommit".
     requests: Mapping[str, int]
     answers: int
     bytes_sent: int
@@ -25,7 +25,7 @@ class TrafficSnapshot:
 
 
 class Traffic:
-    """Counts over all connections for one purpose to one broker, also those that ended."""
+    """Counts over all connections for one purpose to one broker, including those that ended."""
 
     __slots__ = ("_requests", "answers", "bytes_received", "bytes_sent", "connects", "disconnects", "timeouts")
 
@@ -34,10 +34,10 @@ class Traffic:
         self.answers = 0
         self.bytes_sent = 0
         self.bytes_received = 0
-        #: How often a connection was begun, and how often the other side or the network ended one.
+        #: How many connections were begun, and how many the peer or the network ended.
         self.connects = 0
         self.disconnects = 0
-        #: Requests whose answer did not come in time.
+        #: Requests without a response in time.
         self.timeouts = 0
 
     def sent(self, api: str, size: int) -> None:
@@ -46,7 +46,7 @@ class Traffic:
         self.bytes_sent += size
 
     def snapshot(self) -> TrafficSnapshot:
-        """The counts as they are, from any thread: to copy a dict is one step of the interpreter."""
+        """Return the current counts; thread-safe, because the copy of a dict is one step of the interpreter."""
         return TrafficSnapshot(
             requests=self._requests.copy(),
             answers=self.answers,

@@ -76,7 +76,7 @@ def test_guardian_with_wrong_credentials_logs_the_refusal_and_ends(
         (line,) = one.guardian_lines()
         assert " WARNING consumer_membership.guardian: " in line
         refusal = (
-            f"{config['bootstrap']}: the broker refuses the credentials for {way.mechanism}: Authentication failed"
+            f"{config['bootstrap']}: the broker rejected the credentials for {way.mechanism}: Authentication failed"
         )
         assert f"died; could not leave on its behalf: {refusal}" in line
         assert line.endswith("; the coordinator removes it when its session ends")

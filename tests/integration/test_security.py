@@ -202,7 +202,7 @@ def test_wrong_password_is_reported_and_corrected_by_set_sasl_credentials(
     errors: list[KafkaError] = []
     wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
     with doors.member(way, unique("group"), topic, **wrong) as worker:
-        wait_until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log")
+        wait_until(lambda: "rejected the credentials" in caplog.text, "the refusal in the log")
         # The line is written by the thread that connects, a moment before its member knows.
         worker.wait(lambda w: getattr(w.consumer.membership().last_error, "code", None) == 58, "the error in the view")
         assert worker.consumer.membership().state is MemberState.JOINING
@@ -221,7 +221,7 @@ def test_wrong_password_is_reported_and_corrected_by_set_sasl_credentials(
 def test_group_admin_with_a_wrong_password_fails_at_once(doors: Doors) -> None:
     """`GroupAdmin` does not retry until its timeout, because some brokers lock an account."""
     config = {**doors.config(Way.SCRAM_256), "sasl.password": "a-wrong-secret"}
-    with pytest.raises(AuthenticationError, match="the broker refuses the credentials for SCRAM-SHA-256") as caught:
+    with pytest.raises(AuthenticationError, match="the broker rejected the credentials for SCRAM-SHA-256") as caught:
         # The test would not live to see this one.
         GroupAdmin(config, timeout_s=NEVER_S).describe("any")
     assert "a-wrong-secret" not in str(caught.value)
@@ -245,8 +245,8 @@ def test_oauth_cb_that_raises_fails_the_constructor(doors: Doors) -> None:
     [
         ("TLS", {"security_protocol": "PLAINTEXT"}, "set security.protocol to ssl"),
         ("", {"security_protocol": "SSL"}, "the plaintext port of the"),
-        ("SASL", {"security_protocol": "PLAINTEXT"}, "does this port want SASL"),
-        ("", {"security_protocol": "SASL_PLAINTEXT"}, "asks nobody who they are"),
+        ("SASL", {"security_protocol": "PLAINTEXT"}, "check whether the port needs SASL"),
+        ("", {"security_protocol": "SASL_PLAINTEXT"}, "SASL is not enabled on this listener"),
         ("TLS", {"security_protocol": "SSL", "ssl_ca_location": None}, "set ssl.ca.location to"),
         ("MUTUAL", {"security_protocol": "SSL"}, "requires a client certificate"),
         ("SASL", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}, ""),

@@ -433,7 +433,7 @@ def test_consumer_only_member_of_a_group_that_became_classic_ends(quick_broker: 
         error = next(one for one in member.notes.errors if one.fatal())
         assert error.code() == KafkaError.GROUP_ID_NOT_FOUND
         assert group in error.str()
-        assert "end its classic members" in error.str()
+        assert "close its classic members" in error.str()
         assert (member.state, member.owned) == (MemberState.FATAL, frozenset())
 
 

@@ -104,7 +104,7 @@ def test_commit_response_has_result_for_each_partition() -> None:
             T0: None,
             T1: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
             U0: BrokerError(
-                code=3, name="UNKNOWN_TOPIC_OR_PARTITION", message=f"there is no {U0.topic} [{U0.partition}]"
+                code=3, name="UNKNOWN_TOPIC_OR_PARTITION", message=f"{U0.topic} [{U0.partition}] does not exist"
             ),
         },
     )
@@ -115,7 +115,7 @@ def test_commit_response_without_partition_reports_error_for_it() -> None:
     answer = answers.offset_commit(commit_answer({T0: 0}), 4, "g", [T0, T1])
     assert answer.errors[T0] is None
     assert answer.errors[T1] == BrokerError(
-        code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's answer leaves this partition out"
+        code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's response has no entry for this partition"
     )
 
 
@@ -137,7 +137,9 @@ def test_offset_fetch_by_partition_returns_offset_none_or_error(answer: Any) -> 
     assert found == {
         T0: OffsetAndMetadata(offset=17, leader_epoch=3),
         T1: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
-        U0: BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's answer leaves this partition out"),
+        U0: BrokerError(
+            code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's response has no entry for this partition"
+        ),
     }
     assert answers.offset_fetch_by_partition(answer({}, 30), "g", [T0]) == BrokerError(
         code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized to access group: g"

@@ -120,7 +120,7 @@ def test_join_response_reports_unreadable_subscription_and_keeps_others(blob: by
     assert joined.members == {"m": SUBSCRIBED}
     (note,) = joined.unreadable.values()
     assert list(joined.unreadable) == ["stranger"]
-    assert note.startswith("the subscription of member stranger cannot be read (")
+    assert note.startswith("the subscription of member stranger cannot be decoded (")
 
 
 def test_join_response_with_member_id_required_contains_member_id() -> None:
@@ -137,8 +137,8 @@ def test_join_response_with_member_id_required_contains_member_id() -> None:
     ("changed", "words"),
     [
         ({"protocol_type": "connect"}, "its protocol type is 'connect'"),
-        ({"protocol_name": "mine"}, "chose 'mine', and this member offered cooperative-sticky, range"),
-        ({"protocol_name": None}, "chose no protocol"),
+        ({"protocol_name": "mine"}, "selected 'mine', but this member offered cooperative-sticky, range"),
+        ({"protocol_name": None}, "selected no protocol"),
     ],
 )
 def test_join_response_with_protocol_not_offered_is_fatal(changed: dict[str, Any], words: str) -> None:
@@ -153,10 +153,10 @@ def test_join_response_with_protocol_not_offered_is_fatal(changed: dict[str, Any
     ("code", "words"),
     [
         (81, "Consumer group g already has the configured maximum number of members; raise group.max.size"),
-        (23, "No assignor of this member (cooperative-sticky, range) is one that all members of group g have"),
-        (26, "session.timeout.ms 45000 is outside the broker's group.min.session.timeout.ms"),
+        (23, "Group g has no assignor in common with this member (cooperative-sticky, range)"),
+        (26, "session.timeout.ms=45000 is outside the broker's group.min.session.timeout.ms"),
         (30, "Not authorized to access group: g"),
-        (35, "this one has group.instance.id 'i'; use brokers of Apache Kafka 2.4 or later"),
+        (35, "group.instance.id is 'i'; use brokers of Apache Kafka 2.4 or later"),
         (82, "group.instance.id 'i' is held by another member of group g"),
     ],
 )
@@ -185,8 +185,8 @@ def test_sync_response_returns_partitions_and_user_data(version: int) -> None:
 @pytest.mark.parametrize(
     ("blob", "note"),
     [
-        (b"", "the group's leader left this member out of its assignment"),
-        (b"\x00\x00\x7f\xff\xff\xff", "the assignment of member m cannot be read ("),
+        (b"", "the group's leader omitted this member from its assignment"),
+        (b"\x00\x00\x7f\xff\xff\xff", "the assignment of member m cannot be decoded ("),
     ],
 )
 def test_sync_response_with_unreadable_assignment_is_empty_with_note(blob: bytes, note: str) -> None:

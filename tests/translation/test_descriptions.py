@@ -106,7 +106,9 @@ def test_rejected_description_keeps_code_and_message() -> None:
 
 def test_description_of_other_group_returns_error() -> None:
     """A group that the response leaves out is not a group without members."""
-    left_out = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's answer leaves group g out")
+    left_out = BrokerError(
+        code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's response has no entry for group g"
+    )
     assert consumer_group_description(consumer_group(group="other"), "g") == left_out
     assert classic_group_description(classic_group(group="other"), "g") == left_out
 

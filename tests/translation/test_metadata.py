@@ -195,7 +195,7 @@ def test_refused_of_returns_unauthorized_topics_with_fix() -> None:
     assert dict(metadata.refused_of(found, None)) == {}
     ((name, error),) = metadata.refused_of(found, frozenset("tvw")).items()
     assert (name, error.code) == ("t", 29)
-    assert "allow DESCRIBE and READ" in error.message
+    assert "grant DESCRIBE and READ" in error.message
 
 
 def test_present_of_includes_leaderless_and_excludes_unknown_topics() -> None:

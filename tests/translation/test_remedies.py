@@ -89,7 +89,7 @@ def test_fatal_sync_error_has_one_remedy(code: int) -> None:
 def test_group_id_not_found_remedy_differs_for_joining_and_joined_member() -> None:
     """On a join, GROUP_ID_NOT_FOUND means a classic group; for a member, the group no longer exists."""
     joining = heartbeat_error(ErrorCode.group_id_not_found, "Group g is not a consumer group.", "g")
-    assert "end its classic members" in joining.remedy
+    assert "close its classic members" in joining.remedy
     member = heartbeat_error(ErrorCode.group_id_not_found, "Group g not found.", "g", is_member=True)
     assert "classic members" not in str(member)
     assert "a new cluster" in member.remedy

@@ -363,7 +363,7 @@ def test_classic_commit_has_generation_in_each_version(version: int) -> None:
 
 def test_consumer_protocol_commit_requires_version_9() -> None:
     """Rules 3.6: The broker accepts no lower version from such a member."""
-    with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 8 of it"):
+    with pytest.raises(UnsupportedProtocolError, match="needed in version 9, but the broker offers versions 8 of it"):
         requests.offset_commit(only(Api.OFFSET_COMMIT, 8), "g", commit_order())
 
 

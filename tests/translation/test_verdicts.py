@@ -128,13 +128,13 @@ def test_commit_verdict_without_codes_is_final() -> None:
             128,
             "SubscribedTopicRegex `(` is not a valid regular expression: missing closing ).",
             "Invalid RE2J SubscriptionPattern provided in the call to subscribe. SubscribedTopicRegex `(` is not a "
-            "valid regular expression: missing closing ); write the pattern as RE2/J reads it, and subscribe again",
+            "valid regular expression: missing closing ); use RE2/J syntax for the pattern, and subscribe again",
             id="invalid regular expression",
         ),
         pytest.param(
             42,
             " MemberId can't be empty. ",
-            "MemberId can't be empty; the broker did not understand the request; look for a proxy or another broker in "
+            "MemberId can't be empty; the broker could not parse the request; check for a proxy or another broker in "
             "between",
             id="broker's own words",
         ),

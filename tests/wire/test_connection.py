@@ -74,7 +74,7 @@ def test_second_unsupported_version_breaks_connection() -> None:
     connection = new_connection()
     connection.receive(versions_answer(version=0, code=ErrorCode.unsupported_version))
     text = only_error(connection.receive(versions_answer(1, version=0, code=ErrorCode.unsupported_version)))
-    assert "ApiVersions v0 was refused with error code 35" in text
+    assert "ApiVersions v0 was rejected with error code 35" in text
 
 
 def test_send_before_handshake_raises_internal_error() -> None:
@@ -121,7 +121,7 @@ def test_response_out_of_order_breaks_connection() -> None:
     connection = ready_connection()
     number, _ = connection.send(HEARTBEAT)
     text = only_error(connection.receive(frame(heartbeat_answer(), number + 1)))
-    assert text == f"the answer to ConsumerGroupHeartbeat v1 has number {number + 1} instead of {number}"
+    assert text == f"the response to ConsumerGroupHeartbeat v1 has correlation id {number + 1} instead of {number}"
     assert connection.receive(frame(heartbeat_answer(), number)) == ()
 
 
@@ -136,7 +136,7 @@ def test_unreadable_response_breaks_connection() -> None:
     number, _ = connection.send(HEARTBEAT)
     data = (12).to_bytes(4, "big") + number.to_bytes(4, "big") + b"\x00" + bytes(7)
     text = only_error(connection.receive(data))
-    assert "an answer of 12 bytes cannot be read (ConsumerGroupHeartbeatResponse v1" in text
+    assert "a response of 12 bytes cannot be decoded (ConsumerGroupHeartbeatResponse v1" in text
 
 
 def test_unknown_error_code_keeps_connection() -> None:
@@ -181,12 +181,12 @@ def test_handshake_does_not_depend_on_stream_cuts(cuts: set[int]) -> None:
 @pytest.mark.parametrize(
     ("received", "said"),
     [
-        pytest.param(b"\x15\x03\x01\x00\x02\x02\x46", "the peer answered with TLS", id="TLS alert"),
-        pytest.param(b"\x16\x03\x03\x00\x7a\x02", "the peer answered with TLS", id="TLS handshake"),
+        pytest.param(b"\x15\x03\x01\x00\x02\x02\x46", "the peer responded with TLS", id="TLS alert"),
+        pytest.param(b"\x16\x03\x03\x00\x7a\x02", "the peer responded with TLS", id="TLS handshake"),
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n", "the peer is an HTTP server", id="HTTP"),
         pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "begins with b'SSH-', which is not Kafka's protocol", id="SSH"),
-        pytest.param(b"\xff\xff\xff\xff", "is this the port of a Kafka broker?", id="negative size"),
-        pytest.param(bytes(4), "is this the port of a Kafka broker?", id="empty frame"),
+        pytest.param(b"\xff\xff\xff\xff", "check the port", id="negative size"),
+        pytest.param(bytes(4), "check the port", id="empty frame"),
     ],
 )
 def test_foreign_peer_breaks_connection_with_likely_cause(received: bytes, said: str) -> None:
@@ -201,7 +201,7 @@ def test_response_above_limit_breaks_connection_before_it_is_stored() -> None:
     connection = ready_connection(max_frame_bytes=1000)
     connection.send(HEARTBEAT)
     text = only_error(connection.receive((1001).to_bytes(4, "big")))
-    assert text.startswith("an answer says it has 1001 bytes, and receive.message.max.bytes allows 1000")
+    assert text.startswith("a response has a size of 1001 bytes, above receive.message.max.bytes=1000")
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_response_above_limit_breaks_connection_before_it_is_stored() -> None:
 
 def test_end_during_handshake_suggests_wrong_port() -> None:
     """A TLS or SASL port, or a broker that rejects the client, closes the connection at the first request."""
-    assert "is this port one for TLS or SASL" in only_error(new_connection().receive_end())
+    assert "check whether the port needs TLS or SASL" in only_error(new_connection().receive_end())
 
 
 def test_end_inside_response_reports_received_bytes() -> None:
@@ -217,7 +217,7 @@ def test_end_inside_response_reports_received_bytes() -> None:
     connection = ready_connection()
     connection.send(HEARTBEAT)
     connection.receive(b"\x00\x00\x00\x20\x00\x00")
-    assert "in the middle of an answer (6 bytes of it came)" in only_error(connection.receive_end())
+    assert "in the middle of a response (6 bytes received)" in only_error(connection.receive_end())
 
 
 def test_end_between_responses_reports_closed_connection() -> None:

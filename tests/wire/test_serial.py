@@ -74,7 +74,7 @@ def test_writer_omits_tagged_fields_with_default_value() -> None:
 
 def test_reader_rejects_tagged_field_of_wrong_size() -> None:
     """Otherwise, the following fields would be read at the wrong offset."""
-    with pytest.raises(MalformedError, match="the tagged field epoch of 8 bytes says that it has 9"):
+    with pytest.raises(MalformedError, match="the tagged field epoch of 8 bytes has the size 9"):
         reader(layout_of(TAGGED, 1))(b"\0\3" + b"\1" + b"\1\x09" + bytes(9), 0)
 
 

@@ -118,7 +118,7 @@ def test_negotiate_respects_minimum_version_of_caller() -> None:
     """A commit of the consumer protocol needs version 9, and one of the classic protocol version 8."""
     assert negotiate(Api.OFFSET_COMMIT, VersionRange(0, 8)) == 8
     assert negotiate(Api.OFFSET_COMMIT, VersionRange(0, 9), 9) == 9
-    with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 0-8 of it"):
+    with pytest.raises(UnsupportedProtocolError, match="needed in version 9, but the broker offers versions 0-8 of it"):
         negotiate(Api.OFFSET_COMMIT, VersionRange(0, 8), 9)
 
 
@@ -156,7 +156,7 @@ def test_negotiate_error_names_needed_and_offered_versions(offered: VersionRange
     """The ranges in the error distinguish too old, too new and missing."""
     with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)") as refusal:
         negotiate(Api.METADATA, offered)
-    assert f"needed in version 7, 12, 13, and {said}" in str(refusal.value)
+    assert f"needed in version 7, 12, 13, but {said}" in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: Sa
         sasl = account(mechanism, password="hunter2")  # noqa: S106
         outcome = left(leave_request(broker.servers[0], broker.servers, sasl=sasl), clock)
         host, port = broker.servers[0]
-        refusal = f"{host}:{port}: the broker refuses the credentials for {mechanism.value}: {WORDS}"
+        refusal = f"{host}:{port}: the broker rejected the credentials for {mechanism.value}: {WORDS}"
         assert outcome == (
             Level.WARNING,
             f"could not leave on its behalf: {refusal}; the coordinator removes it when its session ends",
@@ -183,7 +183,7 @@ def test_leave_with_an_unsupported_mechanism_ends_with_a_warning() -> None:
     with ScriptedBroker(Gatekeeper(ACCEPTS, "SCRAM-SHA-256")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
-        assert "does not take PLAIN, but SCRAM-SHA-256" in outcome.text
+        assert "does not support PLAIN; set sasl.mechanism to one of: SCRAM-SHA-256" in outcome.text
         assert [request.api_key for request in broker.requests()] == [18, 17]
 
 

@@ -157,8 +157,8 @@ def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[An
 def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
     """H10: each waiting caller and the owner learn at once that no response will come."""
     text = (
-        "PEER: the peer closed the connection instead of answering the first request; does this port want SASL "
-        "(security.protocol)?"
+        "PEER: the peer closed the connection instead of responding to the first request; check whether the port "
+        "needs SASL (security.protocol)"
     )
     assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [(text, True)])
 
@@ -166,7 +166,9 @@ def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
 def test_unreadable_response_ends_the_connection_with_the_reason() -> None:
     """A stream that cannot be decoded fails at once, and not after the timeout."""
     answers, told = ends_of(lambda _: Raw(b"\x7f\xff\xff\xff"), 1)
-    text = "PEER: an answer says it has 2147483647 bytes, and receive.message.max.bytes allows 100000000; raise it, or "
+    text = (
+        "PEER: a response has a size of 2147483647 bytes, above receive.message.max.bytes=100000000; raise the key, or "
+    )
     assert answers[0].startswith(text)
     assert [had_waiters for _, had_waiters in told] == [True]
 
@@ -236,7 +238,7 @@ def test_connect_reports_a_disconnect_at_any_moment_of_the_handshake(monkeypatch
     monkeypatch.setattr(transport, "_wrap", wrapped_when_it_is_over)
     with ScriptedBroker(lambda _: DISCONNECT) as broker:
         text = refusal(*broker.servers[0])
-    assert "the peer closed the connection instead of answering the first request" in text
+    assert "the peer closed the connection instead of responding to the first request" in text
 
 
 def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,8 +280,8 @@ def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:
     ("answer", "said"),
     [
         pytest.param(Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "the peer is an HTTP server", id="HTTP"),
-        pytest.param(Raw(b"\x15\x03\x03\x00\x02\x02\x50"), "the peer answered with TLS", id="TLS"),
-        pytest.param(DISCONNECT, "is this port one for TLS or SASL", id="disconnect"),
+        pytest.param(Raw(b"\x15\x03\x03\x00\x02\x02\x50"), "the peer responded with TLS", id="TLS"),
+        pytest.param(DISCONNECT, "check whether the port needs TLS or SASL", id="disconnect"),
     ],
 )
 def test_connect_explains_a_peer_that_is_not_a_plaintext_kafka_listener(answer: Answer, said: str) -> None:
