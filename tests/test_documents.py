@@ -684,6 +684,7 @@ def test_methods_fields_and_parameters_in_backticks_exist() -> None:
         *identifiers(),
         *(name for kind in (*kinds, aiokafka.AIOKafkaConsumer, dict, str, bytes) for name in dir(kind)),
         *(*dir(builtins), *sys.stdlib_module_names, *KEYS, *librdkafka_keys.keys(), *foreign_names.NAMES),
+        *(value.name.lower() for value in (*Cause, *admin.RemovalOutcome)),
     }
     of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", (spark.SinkContext,))]
     missing = [
