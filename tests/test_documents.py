@@ -698,6 +698,8 @@ def test_methods_fields_and_parameters_in_backticks_exist() -> None:
         name = first.partition("(")[0]
         if ("_" not in name and "(" not in first) or words.startswith("consumer_membership."):
             continue
+        if f'title="{words}"' in read(path):  # a program of this page
+            continue
         if name.partition(".")[0] not in known or (field and field not in known):
             missing.append((name_of(path), words))
     assert missing == []
