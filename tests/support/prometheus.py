@@ -78,21 +78,16 @@ def prometheus(target: str) -> Iterator[Prometheus]:
                 process.wait()
 
 
-def check_rules(rules: Path) -> str:
-    """The report of `promtool check rules` on this file.
+def promtool(*arguments: str | Path) -> str:
+    """The output of `promtool` with these arguments.
 
     Raises:
-        RuntimeError: the rules are not valid, or promtool cannot be installed.
+        RuntimeError: it failed, or it cannot be installed; the text has its output.
     """
-    done = subprocess.run(
-        [str(_program("promtool")), "check", "rules", str(rules)],
-        capture_output=True,
-        text=True,
-        timeout=_ANSWER_S,
-        check=False,
-    )
+    words = [str(_program("promtool")), *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{rules}: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(words)}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
