@@ -1,1 +1,1 @@
-"""The application's side of the line: what runs on the threads that call a consumer, librdkafka's handle among it."""
+"""The application's side of the line: code that runs on the threads that call a consumer, and librdkafka's handle."""

@@ -1,8 +1,8 @@
-"""An application's callbacks, and whether its rebalance callbacks get differences or the whole assignment.
+"""An application's callbacks, and whether its rebalance callbacks receive differences or the whole assignment.
 
 By default, confluent-kafka uses the classic protocol with eager assignors: at each change, `on_revoke` gets all
-partitions, and `on_assign` the whole new assignment, which starts at the committed offsets. A program that was written
-for that replaces its list of partitions in `on_assign`; with a difference it would forget the other partitions.
+partitions, and `on_assign` the whole new assignment, which starts at the committed offsets. Code for eager callbacks
+replaces its list of partitions in `on_assign`; with a difference it would forget the other partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from consumer_membership.runtime.line import Line
 from consumer_membership.types import TopicPartition
 
 CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
-#: Takes the partitions in question, sorted.
+#: Receives the partitions concerned, sorted.
 PartitionsCallback: TypeAlias = Callable[[list[TopicPartition]], None]
 
 
@@ -37,12 +37,12 @@ class RebalanceListener:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a callback."""
+        """Whether any callback is registered."""
         return bool(self.on_assign or self.on_revoke or self.on_lost)
 
 
 class CallbackStyle:
-    """What the callbacks of one consumer are told."""
+    """Decides which partitions the callbacks of one consumer receive."""
 
     def __init__(self, settings: CallbackSettings, line: Line) -> None:
         self._chosen = settings.chosen
@@ -50,16 +50,16 @@ class CallbackStyle:
         self._line = line
 
     def is_eager(self, listener: RebalanceListener) -> bool:
-        """Whether these are told of the whole.
+        """Whether these callbacks receive the whole assignment.
 
-        Where there are none nobody would notice, and what stays with the member goes on; unless it is asked for.
+        Without callbacks, retained partitions are never revoked, unless the configuration requests eager callbacks.
         """
         if self._chosen is not None:
             return self._chosen is RebalanceCallbacks.EAGER
         return self._usual is RebalanceCallbacks.EAGER and listener.has_any
 
     def assigned_incrementally(self) -> None:
-        """A callback called `incremental_assign` or `incremental_unassign`: it was not written for the whole."""
+        """A callback called `incremental_assign` or `incremental_unassign`, so it expects differences."""
         if self._chosen is None and self._usual is RebalanceCallbacks.EAGER:
             self._usual = RebalanceCallbacks.INCREMENTAL
             self._line.send(AssignedIncrementally())

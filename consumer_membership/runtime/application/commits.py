@@ -1,7 +1,7 @@
-"""The offsets part of a session: consumed offsets, commits on their way to the coordinator, committed offsets.
+"""The offsets part of a session: consumed offsets, commits in flight, committed offsets.
 
-A synchronous commit waits for its own answer and for nothing else, so it works inside a rebalance callback, in a signal
-handler, and in a worker thread while another thread polls.
+A synchronous commit waits only for its own response, so it works inside a rebalance callback, in a signal handler, and
+in a worker thread while another thread polls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-#: How much longer a caller waits for a commit's outcome than the member tries the commit.
+#: How much longer a caller waits for the outcome of a commit than the member retries it.
 ANSWER_GRACE_S = 5.0
 
 
@@ -53,8 +53,8 @@ class CommitSettings:
 
     Attributes:
         is_automatic: Whether consumed offsets are committed automatically (`enable.auto.commit`).
-        stores_by_itself: Whether a record counts as consumed when it is handed out (`enable.auto.offset.store`).
-        timeout_s: How long the member tries one commit.
+        stores_by_itself: Whether a record counts as consumed when `poll` returns it (`enable.auto.offset.store`).
+        timeout_s: How long the member retries one commit, in seconds.
     """
 
     is_automatic: bool
@@ -65,8 +65,8 @@ class CommitSettings:
 class OffsetBook:
     """The consumed offsets of the assigned partitions, and the known committed ones. The caller holds the handle lock.
 
-    With `enable.auto.offset.store` a record counts as consumed when it is handed out. Without it, the application calls
-    `store_offsets`, and the book keeps these offsets, because librdkafka has no way to read them back.
+    With `enable.auto.offset.store` a record counts as consumed when `poll` returns it. Without it, the application
+    calls `store_offsets`, and the book keeps these offsets, because librdkafka has no way to read them back.
     """
 
     def __init__(self, fetcher: Fetcher, settings: CommitSettings) -> None:
@@ -93,7 +93,7 @@ class OffsetBook:
             self._stored[partition] = offset
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the offsets of these partitions: their next assignment starts from others."""
+        """Forget the offsets of these partitions: their next assignment starts at other offsets."""
         for partition in partitions:
             self._stored.pop(partition, None)
             self._committed.pop(partition, None)
@@ -145,7 +145,7 @@ class Commits:
         self._timeout_s = book.settings.timeout_s
         self._ids = itertools.count(1)
         self._awaited: dict[int, CommitCompleted | None] = {}
-        #: By number, what each asks for; in the order in which they were begun.
+        #: The requested offsets of each commit by number, in the order in which the commits began.
         self._outstanding: dict[int, Offsets] = {}
         orders.completed_commits_go_to(self._complete)
 
@@ -160,7 +160,7 @@ class Commits:
             self._orders.add(CommitCompleted(commit_id=0, offsets={}, errors={}))
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """Begin a commit whose outcome `end` waits for: its number, and the offsets that it commits.
+        """Begin a commit whose outcome `end` waits for; return its number, and the offsets that it commits.
 
         Raises:
             CommitError: there is nothing to commit.
@@ -204,15 +204,15 @@ class Commits:
                 self.book.store(key_of(offset), domain_offset(offset))
 
     def committed(self, partitions: list[PartitionOffset], timeout_s: float) -> CommittedOffsets:
-        """The group's committed offsets of these partitions, from its coordinator; negative: wait without a limit.
+        """Return the group's committed offsets of these partitions, from its coordinator; negative: no time limit.
 
         It needs neither the handle nor another thread that polls. librdkafka's own answer cannot be used: it copies the
-        metadata without its terminating zero (`rd_kafka_topic_partition_list_update`), so that confluent-kafka reads on
-        behind it in memory.
+        metadata without its terminating zero (`rd_kafka_topic_partition_list_update`), so that confluent-kafka reads
+        beyond it in memory.
 
         Raises:
             RefusedError: the coordinator refused permanently.
-            UnansweredError: no answer in time.
+            UnansweredError: no response in time.
         """
         self._life.check()
         limit_s = inf if timeout_s < 0 else timeout_s
@@ -237,17 +237,17 @@ class Commits:
     # ---- for the session's other parts ----
 
     def announce_by_hand(self, *, holds: bool) -> None:
-        """Tell the member whether the application assigned partitions itself; it commits those automatically too."""
+        """Notify the member whether the application assigned partitions itself; it commits those automatically."""
         if self.book.settings.is_automatic:
             self._line.send(AssignedByHand(holds=holds))
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether a commit is on its way."""
+        """Whether a commit is in flight."""
         return bool(self._outstanding)
 
     def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
-        """Send a commit; its number. An awaited one is asked for with `end`; another one's outcome is an order."""
+        """Send a commit and return its number. `end` waits for an awaited one; the outcome of another is an order."""
         commit_id = next(self._ids)
         if is_awaited:
             self._awaited[commit_id] = None
@@ -256,16 +256,16 @@ class Commits:
         return commit_id
 
     def begin_by_hand(self, assigned_by_hand: Collection[TopicPartition]) -> None:
-        """Commit what was consumed of partitions that the application assigned itself, before it gives them up."""
+        """Commit the consumed offsets of partitions that the application assigned itself, before it gives them up."""
         offsets = self.book.due(assigned_by_hand)
         if offsets:
             self.begin(offsets, is_awaited=False)
 
     def end(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
-        """Wait for the answer to an awaited commit; each partition's error. Once for each commit.
+        """Wait for the response to an awaited commit; return the error of each partition. Call it once for each commit.
 
         Raises:
-            CommitError: the outcome is not known in time.
+            CommitError: the outcome is unknown when the time is over.
         """
         began_at = monotonic()
         try:
@@ -281,17 +281,17 @@ class Commits:
         return completed.errors
 
     def await_outstanding(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Wait for commits of these partitions that are on their way; their committed offsets afterwards.
+        """Wait for commits of these partitions that are in flight; return the committed offsets afterwards.
 
         A commit that is not answered in time counts as successful.
         """
         if self._outstanding_of(partitions):
             self._orders.wait(lambda: self._life.is_ending or not self._outstanding_of(partitions), ANSWER_GRACE_S)
-        asked = self._outstanding_of(partitions)  # first: what is answered meanwhile is in the book by then
+        asked = self._outstanding_of(partitions)  # first: a response that arrives meanwhile is in the book by then
         return {**self.book.committed_of(partitions), **asked}
 
     def _outstanding_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that commits on their way ask for, of these partitions; the latest one of each."""
+        """The latest offset of each of these partitions that a commit in flight requests."""
         return {
             partition: at.offset
             for offsets in list(self._outstanding.values())
@@ -300,7 +300,7 @@ class Commits:
         }
 
     def _complete(self, completed: CommitCompleted) -> bool:
-        """Note the outcome of a commit, and keep it for the call that waits for it; False: no call does."""
+        """Note the outcome of a commit, and keep it for the call that waits for it; False: no call waits."""
         self.book.note_committed(completed.offsets, completed.errors)
         self._outstanding.pop(completed.commit_id, None)
         if completed.commit_id not in self._awaited:

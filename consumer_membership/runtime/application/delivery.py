@@ -1,6 +1,6 @@
-"""The delivery part of a session: takes records from the fetcher into the prefetch buffer, one poll slice at a time.
+"""The delivery part of a session: moves records from the fetcher into the prefetch buffer, one poll slice at a time.
 
-The fetcher owns librdkafka's handle, the handle lock, the buffer, the offset look-ups and the resets. Delivery decides
+The fetcher owns librdkafka's handle, the handle lock, the buffer, the offset lookups and the resets. Delivery decides
 nothing about the membership and performs no orders; `polling` does both between two slices.
 """
 
@@ -27,10 +27,10 @@ _WHOLE_SLICES_S = {
 
 
 class CancelledRevocations:
-    """Finds frozen partitions whose revocation does not take place after all.
+    """Finds frozen partitions that are not revoked after all.
 
     After a callback that raised, the coordinator may assign the partitions again, and then the member orders no step
-    that would thaw them. If the member is settled in a later view than the one at the freeze, it keeps what it owns.
+    that would thaw them. If the member is settled in a later view than the one at the freeze, it keeps its partitions.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class CancelledRevocations:
         self._frozen_at: int | None = None
 
     def among(self, frozen: AbstractSet[TopicPartition], snapshot: Snapshot) -> AbstractSet[TopicPartition]:
-        """The partitions that go on, of those which are frozen now."""
+        """The frozen partitions whose consumption continues."""
         if not frozen:
             self._frozen_at = None
         elif self._frozen_at is None:
@@ -62,11 +62,11 @@ class Delivery:
         self._cancelled = CancelledRevocations()
 
     def gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> bool:
-        """Fetch for one slice, until the buffer has `limit` records; whether a record came.
+        """Fetch for one slice, until the buffer has `limit` records; return whether a record came.
 
         Args:
             limit: How many records the application wants; more than the buffer has.
-            slice_s: How long to wait for records.
+            slice_s: How long to wait for records, in seconds.
             whole: Gets a batch of `limit` records instead of the buffer, if no other reason keeps the batch back.
         """
         with self._lock:
@@ -83,17 +83,18 @@ class Delivery:
             return self._note_record(has_record=bool(batch))
 
     def take_reports(self) -> None:
-        """Let librdkafka report what it has, without waiting."""
+        """Let librdkafka report its events, without waiting."""
         with self._lock:
             if not self._life.is_closed:
                 self.fetcher.fill(0)
 
     def wait_idle(self, deadline: float) -> None:
-        """Wait in whole slices until a record comes, the member changes, or something wakes the poll.
+        """Wait in whole slices until a record comes, the member changes, or a wake-up interrupts the poll.
 
-        It is all that an idle consumer does, so it does as little as it can: after 50 ms in which other processes ran,
-        each object that is touched is out of the processor's caches, and that is most of what a slice costs (0.1 % of a
-        core for ten slices in a second). Every change ends the wait; the caller's next slice looks at everything.
+        An idle consumer does only this, so the code does as little as possible: after 50 ms in which other processes
+        ran, each object that is touched is out of the processor's caches, and that is most of the cost of a slice (0.1
+        % of a core for ten slices in a second). Every change ends the wait; the next slice of the caller checks
+        everything.
         """
         fetcher, buffer, life, line, lock = self.fetcher, self.buffer, self._life, self._line, self._lock
         if not fetcher.can_deliver:
@@ -115,7 +116,7 @@ class Delivery:
                     return
 
     def _note_record(self, *, has_record: bool) -> bool:
-        """End the member's calm if a record came; whether one came."""
+        """End the member's calm if a record came; return whether one came."""
         if has_record:
             if self._thread.is_calm:
                 self._thread.sample_soon()

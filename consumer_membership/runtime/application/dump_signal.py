@@ -1,7 +1,7 @@
-"""SIGUSR2 as a wish for recordings: each living session that asked for it writes one (`recorder.signal.enable`).
+"""SIGUSR2 as a request for recordings: each live session that enabled it writes one (`recorder.signal.enable`).
 
-The handler only starts a thread: what it interrupts may hold any lock. A handler that the program had set before is
-called afterwards, as if nobody stood between.
+The handler only starts a thread: the interrupted code may hold any lock. A handler that the program set before is
+called afterwards.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Recorded(Protocol):
 
     @property
     def life(self) -> Lifetime:
-        """Whether this process made it."""
+        """Whether this process created the consumer."""
 
     def dump(self, cause: str) -> Path:
-        """Write a recording; the path of its file."""
+        """Write a recording and return the path of its file."""
 
 
 CAUSE = "SIGUSR2"
 
 
 def have_dumped(session: Recorded) -> bool:
-    """Have this session write a recording at each SIGUSR2; False: this thread, or this system, cannot have that."""
+    """Have this session write a recording at each SIGUSR2; False: this thread or this system does not support it."""
     if not hasattr(signal, "SIGUSR2") or threading.current_thread() is not threading.main_thread():
         return False
     handler = signal.getsignal(signal.SIGUSR2)
@@ -50,11 +50,11 @@ def have_dumped(session: Recorded) -> bool:
 
 
 class _Handler:
-    """The package's handler: it has the sessions that asked for it, and the handler that was there before."""
+    """The handler of this package: it has the sessions to record, and the handler that was set before."""
 
     def __init__(self, before: object) -> None:
         self._before = before
-        #: Also sessions of a parent process, which no longer belong to this one.
+        #: It also has sessions of a parent process, which do not belong to this one.
         self.sessions: WeakSet[Recorded] = WeakSet()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""The messages in which `poll` and `consume` tell errors of the membership.
+"""The messages in which `poll` and `consume` report errors of the membership.
 
-confluent-kafka 2.13 was the first whose `Message` can be made by others than librdkafka. With an older one a message of
-this package's own takes its place: the same methods with the same answers, though it is no `Message` for `isinstance`.
+Since confluent-kafka 2.13, Python code can create a `Message`. With an older release, a class of this package replaces
+it: it has the same methods and values, but is not a `Message` for `isinstance`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
-#: What librdkafka's messages without a timestamp have.
+#: The timestamp of librdkafka's messages without a timestamp.
 _NO_TIMESTAMP = (TIMESTAMP_NOT_AVAILABLE, -1)
 
 
 class ErrorMessage:
-    """A message with an error, for releases of confluent-kafka whose own cannot be made.
+    """A message with an error, for releases of confluent-kafka whose `Message` Python code cannot create.
 
     Its value, key and headers can be set, as deserializers do.
     """
@@ -31,40 +31,40 @@ class ErrorMessage:
         self._headers: object = None
 
     def error(self) -> KafkaError:
-        """What there is to tell."""
+        """The error."""
         return self._error
 
     def topic(self) -> str | None:
-        """The topic that it is about; None: none, or several."""
+        """The topic of the error; None if it has none, or several."""
         return self._topic
 
     def partition(self) -> int:
-        """0, as in librdkafka's."""
+        """0, as in librdkafka's error messages."""
         return 0
 
     def value(self) -> Sized | None:
-        """The error's words."""
+        """The text of the error."""
         return self._value
 
     def key(self) -> object:
-        """None, unless one was set."""
+        """None, unless a key was set."""
         return self._key
 
     def headers(self) -> object:
-        """None, unless some were set."""
+        """None, unless headers were set."""
         return self._headers
 
     def offset(self) -> None:
         """None: there is no record."""
 
     def leader_epoch(self) -> None:
-        """None, likewise."""
+        """None: there is no record."""
 
     def latency(self) -> None:
-        """None: nothing was produced."""
+        """None: no record was produced."""
 
     def timestamp(self) -> tuple[int, int]:
-        """That there is none."""
+        """The value for a missing timestamp."""
         return _NO_TIMESTAMP
 
     def set_value(self, value: Sized | None) -> None:
@@ -84,9 +84,9 @@ class ErrorMessage:
 
 
 def error_message(topic: str | None, error: KafkaError) -> Message:
-    """The message for this error, with the fields that librdkafka gives its own.
+    """Create the message for this error, with the fields that librdkafka gives its own.
 
-    Its value is the words: a message without one is false, and `if not message: continue` would pass over it.
+    Its value is the text: a message without a value is false, and `if not message: continue` would skip it.
     """
     words = error.str().encode()
     if not CAN_BE_MADE:
@@ -102,5 +102,5 @@ def _can_be_made() -> bool:
     return True
 
 
-#: Whether the installed release's messages can be made.
+#: Whether Python code can create messages of the installed release.
 CAN_BE_MADE = _can_be_made()

@@ -1,16 +1,16 @@
-"""librdkafka's handle: it fetches the partitions it is told to, from the offsets it is told, and is no member.
+"""librdkafka's handle: it fetches the assigned partitions from given offsets, and is not a member of the group.
 
-Only the application's threads come here, one at a time: every method wants its `lock` held. The
-handle is never subscribed and never commits.
+Only the application's threads use it, one at a time: every method requires its `lock` to be held. The handle is never
+subscribed and never commits.
 
-Which partitions are held back is kept here and not asked of librdkafka: there a pause outlives the assignment, while
-Java's rule, which this package follows, is that a revoked partition comes back unpaused.
+The paused partitions are kept here and not read from librdkafka: there a pause outlives the assignment, while Java's
+rule, which this package follows, is that a revoked partition returns unpaused.
 
 **Interrupts.** A signal handler that raises (Ctrl-C, an alarm) may end each of these methods at any line, and it may
 end `handle.consume` after librdkafka took the records and before a list of them exists: confluent-kafka destroys them
-then, and the handle is past them. So the sets and positions that this class notes are the law. Each method that changes
-the handle or takes records from it marks itself as begun; if the next call finds that mark, it first makes the handle
-and the buffer agree with the notes again (`_repair`), also by sending the handle back to records that were lost.
+then, and the handle is past them. So the sets and positions that this class notes are authoritative. Each method that
+changes the handle or takes records from it marks itself as begun; if the next call finds that mark, it first makes the
+handle and the buffer agree with the notes again (`_repair`), also by moving the handle back to records that were lost.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ _log = partial(logging.getLogger, "consumer_membership.fetcher")
 
 T = TypeVar("T")
 
-#: So many topics at most are asked for one by one: 1,000 requests take a second, 100 take 20 ms.
+#: Up to this number, topics are requested one by one: 1,000 requests take a second, 100 take 20 ms.
 LOOK_UPS = 100
-#: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
+#: The first slice of a request that librdkafka answers from the network; Ctrl-C is handled between slices.
 REQUEST_SLICE_S = 1.0
 #: A request that failed after this part of its slice has run into the slice's end: librdkafka rounds to milliseconds.
 _NEARLY = 0.9
 #: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
 #: librdkafka's queue.
 BATCH_RECORDS = 500
-#: What a batch may weigh: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the batch.
+#: The limit of a batch in bytes: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the
+#: batch.
 BATCH_BYTES = 1 << 20
 
 
 def whole_ms(timeout_s: float) -> float:
-    """At least this time, so that confluent-kafka, which cuts to whole milliseconds, does not cut it short.
+    """Round up to whole milliseconds, because confluent-kafka truncates to whole milliseconds.
 
-    Who is to wait for what it cuts off would ask again and again, with no time to wait. The half on top is for what
-    floating point leaves just below a whole one.
+    A remainder below 1 ms would make the caller spin. The added half covers values that floating point leaves just
+    below a whole number.
     """
     return (ceil(timeout_s * 1000) + 0.5) / 1000 if timeout_s > 0 else 0.0
 
@@ -66,8 +67,8 @@ def whole_ms(timeout_s: float) -> float:
 class Fetcher:
     """The handle, the partitions that it fetches, and the buffer that it fills.
 
-    `reset` is where partitions start that have no position, or one that is gone: librdkafka looks that up by itself,
-    but for a duration.
+    `reset` is the start of partitions that have no position, or one that no longer exists: librdkafka looks that up
+    itself, except for a duration.
     """
 
     def __init__(
@@ -76,31 +77,31 @@ class Fetcher:
         buffer: PrefetchBuffer,
         reset: OffsetReset | ByDuration = OffsetReset.LATEST,
     ) -> None:
-        #: Lets one application thread at a time to the handle, for one poll slice at most.
+        #: Lets one application thread at a time use the handle, for one poll slice at most.
         self.lock = FairLock()
         self._make_handle = make_handle
         self.handle = make_handle()
         self.buffer = buffer
         self._watch = HandleWatch(lambda: self.has_broker)
-        #: Partitions that the group gave, and those that the application assigned itself.
+        #: Partitions that the group assigned, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
         self.by_hand: set[TopicPartition] = set()
-        #: Held back by the application, because their revocation is under way, and because it is still to come: they
-        #: are the group's and of a subscription that was given up.
+        #: Held back by the application, because their revocation is running, and because it is still to come: the last
+        #: belong to the group and to a subscription that was replaced.
         self.paused: set[TopicPartition] = set()
         self.frozen: set[TopicPartition] = set()
         self.given_up: set[TopicPartition] = set()
-        #: The topics of which the group's partitions are handed out; None: of all.
+        #: The topics of which the group's partitions are returned; None: all.
         self._topics: frozenset[str] | None = None
         #: The offset that `assignment()` shows of a partition.
         self._shown: dict[TopicPartition, int] = {}
-        #: Where a partition starts: as long as that record waits, nothing of the partition was delivered.
+        #: Where a partition starts: as long as that record waits, nothing of the partition was returned.
         self._starts: dict[TopicPartition, int] = {}
         #: The logical starts of partitions whose first record has not been seen.
         self._logical: dict[TopicPartition, int] = {}
-        #: When the handle was last told to start a partition where the group left off, which it finds out by itself.
+        #: When the handle last started a partition at the committed offset, which it looks up itself.
         self.asked_at: dict[TopicPartition, float] = {}
-        #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
+        #: Positions before a seek: these may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
         self._resumed_at: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -108,7 +109,7 @@ class Fetcher:
         self._is_inconsistent = False
         #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
         self._positions_before: list[PartitionOffset] | None = None
-        #: The assigned partitions as librdkafka takes them; None: they may have changed.
+        #: The assigned partitions in librdkafka's form; None: they may have changed.
         self._assigned_list: list[PartitionOffset] | None = None
         self._batch = BATCH_RECORDS
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
@@ -116,7 +117,7 @@ class Fetcher:
         self._prefetched_topics: set[str] = set()
 
     def prefetch_metadata(self, topics: Collection[str]) -> None:
-        """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
+        """Have librdkafka fetch these topics' metadata now, so that their partitions start without a delay.
 
         To ask for cached watermarks makes a topic known to the handle, which asks for what it knows when it connects.
         """
@@ -126,27 +127,27 @@ class Fetcher:
         self._look_up(topics)
 
     def _look_up(self, topics: Collection[str]) -> None:
-        """Ask a broker that is connected already for these topics; waits for nothing.
+        """Request these topics' metadata from a broker that is already connected; never waits.
 
-        By itself librdkafka would look after them when its timer comes, once a second. Measured, subscription to first
-        record: median 25 ms instead of 730 where it comes up to 0.3 s after the constructor. For many topics the
-        timer's one request is as quick as one for each.
+        librdkafka itself would request it when its timer fires, once a second. Measured, subscription to first record:
+        median 25 ms instead of 730 if it comes up to 0.3 s after the constructor. For many topics the timer's one
+        request is as fast as one for each.
         """
         for topic in topics if len(topics) <= LOOK_UPS else ():
-            with suppress(KafkaException):  # the answer is librdkafka's to take, or it has no broker yet
+            with suppress(KafkaException):  # librdkafka takes the response, or it has no broker yet
                 self.handle.list_topics(topic, 0)
 
     # ---- fetching ----
 
     @property
     def assigned(self) -> set[TopicPartition]:
-        """Everything that the handle fetches or holds back."""
+        """All partitions that the handle fetches or holds back."""
         return self.held | self.by_hand
 
     @property
     def can_deliver(self) -> bool:
         """Whether a record may come from the handle."""
-        if not self.paused and not self.frozen and not self.given_up:  # nearly always, and asked for in every slice
+        if not self.paused and not self.frozen and not self.given_up:  # nearly always, and read in every slice
             return bool(self.held or self.by_hand)
         return not self.assigned <= self._held_back
 
@@ -155,7 +156,7 @@ class Fetcher:
         return self.paused | self.frozen | self.given_up
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
-        """At most `limit` records from the handle itself, gathered for at most this time, a whole one in ms.
+        """Return at most `limit` records from the handle itself, gathered for at most this time, a whole number of ms.
 
         They are `landed` in the buffer, which has to take them in, or to offer them.
         """
@@ -177,7 +178,7 @@ class Fetcher:
         return buffer.landed[0]
 
     def fill(self, timeout_s: float) -> bool:
-        """Fill the buffer: at once with what is there, else wait for one record; whether there is one now."""
+        """Fill the buffer: with available records at once, else wait for one; return whether there is a record now."""
         batch = self.fetch(self._batch, 0)
         if not batch and timeout_s > 0:
             return self.wait(whole_ms(timeout_s))
@@ -185,7 +186,7 @@ class Fetcher:
         return bool(batch)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for one record, for this time of whole milliseconds (`whole_ms`), and buffer it; whether it came."""
+        """Wait for one record, for whole milliseconds (`whole_ms`), and buffer it; return whether it came."""
         batch = self.fetch(1, timeout_s)
         self._take_in(batch)
         return bool(batch)
@@ -199,7 +200,7 @@ class Fetcher:
             self._note_first(landed[0])
 
     def _renew_after_stale_lookup(self) -> None:
-        """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
+        """Take no record of a handle that a late lookup may move elsewhere."""
         _log().info(
             "A late offset lookup of librdkafka could overwrite a newer position; its consumer is restarted at the "
             "current positions"
@@ -207,9 +208,9 @@ class Fetcher:
         self.renew()
 
     def _take_in(self, batch: list[Message]) -> None:
-        """Buffer a batch; where its records are heavy the next one is cut so that it stays near its weight."""
+        """Buffer a batch; if its records are large, the next batch is smaller so that it stays near its size limit."""
         if batch:
-            # Its ends stand for all of it.
+            # Its first and last record represent all of it.
             weight = max(len(batch[0]), len(batch[-1]), 1)
             self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
         self.buffer.take_in()
@@ -227,7 +228,7 @@ class Fetcher:
     # ---- interrupts ----
 
     def _begin_change(self) -> None:
-        """Mark a change of the handle as begun; an earlier one that was cut short is mended first."""
+        """Mark a change of the handle as begun; an earlier change that was interrupted is repaired first."""
         if self._is_inconsistent:
             self._repair()
         self._positions_before = self._handle_positions()
@@ -245,7 +246,7 @@ class Fetcher:
         self._is_inconsistent = False
 
     def _repair(self) -> None:
-        """Make the handle and the buffer agree with what is noted here, after an interrupt; it may be cut short itself.
+        """Make the handle and the buffer agree with these notes after an interrupt; it may be interrupted too.
 
         A change is undone or completed: partitions that are not noted are given up, those that the handle lacks are
         assigned again, and the handle goes back to where it was where it is elsewhere without a record having come.
@@ -275,7 +276,7 @@ class Fetcher:
         self._end_change()
 
     def _restore_position(self, partition: TopicPartition, was: PartitionOffset | None, *, is_known: bool) -> None:
-        """Have the handle go on behind the last record of this partition that it gave and that was not lost."""
+        """Continue behind the last record of this partition that the handle returned and that was not lost."""
         offset = self._next_offset(partition, was or PartitionOffset(*partition))
         start = PartitionOffset(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
         if is_known and offset is not None:
@@ -289,7 +290,7 @@ class Fetcher:
     # ---- assignment ----
 
     def assignment(self) -> list[PartitionOffset]:
-        """What is assigned, with the offsets that confluent-kafka shows: -1000 for what the group gave."""
+        """The assignment, with the offsets that confluent-kafka shows: -1000 for partitions of the group."""
         return [PartitionOffset(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
 
     def replace(self, partitions: list[PartitionOffset]) -> None:
@@ -304,7 +305,7 @@ class Fetcher:
         self._end_change()
 
     def add(self, partitions: list[PartitionOffset], of_group: Container[TopicPartition] = ()) -> None:
-        """Assign these as well, by hand or as those which the group gave."""
+        """Assign these in addition, by hand or as partitions of the group."""
         self._begin_change()
         self.handle.incremental_assign(partitions)
         self._look_up_new(partitions)
@@ -317,7 +318,7 @@ class Fetcher:
         self._end_change()
 
     def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Assign what the group gave, from these offsets; what is fetched already goes on."""
+        """Assign partitions of the group, from these offsets; the fetching of other partitions continues."""
         self._begin_change()
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
         if new:
@@ -334,7 +335,7 @@ class Fetcher:
         self._end_change()
 
     def _assign_anew(self, starts: list[PartitionOffset]) -> None:
-        """Have the handle fetch these, which it does not as far as is known here.
+        """Have the handle fetch these, which it does not fetch as far as is known here.
 
         Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
         """
@@ -348,14 +349,14 @@ class Fetcher:
             self.handle.incremental_assign(starts)
 
     def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have `assignment()` show these as starting where the group left off."""
+        """Have `assignment()` show these as starting at the committed offset."""
         for partition in partitions:
             self._shown[partition] = OFFSET_STORED
             if partition in self._logical:
                 self._look_ups.left_to_handle(partition)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""
+        """Stop fetching these; a set, because librdkafka ends the process on a partition that occurs twice."""
         self._begin_change()
         gone = set(partitions) & self.assigned
         self.held -= gone
@@ -366,7 +367,7 @@ class Fetcher:
         self._end_change()
 
     def remove_all(self) -> None:
-        """Stop fetching altogether."""
+        """Stop fetching all partitions."""
         self._begin_change()
         gone = self.assigned
         self.held.clear()
@@ -376,7 +377,7 @@ class Fetcher:
         self._end_change()
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what was fetched of these partitions, which another member may own already."""
+        """Forget the fetched records of these partitions, which another member may own already."""
         self._begin_change()
         self.buffer.drop(partitions)
         self._end_change()
@@ -407,9 +408,9 @@ class Fetcher:
             self._look_ups.cut_short(self.handle, partition, offset)
 
     def _reset(self, start: PartitionOffset) -> None:
-        """Send a partition that has no position to this one.
+        """Move a partition that has no position to this one.
 
-        What was fetched before is handed out, and stays what may be committed until a record follows it.
+        Records that were fetched before are returned, and remain the ones to commit until a record follows them.
         """
         partition = key_of(start)
         (position,) = self.handle.position([start])
@@ -418,7 +419,7 @@ class Fetcher:
         except KafkaException as refused:
             if refused.args[0].code() != STATE_CODE:
                 raise
-            # librdkafka has not begun with a partition of which nothing is committed; a pause outlives this there.
+            # librdkafka has not started a partition without a committed offset; a pause outlives this there.
             self.handle.incremental_unassign([start])
             self.handle.incremental_assign([start])
         self._set_start(partition, start.offset)
@@ -431,7 +432,7 @@ class Fetcher:
         self.buffer.drop(partitions)
         held_back = self._held_back & set(partitions)
         if held_back:
-            # Else librdkafka would hold the partition back when it comes again.
+            # Else librdkafka would hold the partition back when it is assigned again.
             self.handle.resume(to_librdkafka(held_back))
         self.paused.difference_update(partitions)
         self.frozen.difference_update(partitions)
@@ -440,26 +441,27 @@ class Fetcher:
             self._cut_short(partition)
             if self._resets is not None:
                 self._resets.forget(partition)
-            # What is shown comes last: by that an interrupted change finds what is still to be forgotten.
+            # The shown offsets come last: by those an interrupted change finds the partitions that are still to be
+            # forgotten.
             for memory in (self._starts, self._logical, self._before_seek, self._resumed_at, self._shown):
                 memory.pop(partition, None)
 
     # ---- holding back ----
 
     def pause(self, partitions: Collection[TopicPartition], arriving: Collection[TopicPartition] = ()) -> None:
-        """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
+        """Hold back these until they are resumed; partitions that are neither assigned nor `arriving` are ignored."""
         self._begin_change()
         self._add_to(self.paused, set(partitions) & (self.assigned | set(arriving)))
         self._end_change()
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Let these go on, with what was kept of them first."""
+        """Resume these, first with their buffered records."""
         self._begin_change()
         self._take_from(self.paused, partitions)
         self._end_change()
 
     def freeze(self, partitions: Collection[TopicPartition]) -> None:
-        """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
+        """Hold back exactly these for their revocation; partitions that were frozen for an earlier one continue."""
         self._begin_change()
         new = set(partitions) & self.held
         self._take_from(self.frozen, self.frozen - new)
@@ -467,15 +469,15 @@ class Fetcher:
         self._end_change()
 
     def thaw(self, partitions: Collection[TopicPartition]) -> None:
-        """Let these go on: their revocation does not take place."""
+        """Resume these: they are not revoked after all."""
         self._begin_change()
         self._take_from(self.frozen, partitions)
         self._end_change()
 
     def restrict_to(self, topics: frozenset[str] | None) -> None:
-        """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
+        """Return no records of the group's partitions, present and future, except for these topics (None: all).
 
-        The rest is held back until the group takes it: what was handed out last is still what is committed of it.
+        The others are held back until the group takes them: the last returned record is still the one to commit.
         """
         self._begin_change()
         self._topics = topics
@@ -485,13 +487,13 @@ class Fetcher:
         self._end_change()
 
     def _add_to(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-        """Hold these back for one reason more; the handle is told of those that had none."""
+        """Hold these back for one more reason; the handle pauses those that had none."""
         new = (set(partitions) & self.assigned) - self._held_back
         held_back |= set(partitions)
         self._hold_back(new)
 
     def _take_from(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-        """Hold these back for one reason less; those that have none any more go on."""
+        """Hold these back for one reason less; those without any reason continue."""
         again = held_back & set(partitions)
         held_back -= again
         self._resume((again & self.assigned) - self._held_back)
@@ -516,18 +518,18 @@ class Fetcher:
             self._wake_by_seek(key_of(position), position)
 
     def _wake_by_seek(self, partition: TopicPartition, position: PartitionOffset) -> None:
-        """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
+        """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to notice it, and a seek wakes it.
 
         A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
         that record must not fall back to where the partition started.
         """
         target = self._next_offset(partition, position)
         if target is not None:
-            with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
+            with suppress(KafkaException):  # a partition that is being assigned cannot be sought, and need not be
                 self.handle.seek(PartitionOffset(partition.topic, partition.partition, target))
 
     def _next_offset(self, partition: TopicPartition, position: PartitionOffset) -> int | None:
-        """Where the handle is to go on; its `position` is kept, for what follows makes the handle forget it."""
+        """The offset at which the handle has to continue; its `position` is kept, because the handle forgets it."""
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
             self._resumed_at[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
@@ -538,12 +540,12 @@ class Fetcher:
 
     @property
     def lost_since(self) -> float | None:
-        """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
+        """Since when the handle has no broker (`time.monotonic`); None: it has one, as far as is known."""
         return self._watch.lost_since
 
     @property
     def next_check_at(self) -> float:
-        """When `renew_if_lost` has something to do, if nothing comes until then (`time.monotonic`)."""
+        """When `renew_if_lost` has something to do, if no record comes until then (`time.monotonic`)."""
         return self._watch.next_check_at
 
     def saw_record(self) -> None:
@@ -551,7 +553,7 @@ class Fetcher:
         self._watch.saw_record()
 
     def renew_if_lost(self, last_heartbeat_at: float | None) -> bool:
-        """After a slice without a record: replace a handle that has lost its brokers; whether it had.
+        """After a slice without a record: replace a handle that has lost its brokers; return whether it had.
 
         `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats.
         """
@@ -562,9 +564,9 @@ class Fetcher:
 
     @property
     def has_broker(self) -> bool:
-        """Whether the handle is connected to a broker that it could ask; waits for nothing.
+        """Whether the handle is connected to a broker; never waits.
 
-        With no time to wait librdkafka says that it has none to ask, or that the answer did not come in time.
+        With a timeout of zero librdkafka reports that it has no broker, or that the response did not come in time.
         """
         topic = next(iter(self.assigned)).topic
         try:
@@ -574,14 +576,14 @@ class Fetcher:
         return True
 
     def renew(self) -> None:
-        """Have another handle fetch the same from where this one was, and let this one go.
+        """Have another handle fetch the same partitions from the present positions, and destroy this one.
 
-        Nothing is lost or comes twice; but a partition that the application assigned at a logical offset, and of which
-        no record came yet, begins where that offset is by now. The new handle takes over when it is ready, so that
-        whatever interrupts this leaves the one before at work.
+        No record is lost or returned twice; but a partition that the application assigned at a logical offset, and of
+        which no record came yet, starts at the present value of that offset. The new handle takes over when it is
+        ready, so that an interrupt leaves the previous one at work.
 
         Raises:
-            ConfigurationError: librdkafka makes no other one.
+            ConfigurationError: librdkafka cannot create another one.
         """
         self._begin_change()
         starts = []
@@ -603,11 +605,11 @@ class Fetcher:
 
     @property
     def starts(self) -> dict[TopicPartition, int]:
-        """Where partitions start of which nothing was delivered yet, and others too, as far as that is a number."""
+        """The starts of partitions of which no record was returned yet, and of others, as far as they are numbers."""
         return self._starts.copy()
 
     def seek(self, target: PartitionOffset) -> None:
-        """Go on from this offset; what was fetched of the partition is forgotten."""
+        """Continue at this offset; the fetched records of the partition are forgotten."""
         self._begin_change()
         partition = key_of(target)
         position = self._positions({partition}).get(partition) if partition in self.assigned else None
@@ -621,7 +623,7 @@ class Fetcher:
         self._end_change()
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
+        """The next record to return of each partition of which one was returned since it was assigned or sought."""
         if self._is_inconsistent:
             self._repair()
         return self._positions(partitions)
@@ -643,17 +645,17 @@ class Fetcher:
         return found
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What may be committed of the assignment when every delivered record counts as consumed."""
+        """The offsets to commit of the assignment if every returned record counts as consumed."""
         assigned = self.assigned
         before_seek = {partition: at for partition, at in self._before_seek.items() if partition in assigned}
         return before_seek | self.positions(assigned)
 
 
 def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], float], first_slice_s: float) -> T:
-    """The result of a request of the handle that takes long, asked in slices so that Ctrl-C gets in between.
+    """Return the result of a long request of the handle, made in slices so that Ctrl-C is handled in between.
 
-    `call` is given the seconds it may take. A slice that expires is tried again, twice as long, until the time is over
-    (negative: never). What fails before its slice is over fails for good.
+    `call` receives the seconds it may take. A slice that expires is repeated, twice as long, until the time is over
+    (negative: never). A failure before the end of a slice is final.
     """
     deadline = None if timeout_s < 0 else now() + timeout_s
     slice_s = first_slice_s

@@ -1,8 +1,8 @@
-"""Makes librdkafka's handle, keeps the user's callbacks out of its calls, and notices when it is of no use any more.
+"""Creates librdkafka's handle, keeps the user's callbacks out of its calls, and notices when it stopped working.
 
 librdkafka runs `error_cb`, `stats_cb` and `throttle_cb` inside the call that fetches. An exception in one of them would
-throw away the records of that very call, and one that waits for another thread would wait with the handle lock held. So
-the handle gets callbacks that only note what happened; polls call the user's after the fetch, without that lock,
+discard the records of that very call, and one that waits for another thread would wait with the handle lock held. So
+the handle gets callbacks that only note the event; polls call the user's callbacks after the fetch, without that lock,
 still on the thread that polls.
 """
 
@@ -24,32 +24,32 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.runtime.line import WakeUp
 
-#: librdkafka's words for a key that it does not know, whatever that is.
+#: librdkafka's text for an unknown key.
 _UNKNOWN_KEY = r'(?s)No such configuration property: "(.*)"'
 _STATISTICS_KEY = "statistics.interval.ms"
-#: How librdkafka names a key: as a property, else in quotes, or at the beginning of what OpenSSL says of it.
+#: How librdkafka names a key: as a property, else in quotes, or at the beginning of OpenSSL's text about it.
 _NAMED_KEYS = (
     r'(?i)configuration property ["`]([^"`]+)["`]',
     r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed',
     r"(?s)\(plugin .*\)",
 )
 
-#: How long no record came before the handle is asked whether it has a broker, which costs one small metadata request
-#: (it makes ten fetch requests each second anyway).
+#: After this time without a record, the handle is checked for a broker connection, which costs one small metadata
+#: request (it makes ten fetch requests each second anyway).
 BROKER_CHECK_AFTER_S = 5.0
-#: How soon it is asked again while it has none, which costs nothing.
+#: How soon it is checked again while it has none, which costs nothing.
 BROKER_RECHECK_S = 0.5
-#: How long it may have none although a heartbeat was answered since; twice as long each time that a new handle got
+#: How long it may have no broker although a heartbeat was answered since; twice as long each time that a new handle got
 #: none either, up to a minute.
 LOST_AFTER_S = 3.0
-#: The same where there are no heartbeats to compare with: as long as librdkafka may pause (reconnect.backoff.max.ms).
+#: The limit without heartbeats to compare with: as long as librdkafka may pause (reconnect.backoff.max.ms).
 LOST_AFTER_ALONE_S = 10.0
 LONGEST_LOST_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandleCallbacks:
-    """The user's callbacks for what librdkafka reports."""
+    """The user's callbacks for librdkafka's reports."""
 
     error_cb: Callable[[KafkaError], object] | None = None
     stats_cb: Callable[[str], object] | None = None
@@ -63,7 +63,7 @@ class Reports:
     def __init__(self, wake_up: WakeUp) -> None:
         self._wake_up = wake_up
         wake_up.add_reason(self.__bool__)
-        #: What is to be called: a plain attribute, which an idle consumer looks at in each slice.
+        #: The waiting calls: a plain attribute, which an idle consumer reads in each slice.
         self.waiting: deque[Callable[[], object]] = deque()
 
     def __bool__(self) -> bool:
@@ -75,13 +75,13 @@ class Reports:
         self._wake_up.set()
 
     def call_waiting(self) -> None:
-        """Call the callbacks of the reports that wait; if one raises, the reports behind it wait on."""
+        """Call the callbacks of the waiting reports; if one raises, the reports behind it continue to wait."""
         while self.waiting:
             next(map(operator.call, map(deque.popleft, (self.waiting,))))  # one C call: an interrupt loses no report
 
 
 class Handles:
-    """Makes one consumer's handle, and makes it anew: with what was set since.
+    """Creates one consumer's handle, and replaces it, with the settings that have changed since.
 
     `config` returns librdkafka's configuration. `on_statistics` is called with librdkafka's statistics after the fetch
     that reported them; it calls the user's `stats_cb`.
@@ -101,11 +101,11 @@ class Handles:
         self._credentials: Mapping[str, object] = {}
 
     def make(self) -> LibrdkafkaConsumer:
-        """A handle that fetches.
+        """Create a handle that fetches.
 
         Raises:
-            ConfigurationError: librdkafka refuses a key or its value; the key is named.
-            AuthenticationError: oauth_cb gave no token that librdkafka takes, within 10 s.
+            ConfigurationError: librdkafka rejects a key or its value; the message has the key.
+            AuthenticationError: oauth_cb returned no token that librdkafka accepts, within 10 s.
         """
         config = {**self._config(), **self._credentials}
         try:
@@ -120,7 +120,7 @@ class Handles:
             raise _refusal(words.strip(), config) from refused
 
     def _noting_callbacks(self, *, has_statistics: bool) -> dict[str, object]:
-        """The callbacks that the handle gets: they note what the user's are to be told after the fetch."""
+        """The callbacks that the handle gets: they note the reports for the user's callbacks until after the fetch."""
         note, given = self.reports.note, self._callbacks
         error_cb, throttle_cb = given.error_cb, given.throttle_cb
         noting: dict[str, object] = {}
@@ -135,13 +135,13 @@ class Handles:
         return noting
 
     def set_credentials(self, handle: LibrdkafkaConsumer, username: str, password: str) -> None:
-        """Have this handle's connections to come say this, and those of each later handle."""
+        """Use these credentials for future connections of this handle, and for those of each later handle."""
         handle.set_sasl_credentials(username, password)
         self._credentials = {"sasl.username": username, "sasl.password": password}
 
 
 def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
-    """What librdkafka says of a configuration, by the key that it names."""
+    """Convert librdkafka's error about a configuration; it has the key that librdkafka names."""
     unknown = re.search(_UNKNOWN_KEY, words)
     if unknown is not None:
         key = unknown[1]
@@ -152,7 +152,7 @@ def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
 
 
 def _without_token(words: str, tokens: object) -> str:
-    """What librdkafka says, with why there is no token."""
+    """Return librdkafka's text, with the reason why there is no token."""
     why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
     return f"{words.strip()}: {why}" if why else f"{words.strip()}; check oauth_cb"
 
@@ -160,38 +160,39 @@ def _without_token(words: str, tokens: object) -> str:
 class HandleWatch:
     """Notices that one consumer's handle has lost its brokers and will not look for any again.
 
-    A broker that shuts down may answer a metadata request with no brokers at all. librdkafka then forgets those it
-    knew; if the connection ends with that very answer, the answer also calls off the search for new ones that the end
-    began, and none begins again: librdkafka 2.10 to 2.16, its issue 5301. Heartbeats go on, on connections of this
-    package's own, so the member keeps partitions that nobody reads. Whoever owns the handle makes it anew then.
+    A broker that shuts down may answer a metadata request with no brokers at all. librdkafka then forgets the known
+    brokers; if the connection ends with that very response, the response also cancels the search for new ones that the
+    disconnect began, and no search begins again: librdkafka 2.10 to 2.16, its issue 5301. Heartbeats continue, on
+    connections of this package, so the member keeps partitions that no consumer reads. The owner of the handle then
+    replaces it.
 
-    `has_broker` asks the handle whether it is connected to a broker.
+    `has_broker` returns whether the handle is connected to a broker.
     """
 
     def __init__(self, has_broker: Callable[[], bool], now: Callable[[], float] = monotonic) -> None:
         self._has_broker = has_broker
         self._now = now
         self._lost_at: float | None = None
-        #: Since when this very handle is given time to find one.
+        #: When the present handle got its time limit to find a broker.
         self._waits_from = 0.0
         self._renewals = 0
-        #: When the handle is asked next, if nothing comes until then.
+        #: When the handle is checked next, if no record comes until then.
         self.next_check_at = 0.0
         self.saw_record()
 
     @property
     def lost_since(self) -> float | None:
-        """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
+        """Since when the handle has no broker (`time.monotonic`); None: it has one, as far as is known."""
         return self._lost_at
 
     def saw_record(self) -> None:
-        """Something came from the handle."""
+        """Note that the handle returned something."""
         self._lost_at = None
         self._renewals = 0
         self.next_check_at = self._now() + BROKER_CHECK_AFTER_S
 
     def is_newly_lost(self, last_heartbeat_at: float | None) -> bool:
-        """Whether a handle from which no record came has to be replaced now; returned once for each loss.
+        """Whether a handle that returned no record has to be replaced now; returned once for each loss.
 
         `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats to compare
         with.

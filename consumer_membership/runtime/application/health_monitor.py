@@ -1,9 +1,8 @@
-"""Looks at one consumer's partitions every few seconds, on a thread of its own, so that `health` waits for nothing.
+"""Samples one consumer's partitions every few seconds, on its own thread, so that `health` never waits.
 
-It begins when somebody asks for the first time, or at once where recordings are wanted (`recorder.directory`). What it
-takes is one turn at the handle, as any other thread's call does. Where a partition stands still its ends are asked of
-the brokers, on the member's own connections: librdkafka knows the ends of what it fetches, and what it fails to fetch
-is what this is about.
+It starts with the first call of `health`, or at once if recordings are enabled (`recorder.directory`). A sample takes
+one turn at the handle, like any other thread's call. For partitions that stall, it requests the end offsets from the
+brokers, on the member's own connections: librdkafka knows the ends only of partitions that it fetches successfully.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _log = partial(logging.getLogger, "consumer_membership.session")
 
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
-#: How often it looks: some 0.3 ms for 100 partitions each time.
+#: How often it samples: about 0.3 ms for 100 partitions each time.
 LOOK_S = 2.0
 
 
 class HealthMonitor:
-    """The health of one session. `view` and `subscribed_at` are asked of it, in any thread."""
+    """The health of one session. `view` and `subscribed_at` are called in any thread."""
 
     def __init__(
         self,
@@ -78,12 +77,12 @@ class HealthMonitor:
     # ---- for any thread ----
 
     def health(self) -> Health:
-        """How the consumer is now; never waits. The first call begins the looking."""
+        """Return the health of the consumer now; never waits. The first call starts the sampling."""
         self.start()
         return self._judge(monotonic())
 
     def start(self) -> None:
-        """Begin to look, if that was not begun, and the session is open."""
+        """Start sampling, unless it has started or the session is closed."""
         if self._thread is not None or self._life.is_ending or self._life.is_closed:
             return
         with self._starting:
@@ -95,12 +94,12 @@ class HealthMonitor:
                 self._thread.start()
 
     def watch(self, watcher: HealthWatcher) -> None:
-        """Have this shown what each look comes to, on the thread that looks, which is begun."""
+        """Call this with the result of each sample, on the sampling thread, which is started."""
         self._watcher = watcher
         self.start()
 
     def stop(self) -> None:
-        """Look no more; returns at once."""
+        """Stop sampling; returns at once."""
         self._stopped.set()
 
     def _judge(self, now: float) -> Health:
@@ -116,7 +115,7 @@ class HealthMonitor:
         return health_of(now, circumstances)
 
     def _note_polls(self, now: float) -> float | None:
-        """When the application was last seen polling: as exact as it is looked for."""
+        """When the application was last seen polling, as exact as the sampling interval."""
         polls, _ = self._fetcher.buffer.progress()
         if polls != self._polls:
             self._polls, self._polled_at = polls, now
@@ -125,7 +124,7 @@ class HealthMonitor:
     # ---- on its own thread ----
 
     def look(self) -> None:
-        """Look at the partitions; what stands still is asked for, what is stuck is recorded."""
+        """Sample the partitions; request the ends of stalled ones, and write a recording if one is stuck."""
         now = monotonic()
         polled_at = self._note_polls(now)
         self._ledger.look(*self._fetcher.buffer.progress(), now)
@@ -159,12 +158,12 @@ class HealthMonitor:
         )
 
     def _end_of(self, partition: TopicPartition) -> int:
-        """As librdkafka saw it with its latest fetch, or as the brokers said since; negative: not known."""
+        """The end as of librdkafka's latest fetch, or of the brokers' later answer; negative: unknown."""
         cached = self._fetcher.handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         return max(cached[1], self._ends.high.get(partition, -1))
 
     def _ask_ends(self, now: float) -> None:
-        """Take the answer to the last question, and ask the next one, if it is time for that."""
+        """Take the response to the last request, and send the next one if it is due."""
         if self._asked is not None and self._asked.done():
             self._ends = _answer_of(self._asked)
             self._asked = None
@@ -184,7 +183,7 @@ def _answer_of(asked: Future[EndOffsets]) -> EndOffsets:
 
 
 def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threading.Event) -> None:
-    """Until the session is closed, or nobody has its consumer any more: the thread keeps none alive."""
+    """Run until the session is closed or its consumer is deleted: the thread keeps no consumer alive."""
     while True:
         monitor = monitor_of()
         if monitor is None:

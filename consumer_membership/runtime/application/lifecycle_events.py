@@ -1,11 +1,10 @@
-"""Tells an application's callbacks what happens to its consumer, on a thread of its own, one event after the other.
+"""Calls an application's callbacks with the events of its consumer, on its own thread, one event after the other.
 
-Events are put into a bounded queue by whoever learns of them: the membership's thread, the one that looks at the
-partitions, the one that closes. None of them waits for a callback. Callbacks are called by one thread alone, with no
-lock held, so that they may take their time and call whatever they like.
+The membership thread, the sampling thread and the closing thread put events into a bounded queue. None of them waits
+for a callback. Callbacks are called by one thread alone, with no lock held, so that they may block and call any method.
 
-Nobody but the consumer holds the callbacks: session, line, monitor and this thread hold the queue, and threads hold
-those. So a callback that refers to its consumer keeps it no more alive than any other cycle of Python's does.
+Only the consumer holds the callbacks: session, line, monitor and this thread hold the queue, and threads hold those. So
+a callback that refers to its consumer is a normal reference cycle and keeps the consumer no longer alive.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ EventCallback: TypeAlias = Callable[[LifecycleEvent], object]
 
 #: How many events may wait for callbacks: hours of a consumer's life.
 WAITING = 1_000
-#: How long the interpreter's end waits for what closed consumers still have to tell, all of them together.
+#: How long the end of the interpreter waits for the last events of closed consumers, all of them together.
 EXIT_S = 1.0
 
 
 class EventRegistration:
-    """A callback that is told of events, until `remove`."""
+    """A callback that receives events until `remove`."""
 
     __slots__ = ("_callback", "_failures", "_since")
 
@@ -51,15 +50,15 @@ class EventRegistration:
 
     @property
     def is_removed(self) -> bool:
-        """Whether it is told nothing any more."""
+        """Whether it is removed."""
         return self._callback is None
 
     def remove(self) -> None:
-        """Tell it nothing any more, not even what waits; a call that is under way goes on."""
+        """Stop calling it, also for events that wait; a running call continues."""
         self._callback = None
 
     def call(self, number: int, event: LifecycleEvent) -> None:
-        """Call it, if it was there when this happened; what it raises is logged once, then counted."""
+        """Call it, if it was registered when the event happened; its exceptions are logged once, then counted."""
         callback = self._callback
         if callback is None or number < self._since:
             return
@@ -82,10 +81,10 @@ class _Waiting(NamedTuple):
 
 
 class EventQueue:
-    """What happened and was not told yet; knows no callback. For any thread."""
+    """The events that wait for callbacks; it knows no callback. For any thread."""
 
     def __init__(self) -> None:
-        # A queue of C's, into which the end of an object may put something at any moment of any thread.
+        # A C queue: the destructor of an object may put an event into it at any moment in any thread.
         self.waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         # Re-entrant: a signal handler may close the consumer inside one of its calls.
         self._lock = threading.RLock()
@@ -93,11 +92,11 @@ class EventQueue:
         self._put = 0
         self._dropped = 0
         self._dropped_total = 0
-        #: Whether nothing comes behind what waits.
+        #: Whether the last event is in the queue.
         self.is_ended = False
 
     def begin(self, thread: MembershipThread, monitor: HealthMonitor) -> None:
-        """Take the member as it is now for the beginning, and what happens from now on."""
+        """Take the member's present view as the start, and events from now on."""
         with self._lock:
             self._lifecycle = Lifecycle(thread.watch(self.notify))
         monitor.watch(self.on_health)
@@ -109,7 +108,7 @@ class EventQueue:
             return self._put
 
     def notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The member took an event in (`membership_thread.Watcher`)."""
+        """The member processed an event (`membership_thread.Watcher`)."""
         with self._lock:
             if self._lifecycle is None:
                 return
@@ -125,19 +124,19 @@ class EventQueue:
         self._warn_of_dropped(dropped)
 
     def close(self) -> None:
-        """The consumer is closed: that is the last event; returns at once, whatever callbacks do."""
+        """Add the last event: the consumer is closed. Returns at once, whatever callbacks do."""
         with self._lock:
             if self._lifecycle is not None:
                 self._take(self._lifecycle.closed(_now()))
         self.end()
 
     def end(self) -> None:
-        """Have the thread end behind what waits."""
+        """End the thread after the events that wait."""
         self.is_ended = True
         self.waiting.put(None)
 
     def _take(self, events: Iterable[LifecycleEvent]) -> int:
-        """Put these into the queue; how many were dropped in all, if one was just now, else 0."""
+        """Put these into the queue; return the number of events dropped in all if one was dropped now, else 0."""
         is_full = False
         for event in events:
             if self.waiting.qsize() >= WAITING and event.kind is not LifecycleKind.CLOSED:
@@ -161,21 +160,21 @@ class EventQueue:
 
 
 class LifecycleEvents:
-    """The callbacks of one consumer, which holds this; and the thread that calls them, which begins now."""
+    """The callbacks of one consumer, and the thread that calls them, which starts now."""
 
     def __init__(self) -> None:
         self.queue = queue = EventQueue()
         self._registrations: tuple[EventRegistration, ...] = ()
         self._registering = threading.RLock()
         waiting = queue.waiting
-        # Where the consumer is gone without a close, nobody is left to be told.
+        # If the consumer was deleted without a close, no callback is left.
         myself = ref(self, lambda _: waiting.put(None))
         thread = threading.Thread(target=_call_until_end, args=(myself, queue), name="membership events", daemon=True)
         _CALLING[queue] = thread
         thread.start()
 
     def register(self, callback: EventCallback) -> EventRegistration:
-        """Have this called with all that happens from now on."""
+        """Register a callback for events from now on."""
         with self._registering:
             registration = EventRegistration(callback, self.queue.next_number)
             self._registrations = (*(one for one in self._registrations if not one.is_removed), registration)
@@ -192,22 +191,22 @@ def _now() -> Moment:
 
 
 def _call_until_end(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue) -> None:
-    """Until the session is closed, or nobody has its consumer any more."""
+    """Run until the session is closed or its consumer is deleted."""
     while (waiting := queue.waiting.get()) is not None:
         events = events_of()
         if events is None:
             return
         events.call_all(*waiting)
-        # While it waits the thread refers to no callback, nor to what one returned or raised.
+        # While it waits, the thread refers to no callback, and to no result or exception of one.
         del events
 
 
-#: The threads that have callbacks to call, by their queue; of the process, whose end (`atexit`) waits for them.
+#: The threads that have callbacks to call, by their queue, for the whole process, whose end (`atexit`) waits for them.
 _CALLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
 
 
 def _wait_for_last_events() -> None:
-    """Let callbacks hear the end of what was closed, for a bounded time: daemon threads die with the interpreter."""
+    """Let callbacks receive the last events, for a bounded time: daemon threads end with the process."""
     until = monotonic() + EXIT_S
     for queue, thread in list(_CALLING.items()):
         if queue.is_ended:

@@ -1,10 +1,10 @@
-"""Whether a session may be used: it is open, and this is the process that made it.
+"""Whether a session may be used: it is open, and this is the process that created it.
 
 librdkafka's threads do not survive a `fork()`, and its handle ends the process when it is destroyed in a child. So a
-forked child is told at its next call, and the handle is never destroyed there.
+forked child gets an exception at its next call, and the handle is never destroyed there.
 
-Which static member's place each session has is known here, too, because sessions of one process that want the same one
-take it from each other, and neither can tell from its own configuration.
+This module also knows which static member's place each session has, because sessions of one process with the same
+instance id take it from each other, and neither can know that from its own configuration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StaticPlace:
     servers: frozenset[tuple[str, int]]
 
     def warning(self) -> str:
-        """What to tell who takes it where another live session of this process has it."""
+        """The warning for a consumer that takes a place which another live session of this process has."""
         key, pool = "group.instance.id", "group.instance.id.pool"
         origin = ""
         if is_from_environment(key, self.instance_id):
@@ -43,7 +43,7 @@ class StaticPlace:
 
 
 def place_of(member: MemberSettings, connection: ConnectionSettings) -> StaticPlace | None:
-    """The place that a member's configuration names; None for a dynamic one, and for one that claims its id."""
+    """The place that a member's configuration names; None for a dynamic member and for a pool."""
     if member.instance_id is None:
         return None
     servers = frozenset(connection.bootstrap_servers)
@@ -51,10 +51,10 @@ def place_of(member: MemberSettings, connection: ConnectionSettings) -> StaticPl
 
 
 class Registry:
-    """The sessions of one process, and which static member's place each took; two consumers share nothing else.
+    """The sessions of one process, and the static member's place that each took; two consumers share nothing else.
 
-    Weak, so that it keeps no consumer alive, and places are only asked by key, so that it needs no lock that a fork
-    could leave locked; of what a child inherits no session is its own.
+    It refers weakly, so that it keeps no consumer alive. Places are only accessed by key, so that no lock is needed
+    that a fork could leave locked; the sessions that a child inherits are not its own.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,17 @@ class Registry:
         self._places: WeakValueDictionary[StaticPlace, Lifetime] = WeakValueDictionary()
 
     def add(self, life: Lifetime) -> None:
-        """Have this session hear of a fork."""
+        """Register this session for forks."""
         self._lives.add(life)
 
     def take_place(self, place: StaticPlace, life: Lifetime) -> Lifetime | None:
-        """Give this session the place; the session that took it last, if any lives."""
+        """Give this session the place; return the session that took it last, if it is alive."""
         other = self._places.get(place)
         self._places[place] = life
         return other
 
     def survive_fork(self) -> None:
-        """In the child: make every session of the parent's safe to keep."""
+        """In the child: make every session of the parent process safe to keep."""
         for life in list(self._lives):
             life.survive_fork()
 
@@ -93,7 +93,7 @@ class Lifetime:
         self._fetcher = fetcher
         self._wake_up = wake_up
         self._registry = registry
-        #: Set when closing begins: whoever polls comes back soon.
+        #: Set when closing begins: a running poll returns soon.
         self.is_ending = False
         self.is_closed = False
         self._place: StaticPlace | None = None
@@ -102,11 +102,11 @@ class Lifetime:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the process that made the session."""
+        """Whether this is the process that created the session."""
         return os.getpid() == self._process
 
     def check_process(self) -> None:
-        """Raise if this is another process than the one that made the session."""
+        """Raise if this is not the process that created the session."""
         if not self.is_ours:
             raise ForkedError(
                 f"this consumer was created in process {self._process} and cannot be used in its child {os.getpid()}; "
@@ -114,15 +114,15 @@ class Lifetime:
             )
 
     def check(self) -> None:
-        """Raise if the session cannot be used (any more, or here)."""
+        """Raise if the session is closed, or belongs to another process."""
         self.check_process()
         if self.is_closed:
             raise ClosedError("Consumer closed")
 
     def take_place(self, place: StaticPlace) -> bool:
-        """Note that this session is to have this place; True: it is the first to ask for it while another one lives.
+        """Note that this session takes this place; True: another live session has it already.
 
-        A session asks once: what it took it keeps until its end.
+        A session calls this once: it keeps the place until its end.
         """
         if self._place is not None:
             return False
@@ -131,12 +131,12 @@ class Lifetime:
         return other is not None and other.is_ours and not other.is_ending
 
     def end(self) -> None:
-        """Send the hot path of `poll` the long way, where the end is noticed."""
+        """Disable the fast path of `poll`, so that the next call notices the end."""
         self.is_ending = True
         self._wake_up.set()
 
     def close(self) -> None:
-        """Note that the session is closed: every call from now on is refused."""
+        """Note that the session is closed: every later call raises."""
         self.is_closed = True
 
     def survive_fork(self) -> None:

@@ -1,12 +1,12 @@
 """The locks of the application's side. Ctrl-C leaves none of them locked, wherever it interrupts.
 
 A signal handler that raises can end a call between any two instructions, also between the instruction that locks and
-the `try` that unlocks. A consumer whose lock stayed locked would never perform another step, nor close. Two rules
-follow for everything here:
+the `try` that unlocks. A consumer whose lock stayed locked could never perform a step or close. Two rules follow for
+everything here:
 
 1. Only the C code of a lock's own `__exit__` unlocks: CPython runs no signal handler between the end of a `with` block
    and the end of that call. An `__exit__` or a `finally` in Python can be cut short before it unlocks.
-2. Who owns a lock is read from a C lock, never from a note that Python code has to take back.
+2. The owner of a lock is read from a C lock, never from a note that Python code has to undo.
 
 A `with` block of such a lock contains no `try` of its own, but calls a function that has it: CPython 3.11 leaves the
 line of an inner `try` without the handlers of the outer block. No signal handler runs on that line, but a tracer can
@@ -21,12 +21,12 @@ from threading import Lock
 
 
 class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: CPython marks it as a base
-    """A re-entrant lock that lets a waiting thread in before a thread that keeps coming back.
+    """A re-entrant lock that lets a waiting thread in before a thread that returns repeatedly.
 
     A thread that polls takes the lock again and again. With a plain lock it would win nearly every time, and a worker
-    that wants to commit would starve. So a thread that waits for the lock holds the door first, and the polling thread
-    queues behind it. The lock is re-entrant because a signal handler may interrupt its own thread anywhere and call the
-    consumer.
+    that wants to commit would starve. So a thread that waits for the lock holds an entry lock first, and the polling
+    thread queues behind it. The lock is re-entrant because a signal handler may interrupt its own thread anywhere and
+    call the consumer.
 
     Owner and count are those of C's own lock (`RLock`): `acquire` sets them, `__exit__` takes them back. After every
     call, also an interrupted one, the count equals the number of `with` blocks that this thread is in. A count in
@@ -89,7 +89,7 @@ class CallLock:
         self._owner: tuple[int, Lock] | None = None
 
     def acquire(self, running: Lock) -> bool:
-        """Let the call that holds `running` own this; False: a call owns it, perhaps an outer one of this thread."""
+        """Let the call that holds `running` own this; False: another call owns it, perhaps of this thread."""
         with self._acquiring:
             if self.owner is not None:
                 return False
@@ -126,7 +126,7 @@ class RunningCalls:
         self._outermost = _ThreadLock()
 
     def begin(self) -> Lock:
-        """The lock for a call that begins; one further in, which a callback or a signal handler makes, gets its own."""
+        """Return the lock for a call that begins; a nested call, from a callback or a signal handler, gets its own."""
         outermost = self._outermost.lock
         return Lock() if outermost.locked() else outermost
 

@@ -1,13 +1,13 @@
-"""Look-ups of librdkafka's own that are cut short: their late answers would move a partition that begins elsewhere.
+"""Offset lookups of librdkafka that are cut short: a late answer could overwrite a newer position.
 
-librdkafka looks up where a logical start is, and where `auto.offset.reset` is when a position is not in the log any
-more. If the partition is given up or sought while the question is on its way, it takes the answer for outdated and
-starts a timer of 0.5 s that looks up again, whatever start the partition has by then
-(`rd_kafka_toppar_offset_retry`, 2.16): it would go on from its beginning once more, or from its end. Nothing that a
-program may call stops that timer. It is the handle's, so that such a partition is fetched by another handle.
+librdkafka looks up logical start offsets, and applies `auto.offset.reset` when a position is not in the log any more.
+If the partition is given up or sought while the request is in flight, it takes the answer for outdated and starts a
+timer of 0.5 s that looks up again, whatever start the partition has by then (`rd_kafka_toppar_offset_retry`, 2.16): the
+partition would restart at its beginning, or at its end. No call of the API stops that timer. It belongs to the handle,
+so another handle has to fetch such a partition.
 
-The group's partitions start at numbers, nearly always; so this costs a look at what the handle knows where a partition
-begins, and nothing of a record.
+The group's partitions nearly always start at numbers, so this costs one check of the handle's state when a partition
+starts, and nothing per record.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 #: The end of the log that comes with a fetch's error; before the first answer librdkafka has OFFSET_INVALID.
 _REFUSED = -1
-#: Starts that the group's coordinator tells; nothing but `auto.offset.reset` is looked up after that.
+#: Starts that the group's coordinator provides; only `auto.offset.reset` is looked up after that.
 _LEFT_OFF = (OFFSET_INVALID, OFFSET_STORED)
 
 
 class LookUps:
-    """Which of one handle's partitions may be looked up; used under the handle's lock.
+    """The partitions of one handle for which a lookup may be running; used under the handle's lock.
 
-    `resets_by_itself`: the handle has an `auto.offset.reset` by which it looks up.
+    `resets_by_itself`: the handle has an `auto.offset.reset` for which it looks up offsets.
     """
 
     def __init__(self, *, resets_by_itself: bool) -> None:
         self._resets_by_itself = resets_by_itself
-        #: Partitions whose logical start is the group's: their leaders did not tell a number in time.
+        #: Partitions of the group with a logical start: their leaders did not return a number in time.
         self._of_group: set[TopicPartition] = set()
         self._cut_short: set[TopicPartition] = set()
-        #: Whether one of those begins elsewhere: the handle is to be made anew before a record is taken from it.
+        #: Whether one of those starts elsewhere now: the handle has to be replaced before a record is taken from it.
         self.has_stale_lookup = False
 
     def left_to_handle(self, partition: TopicPartition) -> None:
@@ -50,8 +50,8 @@ class LookUps:
     def cut_short(self, handle: LibrdkafkaConsumer, partition: TopicPartition, offset: int) -> None:
         """A partition with this logical start is given up, or sought, before its first record.
 
-        One that was fetched since it was made known is looked up no more. The group's may have been fetched in an
-        earlier assignment, and count always: there are few, and an application may have many that nobody writes to.
+        A partition that was fetched since it was made known is not looked up any more. The group's partitions may have
+        been fetched in an earlier assignment, so they always count: there are few of them.
         """
         is_looked_up = self._resets_by_itself or offset not in _LEFT_OFF
         if is_looked_up and (partition in self._of_group or _end_known(handle, partition) < 0):
@@ -59,9 +59,9 @@ class LookUps:
         self._of_group.discard(partition)
 
     def begins(self, handle: LibrdkafkaConsumer, partition: TopicPartition) -> None:
-        """The handle was told to begin with this partition, or to go on elsewhere.
+        """The handle starts this partition, or continues it at another offset.
 
-        If the last that it heard of the partition is an error, it may be that the position is gone.
+        If the last event of the partition is an error, its position may no longer exist.
         """
         self._of_group.discard(partition)
         is_reset = self._resets_by_itself and _end_known(handle, partition) == _REFUSED
@@ -75,7 +75,7 @@ class LookUps:
 
 
 def _end_known(handle: LibrdkafkaConsumer, partition: TopicPartition) -> int:
-    """The end of the log as the last fetch's answer has it; waits for nothing."""
+    """The end of the log according to the last fetch response; does not wait."""
     with suppress(KafkaException):  # it does not know the partition
         known = handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         if known is not None:

@@ -1,7 +1,7 @@
-"""One consumer's metrics: what is counted on both sides of the line, with its health, whenever somebody asks.
+"""One consumer's metrics: the counters of both sides of the line and its health, at the time of the call.
 
-A snapshot is made in the thread that asks and waits for nobody. The partitions are looked at by `health_monitor`; the
-first snapshot begins that.
+A snapshot is made in the calling thread and never waits. `health_monitor` samples the partitions; the first snapshot
+starts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from consumer_membership.types import TopicPartition
 
 
 class MetricsMeter:
-    """The metrics of one session. `view` and `health` are asked of it, in any thread."""
+    """The metrics of one session. `view` and `health` are called in any thread."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class MetricsMeter:
         self._view = view
         self._health = health
         self._sources = sources
-        #: By librdkafka's latest statistics; replaced as a whole.
+        #: According to librdkafka's latest statistics; replaced as a whole.
         self._fetched: Mapping[TopicPartition, FetchedCounts] = {}
         self._number = sources.add(self)
 
     @property
     def is_open(self) -> bool:
-        """Whether the consumer is not closed, and of this process."""
+        """Whether the consumer is open and belongs to this process."""
         return self._life.is_ours and not self._life.is_closed
 
     def metrics(self) -> Metrics:
-        """What is counted, as it is now; never waits."""
+        """Return the counts as they are now; never waits."""
         now, health = monotonic(), self._health()
         heard = self._thread.figures().committed
         committed = {p: one.offset.offset for p in health.partitions if (one := heard.get(p)) and one.offset}
@@ -76,11 +76,11 @@ class MetricsMeter:
         )
 
     def note_statistics(self, text: str) -> None:
-        """Take in what librdkafka says in its statistics."""
+        """Process librdkafka's statistics."""
         self._fetched = fetched(text)
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
-        """What counts the durations of a metric of the catalogue, to listen to."""
+        """Return the counter of the durations of a metric of the catalogue, for a listener."""
         membership, application = self._membership, self._application
         match name:
             case "kafka_consumer_partition_standstill_seconds":

@@ -13,7 +13,7 @@ from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.line import WakeUp
 from consumer_membership.types import FATAL_CODE, BrokerError
 
-#: A fatal error is returned again after this many seconds, and not sooner: programs log each error message.
+#: A fatal error is returned again after this many seconds at the earliest: programs log each error message.
 REPEAT_FATAL_AFTER_S = 1.0
 
 
@@ -26,7 +26,7 @@ def kafka_error(error: BrokerError) -> KafkaError:
 
 
 def message_of(notice: RaiseToApplication) -> Message:
-    """The message that `poll()` returns for this."""
+    """The message that `poll()` returns for this error."""
     if notice.problem is Problem.FATAL:
         return error_message(notice.topic, KafkaError(notice.error.code, str(notice.error), fatal=True))
     return error_message(notice.topic, kafka_error(notice.error))
@@ -52,7 +52,7 @@ class Notices:
     def repeat_fatal(self) -> None:
         """Add the error that ended the membership again, if it was added a while ago.
 
-        librdkafka returns it once. A program that ignores it, or takes it for a temporary error, would wait forever.
+        librdkafka returns it once. A program that ignores it, or treats it as a temporary error, would wait forever.
         """
         if self._fatal is not None and not self.messages and monotonic() - self._added_at >= REPEAT_FATAL_AFTER_S:
             self.add(self._fatal)

@@ -1,7 +1,7 @@
 """Observes one consumer: health, metrics, statistics, lifecycle events, probes and recordings.
 
-A session knows only the port, `SessionObserver`. The client makes the observer, gives it to the session and then calls
-`observe`, from which on the observer reads the session's parts.
+A session knows only the interface `SessionObserver`. The client creates the observer, gives it to the session and then
+calls `observe`, from which on the observer reads the session's parts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
 
 class ConsumerObserver:
-    """The observer of one consumer (`session.SessionObserver`); `stats_cb` is the user's.
+    """The observer of one consumer (`session.SessionObserver`); `stats_cb` is the user's callback.
 
-    It is also what probes see (`probes.thread.Watched`), and what a signal makes write a recording.
+    Probes also read it (`probes.thread.Watched`), and the signal handler calls it to write a recording.
     """
 
     def __init__(self, config: ConsumerConfig, stats_cb: Callable[[str], object] | None) -> None:
@@ -93,12 +93,12 @@ class ConsumerObserver:
     # ---- from the session ----
 
     def on_subscribed(self) -> None:
-        """Look for stalls from now on, if they are to be recorded."""
+        """Watch for stalls from now on, if they are to be recorded."""
         if self._records_stalls:
             self._health.start()
 
     def on_statistics(self, text: str) -> None:
-        """Count librdkafka's statistics, and call `stats_cb` with them; the member's own are added."""
+        """Count librdkafka's statistics, and call `stats_cb` with them and the member's own figures."""
         self._meter.note_statistics(text)
         if self._stats_cb is not None:
             session = self._session
@@ -113,25 +113,25 @@ class ConsumerObserver:
             )
 
     def measure(self) -> tuple[Point, ...]:
-        """The metrics that brokers collect (KIP-714); never waits."""
+        """Return the metrics that brokers collect (KIP-714); never waits."""
         from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers ask
 
         return points_of(self._meter.metrics())
 
     def on_closing(self) -> None:
-        """Stop looking and counting: the session refuses every call from now on."""
+        """Stop sampling and counting: the session refuses every call from now on."""
         self._health.stop()
         self._meter.stop()
 
     def on_closed(self) -> None:
-        """Remove the consumer from the probes, and end the events with their last one."""
+        """Remove the consumer from the probes, and emit the last event."""
         if self._probes is not None:
             self._probes.leave(self)
         if self._events is not None:
             self._events.close()
 
     def on_dropped(self) -> None:
-        """Stop without a last event: the consumer was dropped without a close."""
+        """Stop without a last event: the consumer was deleted without a close."""
         self._health.stop()
         if self._events is not None:
             self._events.end()
@@ -152,7 +152,7 @@ class ConsumerObserver:
         return self._meter.metrics()
 
     def lifecycle_events(self) -> LifecycleEvents:
-        """The callbacks for lifecycle events, made by the first call; the caller has to hold them."""
+        """The callbacks for lifecycle events, created by the first call; the caller has to keep them."""
         self.life.check()
         with self._making_events:
             made = self._lifecycle_events()
@@ -162,12 +162,12 @@ class ConsumerObserver:
                 made = LifecycleEvents()
                 self._lifecycle_events, self._events = ref(made), made.queue
                 made.queue.begin(self._session.thread, self._health)
-        if self.life.is_closed:  # by another thread, just now
+        if self.life.is_closed:  # another thread did it meanwhile
             made.queue.close()
         return made
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a recording of the member; the file's path."""
+        """Write a recording of the member and return the path of the file."""
         self.life.check_process()
         return self._session.thread.dump(cause, path)
 
@@ -175,7 +175,7 @@ class ConsumerObserver:
 
     @property
     def is_over(self) -> bool:
-        """Whether the consumer was closed or dropped."""
+        """Whether the consumer was closed or deleted."""
         return self.life.is_closed
 
     @property

@@ -1,8 +1,8 @@
-"""What the member orders of the application, sorted by whoever comes first.
+"""The member's orders for the application, sorted by whichever thread comes first.
 
-Whoever waits for something on the application's side (a poll without partitions, a synchronous commit, a close) waits
-at the queue, and whoever comes first takes the orders from the line for all. So a commit is answered although nobody
-polls, and a poll learns of a step although another thread took it.
+Calls that wait for something on the application's side (a poll without partitions, a synchronous commit, a close) wait
+at the queue, and the first of these threads takes the orders from the line for all. So a commit is answered although no
+thread polls, and a poll notices a step although another thread took it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from time import monotonic
 from consumer_membership.membership.effects import ApplicationEffect, CommitCompleted, StepEffect
 from consumer_membership.runtime.line import Line
 
-#: How long a poll may wait for a record at a time: what a step, a commit from another thread, or Ctrl-C waits for.
+#: How long a poll may wait for a record at a time: a step, a commit from another thread, or Ctrl-C waits that long.
 SLICE_S = 0.05
-#: The same of a calm member, to which nothing comes and of which nothing is wanted.
+#: The slice of a calm member, which receives no records and no orders.
 CALM_SLICE_S = 0.1
-#: The shortest slice, and the part of the time since the last step that a slice may take: nothing wakes librdkafka when
-#: a step comes, and one step seldom comes alone. Some twenty slices later they are long again.
+#: The shortest slice, and the part of the time since the last step that a slice may take: a step does not wake
+#: librdkafka, and steps seldom come alone. About twenty slices later they are long again.
 SHORTEST_SLICE_S = 0.002
 SLICE_SHARE = 0.25
 
@@ -29,13 +29,13 @@ class OrderQueue:
     """The orders of one member that wait to be performed."""
 
     def __init__(self, line: Line) -> None:
-        # Re-entrant: a signal handler that commits may interrupt its own thread while it sorts. Taken by itself, not
+        # Re-entrant: a signal handler that commits may interrupt its own thread while it sorts. Acquired directly, not
         # through the condition, whose own `with` is Python: Ctrl-C in there would leave it locked.
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         self._line = line
         self._take_commit: Callable[[CommitCompleted], bool] = lambda _: False
-        #: Each order is in one of these, from its place on the line to its end. One C call moves it on, so that an
+        #: Each order is in one of these, from its place on the line to its end. One C call moves it, so that an
         #: interrupt, which may come between any two of this module's lines, leaves it in one of them.
         self._unsorted: deque[ApplicationEffect] = deque()
         self._waiting: deque[ApplicationEffect] = deque()
@@ -46,16 +46,16 @@ class OrderQueue:
         line.listen(self.notify)
 
     def completed_commits_go_to(self, take: Callable[[CommitCompleted], bool]) -> None:
-        """Show each completed commit to this, which says whether somebody was waiting for it."""
+        """Call this with each completed commit; it returns whether a caller waited for the commit."""
         self._take_commit = take
 
     def notify(self) -> None:
-        """Wake everybody who waits: something has changed."""
+        """Wake all waiting calls: something has changed."""
         with self._lock:
             self._change.notify_all()
 
     def add(self, order: ApplicationEffect) -> None:
-        """Have this performed as well: the application's own word to itself."""
+        """Add an order of the application itself, to be performed with the others."""
         with self._lock:
             self._waiting.append(order)
             self._line.wake_up.set()
@@ -64,7 +64,7 @@ class OrderQueue:
     def sort(self) -> None:
         """Take the orders from the line: completed commits go to their callers, the others wait to be performed.
 
-        Only here is the wake-up cleared, if there is no reason to keep it set (`WakeUp`).
+        Only this method clears the wake-up, if there is no reason to keep it set (`WakeUp`).
         """
         with self._lock:
             self._line.move_orders(self._unsorted)
@@ -83,7 +83,7 @@ class OrderQueue:
             self._line.wake_up.review()
 
     def next(self) -> ApplicationEffect | None:
-        """The next order to perform, after a look at the line; steps of an overtaken attempt are dropped.
+        """Return the next order to perform, after reading the line; steps of an overtaken attempt are dropped.
 
         Call `done` after it was performed. Until then this returns the same order, so that an order whose performance
         was interrupted is performed again.
@@ -100,18 +100,18 @@ class OrderQueue:
         return None
 
     def done(self) -> None:
-        """The order that `next` returned is performed."""
+        """Mark the order that `next` returned as performed."""
         self._begun.clear()
 
     def done_by(self, callback: Callable[[CommitCompleted], None]) -> None:
-        """Call this with the commit that `next` returned, which is performed then, whatever the callback raises.
+        """Call this with the commit that `next` returned, which counts as performed, even if the callback raises.
 
         One C call takes the order and calls: an interrupt comes before both, or inside the callback.
         """
         next(map(callback, map(deque.popleft, (self._begun,))))  # type: ignore[arg-type]  # the caller matched it
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until something is so (None: for ever), taking orders from the line meanwhile; whether it is so."""
+        """Wait until a condition is true (None: forever), taking orders from the line; return whether it is true."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
         with self._lock:
             while True:
@@ -125,7 +125,7 @@ class OrderQueue:
 
     @property
     def slice_s(self) -> float:
-        """How long a poll may wait for a record before it looks here again, in seconds."""
+        """How long a poll may wait for a record before it checks the orders again, in seconds."""
         return min(SLICE_S, max(SHORTEST_SLICE_S, SLICE_SHARE * (monotonic() - self._stepped_at)))
 
     @property

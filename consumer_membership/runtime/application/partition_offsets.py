@@ -24,25 +24,25 @@ def to_librdkafka(partitions: Iterable[TopicPartition]) -> list[PartitionOffset]
 
 
 def domain_offset(offset: PartitionOffset) -> OffsetAndMetadata | None:
-    """The offset to commit that a front end's TopicPartition carries; None where it carries none."""
+    """The offset to commit that a front end's TopicPartition contains; None if it has none."""
     if offset.offset < 0:
         return None
     epoch: int | None = offset.leader_epoch
-    # With C's terminating zero, as confluent-kafka commits it: that tells an empty text from none, and confluent-kafka
-    # reads a text without it together with what stands behind it in memory.
+    # With C's terminating zero, as confluent-kafka commits it: that distinguishes an empty text from none, and
+    # confluent-kafka reads beyond the end of a text without it.
     text = "" if offset.metadata is None else offset.metadata + "\0"
     return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=text)
 
 
 def placed(kind: type[PartitionT], partition: TopicPartition, at: OffsetAndMetadata | None) -> PartitionT:
-    """The partition with this offset as a front end's TopicPartition; -1001 where there is none.
+    """The partition with this offset as a front end's TopicPartition; -1001 if there is no offset.
 
-    The C type's constructor takes no None for metadata and leader epoch, and its attributes are read-only.
+    The C type's constructor accepts no None for metadata and leader epoch, and its attributes are read-only.
     """
     topic, number = partition
     if at is None:
         return kind(topic, number, OFFSET_INVALID)
-    # confluent-kafka commits a text with C's terminating zero, an empty one too; where nothing stands there was none.
+    # confluent-kafka commits a text with C's terminating zero, also an empty one; without a zero there was no text.
     text = at.metadata.partition("\0")[0] if at.metadata else None
     if at.leader_epoch is None:
         return kind(topic, number, at.offset) if text is None else kind(topic, number, at.offset, text)

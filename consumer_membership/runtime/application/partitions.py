@@ -1,7 +1,7 @@
-"""The application's calls that choose partitions and their positions, and those that librdkafka's handle answers.
+"""The application's calls that choose partitions and positions, and those that librdkafka's handle answers.
 
 Each call waits for the handle lock, one poll slice at most. Inside rebalance callbacks the calls that assign are part
-of the rebalance, as in confluent-kafka; so programs for the eager protocol work, which call `assign` and `unassign`
+of the rebalance, as in confluent-kafka, so code for the eager protocol works, which calls `assign` and `unassign`
 there.
 """
 
@@ -46,7 +46,7 @@ class Partitions:
     # ---- assigning ----
 
     def assign(self, partitions: list[PartitionOffset]) -> None:
-        """Assign exactly these; inside on_assign these of the arriving ones."""
+        """Assign exactly these; inside on_assign, those of the newly assigned ones."""
         self._life.check()
         self._steps.apply_commits_to_starts()
         with self._handle_lock:
@@ -60,7 +60,7 @@ class Partitions:
             self._commits.announce_by_hand(holds=bool(partitions))
 
     def unassign(self) -> None:
-        """Assign nothing; inside on_revoke and on_lost give up what they are about."""
+        """Assign nothing; inside on_revoke and on_lost, give up the partitions of the callback."""
         self._life.check()
         with self._handle_lock:
             if self._steps.leaving is not None:
@@ -73,7 +73,7 @@ class Partitions:
             self._commits.announce_by_hand(holds=False)
 
     def incremental_assign(self, partitions: list[PartitionOffset]) -> None:
-        """Assign these as well."""
+        """Assign these in addition."""
         self._life.check()
         self._steps.apply_commits_to_starts()
         with self._handle_lock:
@@ -91,7 +91,7 @@ class Partitions:
         keys = [key_of(partition) for partition in partitions]
         for partition in keys:
             if keys.count(partition) > 1:
-                # librdkafka ends the process here (an assertion), so it never gets to see such a list.
+                # librdkafka ends the process here (an assertion), so it never receives such a list.
                 raise StateError(
                     f"Duplicate {partition.topic} [{partition.partition}] in input list; list each partition once",
                     INVALID_ARG_CODE,
@@ -113,7 +113,7 @@ class Partitions:
                     self._commits.announce_by_hand(holds=False)
 
     def _take_arriving(self, partitions: list[PartitionOffset]) -> None:
-        """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
+        """Inside on_assign: the application assigns itself; -1000 and -1001 mean the committed offset of the group."""
         arriving = self._steps.arriving or {}
         starts, left_off = [], set()
         for partition in partitions:
@@ -136,7 +136,7 @@ class Partitions:
             )
 
     def assignment(self) -> list[PartitionOffset]:
-        """What is assigned now."""
+        """Return the current assignment."""
         self._life.check()
         with self._handle_lock:
             return self._fetcher.assignment()
@@ -144,25 +144,25 @@ class Partitions:
     # ---- holding back and moving ----
 
     def pause(self, partitions: list[PartitionOffset]) -> None:
-        """Hold back these until they are resumed."""
+        """Hold these back until they are resumed."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.pause([key_of(p) for p in partitions], arriving=self._steps.arriving or ())
 
     def resume(self, partitions: list[PartitionOffset]) -> None:
-        """Let these go on."""
+        """Resume these."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.resume([key_of(p) for p in partitions])
 
     def seek(self, partition: PartitionOffset) -> None:
-        """Go on from this offset."""
+        """Continue at this offset."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.seek(partition)
 
     def position(self, partitions: list[PartitionOffset]) -> list[PartitionOffset]:
-        """The next offset of each; -1001 where nothing was delivered since it was assigned or sought."""
+        """Return the next offset of each; -1001 if no record was returned since it was assigned or sought."""
         self._life.check()
         with self._handle_lock:
             found = self._fetcher.positions({key_of(partition) for partition in partitions})
@@ -171,7 +171,7 @@ class Partitions:
     # ---- asking the brokers ----
 
     def ask(self, call: Callable[[LibrdkafkaConsumer, float], T], timeout_s: float) -> T:
-        """The answer to a request of the handle that goes to the brokers; negative: wait for ever."""
+        """Return the answer to a request of the handle that goes to the brokers; negative: without a time limit."""
         self._life.check()
 
         def one_slice(left_s: float) -> T:

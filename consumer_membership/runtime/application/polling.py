@@ -1,4 +1,4 @@
-"""What `poll` and `consume` do: perform the member's orders, then fetch in slices until there is something to return.
+"""Implements `poll` and `consume`: perform the member's orders, then fetch in slices until there is a result.
 
 Nothing is taken out of the buffer here, so that an exception (a callback's, a signal handler's) loses nothing: the
 frame that returns to the application takes from the queue that it gets.
@@ -45,7 +45,7 @@ class Polling:
         is_wanted: Callable[[], bool],
         whole: HandOutQueue[list[Message]] | None,
     ) -> HandOutQueue[Message] | None:
-        """Poll until there are `limit` records, an error, or the deadline; the queue to take from (`Session.prepare`).
+        """Poll until there are `limit` records, an error, or the deadline; return the queue (`Session.prepare`).
 
         None: there is nothing to take, or the lease is over, so that the records may belong to another member.
         """
@@ -60,7 +60,7 @@ class Polling:
                 return None
             self._reports.call_waiting()
             if self._rebalance.may_serve and left > 0:
-                continue  # orders that came meanwhile go first: they may be about this very record
+                continue  # orders that came meanwhile go first: they may concern this very record
             is_over = left <= 0 or self._life.is_ending or not is_wanted()
             if self._wait_for_lease(left):
                 if is_over:
@@ -71,7 +71,7 @@ class Polling:
                 self._delivery.wait_idle(deadline)
 
     def _begin_slice(self) -> None:
-        """Perform the orders that wait, and send the member what it waits for."""
+        """Perform the waiting orders, and send the member the poll that it waits for."""
         self._delivery.buffer.turns += 1
         rebalance = self._rebalance
         if self._line.wake_up.is_set or self._orders.has_waiting:
@@ -112,12 +112,12 @@ class Polling:
 
     @property
     def can_hand_out(self) -> bool:
-        """Whether buffered records may be handed out now: no order comes first, and the lease lasts."""
+        """Whether buffered records may be returned now: no order comes first, and the lease lasts."""
         expired = self._line.view.lease_expired(monotonic())
         return not (self._rebalance.may_serve or self._life.is_ending or expired)
 
     def take(self, limit: int) -> list[Message]:
-        """The records or the error that can be handed out at once; performs no orders and waits for nothing."""
+        """The records or the error that can be returned at once; performs no orders and never waits."""
         batch: list[Message] = []
         if self._errors and limit:
             self.hand_out(self._errors, 1, batch)
@@ -126,6 +126,6 @@ class Polling:
         return batch
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
-        """Move what this queue has to the application's batch, which the caller gives back if it is interrupted."""
+        """Move the records of this queue to the application's batch, which the caller gives back on an interrupt."""
         with suppress(IndexError):
             batch.extend(map(deque.popleft, repeat(source, limit if source is self._ready else 1)))

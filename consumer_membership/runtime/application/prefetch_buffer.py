@@ -2,8 +2,8 @@
 
 One inner `poll()` call costs twice as much as a record of an inner batch, so `poll()` is served from a batch that waits
 in `ready`. The hot path takes from its left end without a lock; the thread inside the handle lock does everything else.
-A thread that takes from `ready` meanwhile gets the oldest record or none, so the order holds and no record is handed
-out twice.
+A thread that takes from `ready` meanwhile gets the oldest record or none, so the order holds and no record is returned
+twice.
 
 Records of partitions that are held back (paused by the user, or about to be revoked) are parked: the handle is already
 past them, so dropping them would lose them.
@@ -53,14 +53,14 @@ class HandOutQueue(deque[T]):
 
 @dataclass(slots=True)
 class Waiting:
-    """What waits here of one partition; bytes of keys and values, as librdkafka counts its own queue."""
+    """The waiting records and bytes of one partition; keys and values count, as in librdkafka's own queue."""
 
     records: int = 0
     bytes: int = 0
 
 
 class PrefetchBuffer:
-    """The records that the handle gave and the application has not got yet."""
+    """The records that the handle returned and the application has not received yet."""
 
     __slots__ = (
         "_aside",
@@ -77,15 +77,15 @@ class PrefetchBuffer:
     )
 
     def __init__(self) -> None:
-        #: Next to be handed out, oldest first. The same object for the consumer's whole life: the hot path holds it.
+        #: Next to be returned, oldest first. The same object for the consumer's whole life: the hot path holds it.
         self.ready: HandOutQueue[Message] = HandOutQueue()
-        #: The batch that the handle gave last, newer than everything else here.
+        #: The batch that the handle returned last, newer than everything else here.
         self.landed: deque[list[Message]] = deque()
-        #: Holds a batch that one call of the application hands out whole; that call's own, newer than `ready`.
+        #: Holds a batch that one call of the application returns whole; that call's own, newer than `ready`.
         self.offered: HandOutQueue[list[Message]] = HandOutQueue()
-        #: How many poll slices began: the sign of life of an application that is given nothing.
+        #: How many poll slices began: the sign of life of an application that receives no records.
         self.turns = 0
-        #: The partitions whose records are parked, and those whose records are being dropped.
+        #: The partitions whose records are parked, and those whose records are dropped.
         self._held: frozenset[TopicPartition] = frozenset()
         self._dropping: frozenset[TopicPartition] = frozenset()
         self._parked: dict[TopicPartition, deque[Message]] = {}
@@ -108,7 +108,7 @@ class PrefetchBuffer:
         self._unload(self.landed, self.ready)
 
     def offer(self, whole: HandOutQueue[list[Message]]) -> None:
-        """Move the landed batch to where the one call that asked for it takes it whole, if nothing moves it on."""
+        """Offer the landed batch whole to the call that requested it, unless an interrupt moves it."""
         self._count()
         self.offered = whole
         whole.extend(map(deque.popleft, (self.landed,)))
@@ -130,7 +130,7 @@ class PrefetchBuffer:
     # ---- to the application ----
 
     def give_back(self, batch: list[Message]) -> None:
-        """Hand these out again: an interrupt came before the application got them."""
+        """Return these to the buffer: an interrupt came before the application received them."""
         self.ready.extendleft(reversed(batch))
 
     # ---- sorting ----
@@ -151,7 +151,7 @@ class PrefetchBuffer:
             self._sort()
 
     def unpark(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out the parked records of these partitions, before anything newer."""
+        """Return the parked records of these partitions, before anything newer."""
         self.finish_moves()
         for partition in partitions:
             self._held -= {partition}
@@ -163,7 +163,7 @@ class PrefetchBuffer:
         self._count_parked()
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the records of these partitions, and hold them back no longer."""
+        """Forget the records of these partitions, and stop holding them back."""
         if partitions:
             self._dropping |= frozenset(partitions)
             self.finish_moves()
@@ -171,8 +171,8 @@ class PrefetchBuffer:
     def _sort(self) -> None:
         """Park the records of partitions that are held back, drop those of dropped ones, and leave the rest in order.
 
-        All records go aside and come back one by one. The hot path finds `ready` empty at first and then waits for
-        the handle lock, or gets records that are sorted already.
+        All records go aside and come back one by one. The hot path finds `ready` empty at first and then waits for the
+        handle lock, or gets records that are sorted already.
         """
         for partition in self._dropping:
             self._taken_in -= len(self._parked.pop(partition, ()))
@@ -225,7 +225,7 @@ class PrefetchBuffer:
         return found
 
     def waiting(self) -> dict[TopicPartition, Waiting]:
-        """How much of each partition waits here."""
+        """The number and size of the waiting records of each partition."""
         self.finish_moves()
         found: dict[TopicPartition, Waiting] = {}
         for messages in (*self._parked.values(), self.ready.copy()):

@@ -50,11 +50,11 @@ class Rebalance:
         self.notices = notices
         self.subscriptions = subscriptions
         self._on_commit = on_commit
-        #: Owned by the call that performs something now.
+        #: Owned by the call that performs an order now.
         self.call_lock = CallLock()
         #: How many leaves were completed.
         self.leaves = 0
-        #: Whether the session is closed: no order is performed any more.
+        #: Whether the session is closed: no further order is performed.
         self._is_closed = False
 
     @property
@@ -74,7 +74,7 @@ class Rebalance:
             raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
 
     def serve(self) -> None:
-        """Perform the orders that wait, up to the first notice; a callback's exception is raised here.
+        """Perform the waiting orders, up to the first notice; a callback's exception is raised here.
 
         Does nothing inside a callback, and nothing while another thread performs orders.
         """
@@ -96,16 +96,15 @@ class Rebalance:
         self.orders.notify()
 
     def close(self) -> None:
-        """Perform no order any more: the session is closed. For the call that owns the lock."""
+        """Perform no further order: the session is closed. For the call that owns the lock."""
         self._is_closed = True
         self.release()
 
     def perform_all(self, errors: list[Exception]) -> None:
-        """Perform the orders that wait although callbacks raise, and add their exceptions to `errors`.
+        """Perform the waiting orders although callbacks raise, and add their exceptions to `errors`.
 
-        Only the call that owns the lock may call this.
-
-        The caller raises the first exception, as confluent-kafka's close does; only the others are logged.
+        Only the call that owns the lock may call this. The caller raises the first exception, as confluent-kafka's
+        close does; only the others are logged.
         """
         while (order := self.orders.next()) is not None:
             try:

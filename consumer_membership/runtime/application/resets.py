@@ -1,9 +1,9 @@
-"""`auto.offset.reset=by_duration` (KIP-1106) for what librdkafka's handle fetches, which does not have it.
+"""`auto.offset.reset=by_duration` (KIP-1106) for librdkafka's handle, which does not support it.
 
-The handle has `auto.offset.reset=error`: where it has no position, or one that is not in the log any more, it says so
-among the records and waits to be told one. Here that report is taken out, the offset of the moment is asked for and
-the handle is sent there. It may be at the start, when no offset is committed of a partition that was assigned by hand,
-or in the middle, when retention was quicker than the consumer.
+The handle has `auto.offset.reset=error`: if it has no position, or one that is no longer in the log, it reports this
+among the records and waits for a position. This module takes the report out, requests the offset of the moment and
+moves the handle there. That happens at the start, if no offset is committed of a partition that was assigned by hand,
+or later, if retention was faster than the consumer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = partial(logging.getLogger, "consumer_membership.fetcher")
 
 #: librdkafka's `_AUTO_OFFSET_RESET`.
 _NO_POSITION = -140
-#: How long one question may hold up a poll, and how soon a question that failed is asked again.
+#: How long one request may delay a poll, and how soon a failed request is repeated.
 ANSWER_S = 1.0
 RETRY_S = 0.5
 
@@ -46,11 +46,11 @@ class DurationResets:
         self._last_reason = ""
 
     def forget(self, partition: TopicPartition) -> None:
-        """This partition is given up, or was sent elsewhere: it waits for no start any more."""
+        """This partition is given up, or was moved elsewhere: it no longer waits for a start."""
         self._waiting.discard(partition)
 
     def take_out(self, handle: Consumer, batch: list[Message]) -> list[Message]:
-        """The same batch without reports of a missing position; each of those is answered, or later."""
+        """Return the batch without reports of a missing position; each of those is answered, now or later."""
         records = []
         for message in batch:
             partition = _of_reset(message)
@@ -66,7 +66,7 @@ class DurationResets:
         moment = self._reset.moment_ms(time())
         places = sorted(self._waiting)
         try:
-            # The ends first: a record that comes between the two answers is young enough, and is not passed over.
+            # The ends first: a record that arrives between the two responses is recent enough and is not skipped.
             ends = handle.offsets_for_times([PartitionOffset(*place, OFFSET_END) for place in places], ANSWER_S)
             found = handle.offsets_for_times([PartitionOffset(*place, moment) for place in places], ANSWER_S)
         except KafkaException as refused:
@@ -100,7 +100,7 @@ class DurationResets:
 
 
 def _of_reset(message: Message) -> TopicPartition | None:
-    """The partition of which this message says that it has no position; None: it says something else."""
+    """The partition that has no position according to this message; None: the message is about something else."""
     error = message.error()
     topic, number = message.topic(), message.partition()
     if error is None or error.code() != _NO_POSITION or topic is None or number is None:

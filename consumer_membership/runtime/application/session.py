@@ -1,14 +1,14 @@
-"""One consumer on the application's side of the line: what every front end drives.
+"""One consumer on the application's side of the line, which every front end uses.
 
-A session makes its parts and passes the calls to them; it decides nothing about the membership. The parts, each of
+A session creates its parts and passes the calls to them; it decides nothing about the membership. The parts, each of
 which knows those above it:
 
 | part | module | has |
 |---|---|---|
-| delivery | `delivery` | the fetcher with librdkafka's handle and its lock, the prefetch buffer, look-ups, resets |
+| delivery | `delivery` | the fetcher with librdkafka's handle and its lock, the prefetch buffer, lookups, resets |
 | offsets | `commits` | the offset book, commits, automatic commits |
 | rebalance | `rebalance` | the member's orders, steps, notices, the subscription and its callbacks |
-| calls | `polling`, `partitions` | `poll` and `consume`; `assign`, `pause`, `seek` and the like |
+| calls | `polling`, `partitions` | `poll` and `consume`; `assign`, `pause`, `seek` and similar calls |
 
 An observer is attached from outside (`SessionObserver`).
 
@@ -63,7 +63,7 @@ from consumer_membership.types import (
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from consumer_membership.wire.otlp import Point
 
-#: How long the end of the member's thread is waited for; it has nothing left to say then.
+#: The time limit for the end of the member's thread, which has nothing left to report then.
 STOP_S = 2.0
 #: The states of a member that has left, or has nothing to leave.
 _OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
@@ -74,7 +74,7 @@ _NO_BROKER = "librdkafka is not connected to any broker to fetch from"
 
 
 class SessionObserver(Protocol):
-    """Receives what happens to one session; no method waits."""
+    """Receives the events of one session; no method waits."""
 
     def on_subscribed(self) -> None:
         """The application subscribed."""
@@ -92,11 +92,11 @@ class SessionObserver(Protocol):
         """The session released everything; may be called twice after an interrupt."""
 
     def on_dropped(self) -> None:
-        """The session was dropped without a close; may be called by the garbage collector, in any thread."""
+        """The session was deleted without a close; may be called by the garbage collector, in any thread."""
 
 
 class Session:
-    """One consumer: makes its parts, and passes the application's calls to them."""
+    """One consumer: creates its parts, and passes the application's calls to them."""
 
     def __init__(
         self,
@@ -140,8 +140,8 @@ class Session:
             measure=observer.measure if config.enable_metrics_push else None,
         )
         self.membership_ledger = thread_settings.ledger
-        # Before librdkafka's handle: for a file that TLS cannot read, this error has the file's name, and librdkafka's
-        # has OpenSSL's numbers.
+        # Before librdkafka's handle: if TLS cannot read a file, this error has the file's name, and librdkafka's has
+        # OpenSSL's numbers.
         self.thread = make_thread(self.line, thread_settings)
 
         # Delivery.
@@ -184,7 +184,7 @@ class Session:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest view; if the member waits for nothing itself, with what its records wait for."""
+        """The member's latest view; if the member itself waits for nothing, with the wait of its records."""
         view, since = self.line.view, self.fetcher.lost_since
         if not self._has_servers and view.waits_for is not None:
             return replace(view, waits_for=WaitsFor.BOOTSTRAP_SERVERS, waits_for_detail=_NO_SERVERS)
@@ -202,10 +202,10 @@ class Session:
 
     @property
     def member_id(self) -> str | None:
-        """The member id under which the group knows the member; None: it has none yet, or not any more.
+        """The member id under which the group knows the member; None: it has no id yet, or not any more.
 
-        A member of the consumer protocol makes its own id and keeps it. A classic member gets an id with each join, so
-        a member that may still become a classic one has none before it has joined.
+        A member of the consumer protocol generates its own id and keeps it. A classic member gets an id with each join,
+        so a member that may still become a classic one has none before it has joined.
         """
         view = self.line.view
         if view.member_epoch <= JOIN_EPOCH and self._may_be_classic and view.protocol is GroupProtocol.CONSUMER:
@@ -213,7 +213,7 @@ class Session:
         return view.member_id or None
 
     def set_credentials(self, username: str, password: str) -> None:
-        """Use these for each later connection, librdkafka's and the member's."""
+        """Use these for each later connection, of librdkafka and of the member."""
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
         self.thread.set_credentials(username, password)
 
@@ -235,7 +235,7 @@ class Session:
         self._observer.on_subscribed()
 
     def unsubscribe(self, option: LeaveOption) -> None:
-        """Leave the group, and deliver no more of it; on_revoke is called by the next polls, or by close."""
+        """Leave the group, and return no more of its records; on_revoke is called by the next polls, or by close."""
         self.life.check()
         self.subscriptions.unsubscribe(option)
 
@@ -259,7 +259,7 @@ class Session:
         Args:
             limit: How many records the caller wants.
             deadline: When to end.
-            is_wanted: The call ends earlier if this is false; set the wake-up so that it is looked at.
+            is_wanted: The call ends earlier if this is false; set the wake-up so that it is checked.
             whole: Gets a batch of `limit` records if one comes that need not wait in the buffer.
 
         Returns:
@@ -278,16 +278,16 @@ class Session:
         return None if self.life.is_closed else source
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
-        """Move what this queue has to the application's batch, which the caller gives back if it is interrupted."""
+        """Move the records of this queue to the application's batch, which the caller gives back on an interrupt."""
         self._polling.hand_out(source, limit, batch)
 
     def take(self, limit: int) -> list[Message]:
-        """The records or the error that can be handed out at once; performs no orders and waits for nothing."""
+        """The records or the error that can be returned at once; performs no orders and never waits."""
         return self._polling.take(limit)
 
     @property
     def can_hand_out(self) -> bool:
-        """Whether buffered records may be handed out now."""
+        """Whether buffered records may be returned now."""
         return self._polling.can_hand_out
 
     @property
@@ -320,7 +320,7 @@ class Session:
         self.commits.commit(offsets)
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """Begin a commit whose outcome `commits.end` waits for: its number, and the offsets that it commits.
+        """Begin a commit whose outcome `commits.end` waits for; return its number, and the offsets that it commits.
 
         Raises:
             CommitError, FatalGroupError: as `commit`; and if there is nothing to commit.
@@ -394,7 +394,7 @@ class Session:
             self._release()
 
     def _leave(self, errors: list[Exception]) -> None:
-        """Leave the group: in good order, or at once if a signal handler raises meanwhile."""
+        """Leave the group: in order, or at once if a signal handler raises meanwhile."""
         if not self.line.has_sent:
             return
         has_left = False

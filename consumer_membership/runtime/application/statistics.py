@@ -1,8 +1,8 @@
-"""librdkafka's statistics with the truth about the group in them.
+"""librdkafka's statistics with the correct figures of the group.
 
-The fetching handle is no member, commits and stores nothing, and is as far ahead of the application as the records that
-wait between them. So what its statistics say of the group (`cgrp`), of offsets and lag, and of the group's requests is
-put right here, with librdkafka's names, words and rules (its STATISTICS.md; `rd_kafka_stats_emit_toppar` for the lag).
+The fetching handle is not a member, commits and stores nothing, and is ahead of the application by the records in the
+buffer. So its statistics about the group (`cgrp`), offsets and lag, and the requests of the group are corrected here,
+with librdkafka's names and rules (its STATISTICS.md; `rd_kafka_stats_emit_toppar` for the lag).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from consumer_membership.types import OffsetAndMetadata, Offsets, TopicPartition
 _Object: TypeAlias = dict[str, Any]
 
 _S = MemberState
-#: The words of librdkafka's `cgrp.join_state` (rd_kafka_cgrp_join_state_names) for each state of the member.
+#: The values of librdkafka's `cgrp.join_state` (rd_kafka_cgrp_join_state_names) for each state of the member.
 JOIN_STATES: Mapping[MemberState, str] = MappingProxyType(
     {
         _S.UNSUBSCRIBED: "init",
@@ -41,28 +41,28 @@ JOIN_STATES: Mapping[MemberState, str] = MappingProxyType(
         _S.FATAL: "init",
     }
 )
-#: What begins a rebalance: the reason for the last of these is the rebalance's.
+#: The transitions that begin a rebalance: the reason for the last of these is the rebalance's.
 _REBALANCES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING})
 #: The logical broker under which librdkafka has the coordinator's connection.
 _COORDINATOR = "GroupCoordinator"
-#: APIs that librdkafka calls otherwise than Kafka does.
+#: APIs that librdkafka names differently than Kafka.
 _LIBRDKAFKA_NAMES: Mapping[str, str] = MappingProxyType({"ApiVersions": "ApiVersion"})
-#: librdkafka's -1 for a lag that is not known.
+#: librdkafka's -1 for an unknown lag.
 _NO_LAG = -1
 _NO_LEADER_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the application is with the partitions that it has.
+    """The progress of the application in its partitions.
 
     Attributes:
-        assigned: How many partitions it has.
-        positions: The offset after the last record that it got of each, since it was assigned or sought.
-        stored: What counts as consumed of each.
-        waiting: What is on the way to it, and gone from librdkafka's queues.
-        asked_at: When librdkafka last asked by itself where the group left off, of those for which it did.
-        rebalances: How many assignments, revocations and losses there were.
+        assigned: The number of its partitions.
+        positions: The offset after the last record that it received of each, since it was assigned or sought.
+        stored: The consumed offset of each.
+        waiting: The records between librdkafka's queues and the application.
+        asked_at: When librdkafka last requested committed offsets itself, of those for which it did.
+        rebalances: The number of assignments, revocations and losses.
         rebalanced_at: When the last of them was (monotonic clock).
     """
 
@@ -78,11 +78,11 @@ class Progress:
 def rewritten(
     statistics: str, view: MembershipView, figures: MemberFigures, progress: Progress, *, read_committed: bool
 ) -> str:
-    """The same statistics, about this member; ages in milliseconds, as librdkafka gives them.
+    """Return the same statistics with the figures of this member; ages in milliseconds, as librdkafka reports them.
 
-    `read_committed` says which end of the log a lag counts to: the last stable offset, or the high watermark.
+    `read_committed` chooses the end of the log to which a lag counts: the last stable offset, or the high watermark.
     """
-    import json  # only who asks for statistics needs it
+    import json  # only statistics need it
 
     document = json.loads(statistics)
     document["cgrp"] = _group(document, view, figures, progress)
@@ -96,8 +96,8 @@ def rewritten(
 
 
 def fetched(statistics: str) -> Mapping[TopicPartition, FetchedCounts]:
-    """What librdkafka has fetched of each partition; -1 there is what belongs to no partition."""
-    import json  # only who asks for statistics needs it
+    """The offsets that librdkafka has fetched of each partition; its entry -1 belongs to no partition."""
+    import json  # only statistics need it
 
     return {
         TopicPartition(topic, partition["partition"]): FetchedCounts(
@@ -110,7 +110,7 @@ def fetched(statistics: str) -> Mapping[TopicPartition, FetchedCounts]:
 
 
 def _group(document: _Object, view: MembershipView, figures: MemberFigures, progress: Progress) -> _Object:
-    # Until something happens a state is as old as the handle; librdkafka has that in microseconds.
+    # Until an event happens a state is as old as the handle; librdkafka has that age in microseconds.
     state_age = document["age"] // 1000 if figures.coordinator_since is None else _age_ms(figures.coordinator_since)
     return {
         "state": _state(view),
@@ -124,7 +124,7 @@ def _group(document: _Object, view: MembershipView, figures: MemberFigures, prog
 
 
 def _state(view: MembershipView) -> str:
-    """The word of librdkafka's `cgrp.state` (rd_kafka_cgrp_state_names)."""
+    """The value of librdkafka's `cgrp.state` (rd_kafka_cgrp_state_names)."""
     if view.coordinator is not None:
         return "up"
     return "init" if view.state is _S.UNSUBSCRIBED else "query-coord"
@@ -146,7 +146,7 @@ def _correct(
         partition["commited_offset"] = partition["committed_offset"]
     for end in ("hi_offset", "ls_offset"):
         if partition[end] >= 0:
-            # librdkafka wrote this a while ago: since then the application may have got what is behind it.
+            # librdkafka wrote this a while ago: since then the application may have received later records.
             partition[end] = max(partition[end], partition["app_offset"])
     end_offset = partition["ls_offset" if read_committed else "hi_offset"]
     partition["consumer_lag"] = _lag(end_offset, partition["committed_offset"])
@@ -164,7 +164,7 @@ def _lag(end: int, offset: int) -> int:
 
 
 def _add_traffic(document: _Object, traffic: BrokerTraffic) -> None:
-    """Count what went over the member's own connections, too: in the totals, and for the broker if it has an entry."""
+    """Count the traffic of the member's own connections: in the totals, and for the broker if it has an entry."""
     counts = traffic.counts
     sent = sum(counts.requests.values())
     for total, more in (
@@ -194,7 +194,7 @@ def _add_traffic(document: _Object, traffic: BrokerTraffic) -> None:
 
 
 def _broker_of(brokers: _Object, traffic: BrokerTraffic) -> _Object | None:
-    """The entry of the broker that these connections went to; the group's are the coordinator's, as in librdkafka."""
+    """The entry of the broker that these connections went to; those of the group belong to the coordinator."""
     if traffic.is_of_group and _COORDINATOR in brokers:
         coordinator: _Object = brokers[_COORDINATOR]
         return coordinator

@@ -46,15 +46,15 @@ class Steps:
         self, fetcher: Fetcher, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
     ) -> None:
         self._subscriptions = subscriptions
-        #: What the running on_assign is about and where it starts; the application may assign and pause these itself.
+        #: The partitions of the running on_assign and their starts; the application may assign and pause these itself.
         self.arriving: dict[TopicPartition, int] | None = None
-        #: What the running on_revoke or on_lost is about.
+        #: The partitions of the running on_revoke or on_lost.
         self.leaving: frozenset[TopicPartition] | None = None
         #: Whether the running callback is on_lost: another member may own the partitions already.
         self.is_losing = False
         #: Whether the running on_assign assigned by itself.
         self._is_handled = False
-        #: How many assignments, revocations and losses there were.
+        #: The number of assignments, revocations and losses.
         self.rebalances = 0
         #: When the last of them began (monotonic clock).
         self.rebalanced_at: float | None = None
@@ -72,10 +72,10 @@ class Steps:
         self._ended: tuple[StepEffect | None, StepFinished | None] = (None, None)
 
     def perform(self, step: StepEffect) -> None:
-        """Perform the step that the queue has begun, and answer it; a callback's exception comes out after the answer.
+        """Perform the step that the queue has begun, and answer it; a callback's exception is raised after the answer.
 
-        A step that was interrupted before it began, or after it ended, is begun again by the next call, which then
-        only answers it. An interrupt in between counts as an exception of the callback.
+        A step that was interrupted before it began, or after it ended, is begun again by the next call, which then only
+        answers it. An interrupt in between counts as an exception of the callback.
         """
         kind = _STEPS[type(step)]
         ended, outcome = self._ended
@@ -85,7 +85,7 @@ class Steps:
                 offsets = self._do(step)
                 outcome = StepFinished(attempt=step.attempt, step=kind, offsets=offsets)
                 self._ended = step, outcome
-            except BaseException:  # Ctrl-C inside a callback ends the step as well, or the member would wait for ever
+            except BaseException:  # Ctrl-C inside a callback also ends the step, or the member would wait forever
                 if self._gives_up_all(step) and self._fetcher.held:
                     raise  # the member does not order this again: the next call completes it
                 outcome = StepFinished(attempt=step.attempt, step=kind, failed=True)

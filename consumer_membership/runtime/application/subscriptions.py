@@ -12,7 +12,7 @@ from consumer_membership.types import LeaveOption, Subscription
 
 
 class Subscriptions:
-    """The present subscription, of which the member and the fetcher learn here."""
+    """The present subscription; it informs the member and the fetcher."""
 
     def __init__(self, fetcher: Fetcher, line: Line, style: CallbackStyle) -> None:
         #: The callbacks of the present subscription.
@@ -36,7 +36,7 @@ class Subscriptions:
 
     @property
     def last_heartbeat_at(self) -> float | None:
-        """When the last heartbeat was answered, 0 for none; None without a subscription, for lack of heartbeats."""
+        """When the last heartbeat was answered, 0 for none; None without a subscription: it has no heartbeats."""
         return (self._line.view.last_heartbeat_at or 0.0) if self._subscription else None
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
