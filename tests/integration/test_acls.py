@@ -226,11 +226,23 @@ def test_transactional_producer_needs_write_on_transactional_id_and_topic(broker
         producer.produce(topic, b"out")
         producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, 20)
         producer.commit_transaction(20)
-        forbid(servers, ResourceType.GROUP, group, AclOperation.READ)
+        for kind, name, error in (
+            (ResourceType.TOPIC, source, KafkaError.TOPIC_AUTHORIZATION_FAILED),
+            (ResourceType.GROUP, group, KafkaError.GROUP_AUTHORIZATION_FAILED),
+        ):
+            forbid(servers, kind, name, AclOperation.READ)
+            producer.begin_transaction()
+            with pytest.raises(KafkaException) as refused:
+                producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, 20)
+            assert refused.value.args[0].code() == error
+            producer.abort_transaction(20)
+        read_only = create_topic(servers, unique("read-only"))
+        allow(servers, ResourceType.TOPIC, read_only, AclOperation.READ)
         producer.begin_transaction()
+        producer.produce(read_only, b"out")
         with pytest.raises(KafkaException) as refused:
-            producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, 20)
-        assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            producer.commit_transaction(20)
+        assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
         producer.abort_transaction(20)
         member.take_raised()
     denied = unique("tx")
