@@ -9,6 +9,7 @@ from typing import TextIO
 
 from consumer_membership.cli.groups import DONE, run_query
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.observe.labels import counted
 from consumer_membership.spark.checkpoint import BACKUP, Checkpoint
 from consumer_membership.spark.checkpoint_folder import CheckpointFolder
 from consumer_membership.spark.source.offsets import OffsetsByPartition
@@ -76,9 +77,9 @@ def _to_group(options: CheckpointOptions) -> Iterator[str]:
         for (topic, number), offset in sorted(move.offsets.items())
     )
     if options.executes:
-        yield f"committed {len(move.offsets)} offsets of batch {move.batch_id} to group {group}"
+        yield f"committed {counted(len(move.offsets), 'offset')} of batch {move.batch_id} to group {group}"
     else:
-        what = f"{len(move.offsets)} offsets of batch {move.batch_id}"
+        what = f"{counted(len(move.offsets), 'offset')} of batch {move.batch_id}"
         yield f"no changes were made; use --execute to commit {what} to group {group}"
 
 
@@ -92,7 +93,8 @@ def _from_group(options: CheckpointOptions) -> Iterator[str]:
         yield f"created checkpoint {options.path} (query {query_id}); the query must subscribe to exactly these topics"
     else:
         yield (
-            f"no changes were made; use --execute to create {options.path} from {len(offsets)} offsets of group {group}"
+            f"no changes were made; use --execute to create {options.path} from {counted(len(offsets), 'offset')} of "
+            f"group {group}"
         )
 
 

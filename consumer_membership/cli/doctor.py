@@ -11,6 +11,7 @@ from typing import TextIO
 from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.findings import FindingSeverity, GroupFinding
+from consumer_membership.observe.labels import counted
 from consumer_membership.observe.observation import DEFAULT_SECONDS, Observation, observe
 
 _WIDTH = 100
@@ -40,8 +41,8 @@ def examine(options: DoctorOptions, out: TextIO, err: TextIO, wait: Callable[[fl
 def findings_text(seen: Observation, findings: Sequence[GroupFinding]) -> Iterator[str]:
     """Yield a headline and each finding with its explanation, evidence and fix."""
     state = "" if seen.group is None else f", {seen.group.state}"
-    count = len(seen.surveys)
-    yield f"Group {seen.last.group_id}{state}: observed for {seen.seconds:.0f} s, {count} sample{'s' * (count != 1)}"
+    samples = counted(len(seen.surveys), "sample")
+    yield f"Group {seen.last.group_id}{state}: observed for {seen.seconds:.0f} s, {samples}"
     for number, one in enumerate(findings, 1):
         yield ""
         yield f"{number}. {one.severity.value.upper()}  {one.cause.value}: {one.subject}"

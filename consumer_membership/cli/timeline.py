@@ -15,6 +15,7 @@ from consumer_membership.admin import GroupAdmin, ReadingProgress
 from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
+from consumer_membership.observe.labels import counted
 from consumer_membership.observe.recorded import RecordedMember, recorded_member
 from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
 from consumer_membership.recorder.recording import UNFIT, damage_of
@@ -69,8 +70,7 @@ def draw_timeline(
             report(f"{options.output}: {error.strerror}")
             return [], REFUSED
         code = DONE if timeline.has_seen_group else REFUSED
-        count = len(timeline.events)
-        summary = f"{samples} sample{'s' * (samples != 1)}, {count} change{'s' * (count != 1)}"
+        summary = f"{counted(samples, 'sample')}, {counted(len(timeline.events), 'change')}"
         return [f"wrote {options.output}: {summary}"], code
 
     return run_query("timeline", draw, out, err)

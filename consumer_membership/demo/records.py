@@ -224,8 +224,8 @@ class SeenRecords:
             _finding("never consumed", unseen),
             _finding("consumed more than once, although no killed member consumed them", unexplained),
             _finding("consumed, but never produced", beyond),
-            f"{foreign} records were not produced by the demo" if foreign else "",
-            f"{unacknowledged} records were never acknowledged by the broker" if unacknowledged else "",
+            f"records that the demo did not produce: {foreign}" if foreign else "",
+            f"records that the broker did not acknowledge: {unacknowledged}" if unacknowledged else "",
             *(
                 f"partition {partition}: committed offset {committed.get(partition, 'none')}, end offset {offset}"
                 for partition, offset in sorted(end.items())
@@ -250,4 +250,4 @@ def _finding(what: str, numbers: Collection[int]) -> str:
     if not numbers:
         return ""
     named = ", ".join(map(str, sorted(numbers)[:_SAMPLE])) + (", ..." if len(numbers) > _SAMPLE else "")
-    return f"{len(numbers)} records were {what}: {named}"
+    return f"records {what}: {len(numbers)} ({named})"

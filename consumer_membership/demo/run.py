@@ -141,10 +141,10 @@ class Demonstration:
         self._screen = screen
         self._partitions = partitions
         self._acts: tuple[tuple[str, Callable[[], str]], ...] = (
-            (f"one member takes all {partitions} partitions", self._begin),
+            (f"one member joins and owns all {partitions} partitions", self._begin),
             ("two more members join", self._scale_out),
             ("member-2 leaves cleanly (SIGTERM)", self._leave),
-            ("member-3 dies (kill -9), member-4 replaces it", self._crash),
+            ("member-3 is killed (kill -9), member-4 replaces it", self._crash),
             ("the stream stops; drain and leave", self._end),
         )
         self._steps = [DemoStep(title=title) for title, _ in self._acts]

@@ -7,6 +7,7 @@ they work for groups of any client.
 from __future__ import annotations
 
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding, ranked
+from consumer_membership.observe.labels import counted
 from consumer_membership.observe.observation import Observation
 from consumer_membership.observe.rules_of_access import ACCESS_RULES
 from consumer_membership.observe.rules_of_members import MEMBER_RULES
@@ -25,6 +26,6 @@ def diagnose(seen: Observation) -> tuple[GroupFinding, ...]:
         cause=Cause.HEALTHY,
         subject=seen.last.group_id,
         explanation=f"no problem was visible from outside in {seen.seconds:.0f} s",
-        evidence=(f"{len(seen.members)} members, lag {lag:,}",),
+        evidence=(f"{counted(len(seen.members), 'member')}, lag {lag:,}",),
     )
     return (*findings, healthy)

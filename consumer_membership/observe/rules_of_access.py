@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from consumer_membership.admin import OpenTransaction, Subject
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
-from consumer_membership.observe.labels import clock, partition_name, partitions_named
+from consumer_membership.observe.labels import clock, counted, partition_name, partitions_named
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import TopicPartition
 
@@ -172,7 +172,7 @@ def transactions(seen: Observation) -> Iterator[GroupFinding]:
         blocked = (offsets.end or 0) - offsets.stable
         explanation = (
             "an open transaction blocks consumers with isolation.level=read_committed: they do not receive the "
-            f"{blocked:,} records from offset {offsets.stable:,} on"
+            f"{counted(blocked, 'record')} from offset {offsets.stable:,} on"
         )
         yield GroupFinding(
             severity=FindingSeverity.CRITICAL if blocks_group else FindingSeverity.WARNING,
@@ -248,7 +248,7 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
             cause=Cause.GROUP_FULL,
             subject=group.group_id,
             explanation="the group is full: the broker rejects further members (GROUP_MAX_SIZE_REACHED)",
-            evidence=(f"{len(group.members)} members, {key}={most}",),
+            evidence=(f"{counted(len(group.members), 'member')}, {key}={most}",),
             remedy=f"increase {key}, or stop members that are not needed",
         )
     session = settings.get("consumer.session.timeout.ms", "")

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from consumer_membership.admin import GroupDescription, MemberDescription
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
-from consumer_membership.observe.labels import clock, member_name, partition_name, partitions_named, several
+from consumer_membership.observe.labels import clock, counted, member_name, partition_name, partitions_named, several
 from consumer_membership.observe.observation import Observation
 from consumer_membership.types import GroupProtocol, TopicPartition
 
@@ -70,7 +70,7 @@ def _no_members(seen: Observation, group: GroupDescription) -> GroupFinding:
         cause=Cause.NO_MEMBERS,
         subject=group.group_id,
         explanation="the group has no members" + (" and has lag" if behind else ""),
-        evidence=(f"lag {behind:,} in {len(seen.lags)} partitions",) if behind else (),
+        evidence=(f"lag {behind:,} in {counted(len(seen.lags), 'partition')}",) if behind else (),
         remedy=(
             "start the members; if they run, check group.id and bootstrap.servers; if they use assign(), they may "
             "commit less often than the observation time (--seconds)"
@@ -252,7 +252,8 @@ def _stuck(seen: Observation, group: GroupDescription) -> GroupFinding:
             "the coordinator waits for all members to join again, which happens only in poll(); at least one member "
             "has not called it"
         )
-        evidence = (f"state {group.state} in {len(seen.groups)} samples, {len(group.members)} members",)
+        members = counted(len(group.members), "member")
+        evidence = (f"state {group.state} in {counted(len(seen.groups), 'sample')}, {members}",)
         remedy = "find the member that does not call poll(); the coordinator removes it after max.poll.interval.ms"
     return GroupFinding(
         severity=FindingSeverity.CRITICAL,
@@ -305,7 +306,7 @@ def _stalled_member(
 ) -> GroupFinding:
     if never:
         explanation = (
-            f"the member owns {len(partitions)} partitions with lag {behind:,} and has never committed in them"
+            f"the member owns {counted(len(partitions), 'partition')} with lag {behind:,} and no committed offset"
         )
         remedy = (
             "check that the program calls poll() and commits (enable.auto.commit=true, or commit()); without a "
@@ -313,7 +314,7 @@ def _stalled_member(
         )
     else:
         explanation = (
-            f"the member owns {len(partitions)} partitions with lag {behind:,} and committed nothing in them during "
+            f"the member owns {counted(len(partitions), 'partition')} with lag {behind:,} and did not commit during "
             "the observation; its session is active, so its process runs"
         )
         remedy = (
@@ -355,7 +356,8 @@ def pace(seen: Observation) -> Iterator[GroupFinding]:
             subject=partitions_named(slow),
             explanation="records are consumed more slowly than they are produced, so the lag grows",
             evidence=(
-                f"{produced:,} records produced, {consumed:,} consumed in {seen.seconds:.0f} s; {len(members)} members",
+                f"{counted(produced, 'record')} produced, {consumed:,} consumed in {seen.seconds:.0f} s",
+                f"owners: {counted(len(members), 'member')}",
             ),
             remedy="process records faster, or add members, at most one per partition",
         )
@@ -375,7 +377,7 @@ def shares(seen: Observation) -> Iterator[GroupFinding]:
             cause=Cause.TOO_MANY_MEMBERS,
             subject=several(map(member_name, idle)),
             explanation="these members are idle, because the group has more members than partitions",
-            evidence=(f"{len(members)} members, {len(seen.owners)} partitions",),
+            evidence=(f"{counted(len(members), 'member')}, {counted(len(seen.owners), 'partition')}",),
             remedy="add partitions or run fewer members; an idle member only takes over when another one leaves",
         )
     if len(subscriptions) > 1:
@@ -435,7 +437,7 @@ def protocols(seen: Observation) -> Iterator[GroupFinding]:
             cause=Cause.CONVERSION_UNFINISHED,
             subject=several(map(member_name, classic)),
             explanation="the group uses the consumer protocol, but these members still use the classic protocol",
-            evidence=(f"{len(classic)} of {len(group.members)} members",),
+            evidence=(f"{len(classic)} of {counted(len(group.members), 'member')}",),
             remedy="upgrade these members; until then each rebalance waits for them to join again",
         )
     unreadable = [one for one in group.members if one.note]

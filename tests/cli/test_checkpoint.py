@@ -155,7 +155,7 @@ def test_checkpoint_to_group_accepts_a_group_query_as_soon_as_its_member_has_lef
     young = folder_of(tmp_path / "young", own, done=1, is_old=False)
     words = ["-b", kafka.bootstrap_servers, "-g", unique("other"), "--execute"]
     assert main(["checkpoint", "to-group", str(young), *words]) == 0
-    assert "committed 1 offsets of batch 0 to group " in capsys.readouterr().out
+    assert "committed 1 offset of batch 0 to group " in capsys.readouterr().out
 
 
 @pytest.mark.integration

@@ -86,19 +86,19 @@ def test_check_holds_if_every_record_was_seen_once() -> None:
 def test_check_fails_for_a_lost_record_and_names_it(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
     """A number that no member saw is named."""
     result = check(records_seen(*seen))
-    assert result.findings == (f"1 records were never consumed: {missing}",)
+    assert result.findings == (f"records never consumed: 1 ({missing})",)
     assert not result.holds
 
 
 def test_check_without_seen_records_names_the_first_numbers() -> None:
     """The finding names at most five numbers."""
-    assert check(records_seen()).findings == ("9 records were never consumed: 0, 1, 2, 3, 4, ...",)
+    assert check(records_seen()).findings == ("records never consumed: 9 (0, 1, 2, 3, 4, ...)",)
 
 
 def test_check_fails_for_a_duplicate_without_a_killed_member() -> None:
     """A clean leave or a join never duplicates a record."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 2))))
-    finding = "2 records were consumed more than once, although no killed member consumed them: 4, 7"
+    finding = "records consumed more than once, although no killed member consumed them: 2 (4, 7)"
     assert result.findings == (finding,)
     assert result.twice == 0
 
@@ -106,7 +106,7 @@ def test_check_fails_for_a_duplicate_without_a_killed_member() -> None:
 def test_check_fails_for_a_duplicate_of_a_member_that_was_not_killed() -> None:
     """A kill excuses only the duplicates of the killed member."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 1))), killed=(THIRD,))
-    finding = "1 records were consumed more than once, although no killed member consumed them: 4"
+    finding = "records consumed more than once, although no killed member consumed them: 1 (4)"
     assert result.findings == (finding,)
 
 
@@ -146,7 +146,7 @@ def test_check_accepts_an_empty_partition_without_a_commit() -> None:
 def test_check_fails_for_a_record_that_was_never_produced() -> None:
     """A number beyond the last produced one is named."""
     assert check(records_seen(*EVERYTHING, (FIRST, Run(9, 1)))).findings == (
-        "1 records were consumed, but never produced: 9",
+        "records consumed, but never produced: 1 (9)",
     )
 
 

@@ -33,7 +33,7 @@ def test_line_screen_prints_steps_events_and_members() -> None:
 
 def test_result_lines_end_with_the_findings() -> None:
     """`result_lines` has the table first, then one line per finding."""
-    finding = "1 records were never consumed: 4"
+    finding = "records never consumed: 1 (4)"
     result = CheckResult(produced=10, seen=9, twice=1, committed=8, end=10, findings=(finding,))
     assert result_lines(result)[-2:] == ["CHECK FAILED:", f"  {finding}"]
     assert result_lines(replace(result, findings=()))[-1].startswith("CHECK PASSED")

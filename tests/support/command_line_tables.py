@@ -35,7 +35,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 def region(one: Command) -> Iterator[str]:
     """Yield the generated lines of a subcommand."""
     parser = parser_of(one.name)
-    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=_COLUMNS)  # type: ignore[assignment]  # a callable is enough
+    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=_COLUMNS)
     usage = _OWN_USAGE.get(one.name) or parser.format_usage().removeprefix("usage: ").rstrip()
     yield from ("", "```text", *re.sub(r"\n {7}(?= )", "\n", usage).splitlines(), "```", "")
     yield from ("| option | description |", "|---|---|")
