@@ -170,29 +170,12 @@ class Site:
         """Write the configuration with this build's folders; JSON is also YAML, which the generator reads."""
         project = configuration()
         theme = dict(project["theme"], custom_dir=str(DOCS / ".theme"))
-        nav = _present(project["nav"], self._pages)
-        project |= {"docs_dir": "pages", "site_dir": "html", "theme": theme, "nav": nav}
+        project |= {"docs_dir": "pages", "site_dir": "html", "theme": theme}
         handler: dict[str, Any] = project["plugins"]["mkdocstrings"]["handlers"]["python"]
         handler["paths"] = [str(ROOT)]
         config = self.folder / "zensical.yml"
         config.write_text(json.dumps(project, indent=1))
         return config
-
-
-def _present(nav: list[Any], pages: Path) -> list[Any]:
-    """Return a navigation without the pages that do not exist yet."""
-    found: list[Any] = []
-    for entry in nav:
-        match entry:
-            case str() if (pages / entry).exists():
-                found.append(entry)
-            case dict():
-                ((title, below),) = entry.items()
-                if isinstance(below, list):
-                    found += [{title: rest}] if (rest := _present(below, pages)) else []
-                elif (pages / below).exists():
-                    found.append(entry)
-    return found
 
 
 def _shown(source: Path) -> str:
