@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from consumer_membership import GroupError, TopicPartition
 from consumer_membership.admin import GroupAdmin, GroupReport
 from consumer_membership.devbroker import Broker
-from tests.support.documents import DOCS
+from tests.support.documents import DOCS, ROOT
 from tests.support.kafka import commit, create_topic, produce, unique
 from tests.support.waiting import wait_until
 
@@ -199,3 +200,46 @@ def test_switch_joins_the_running_group_and_goes_back(kafka: Broker, tmp_path: P
                 wait_until(lambda: "assigned [0, 1, 2, 3]" in of_second.read_text(), "the rest for the second")
                 assert end(second) == 0
     assert page.committed("switch") == 100
+
+
+def test_kubernetes_script_replaces_processes_without_a_rebalance(kafka: Broker, tmp_path: Path) -> None:
+    """In the script of the tutorial, every instance id keeps its partitions and the group keeps its epoch."""
+    page = Programs("tutorials/kubernetes-deploys.md", kafka, tmp_path)
+    topic, group = page.with_orders(), unique("deploys")
+    script = (tmp_path / "deploy.sh").read_text().replace("TOPIC=orders", f"TOPIC={topic}")
+    (tmp_path / "deploy.sh").write_text(
+        script.replace("GROUP_ID=deploys", f"GROUP_ID={group}").replace("-g deploys", f"-g {group}")
+    )
+    shutil.copy(ROOT / "examples/kubernetes/orders.py", tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["/bin/bash", "deploy.sh"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    rows = re.findall(r"^\S+ +(orders-\d) +rdkafka +\S+ +(\d+) +(\S+)", ran.stdout, re.MULTILINE)
+    assert len(rows) == 9, ran.stdout + ran.stderr
+    assert set(rows[:3]) == set(rows[3:6]) == set(rows[6:])
+
+
+def test_spark_drain_writes_each_event_once_and_continues(kafka: Broker, tmp_path: Path) -> None:
+    """The tutorial's job drains the topic into files, has nothing to do afterwards, and continues with new records."""
+    page = Programs("tutorials/spark-drain.md", kafka, tmp_path)
+    topic, group = unique("events"), unique("drain")  # the folder of the files has the topic's name in the page
+    for name in ("produce_events.py", "drain_events.py"):
+        code = (tmp_path / name).read_text().replace("200_000", "2_000").replace('"events-to-parquet"', f'"{group}"')
+        code = code.replace('["events"]', f'["{topic}"]').replace('"events" not in', f'"{topic}" not in')
+        code = code.replace('NewTopic("events"', f'NewTopic("{topic}"').replace(
+            'produce("events"', f'produce("{topic}"'
+        )
+        (tmp_path / name).write_text(code)
+    for total in (2_000, 4_000):
+        page.run("produce_events.py")
+        drained = page.run("drain_events.py")
+        assert re.fullmatch(r"2000 records in [\d.]+ s", drained[-1])
+        (rows, _) = page.run("check_events.py")
+        assert rows == f"{total} rows, {total} distinct offsets"
