@@ -96,7 +96,7 @@ def _sample(
             try:
                 timeline.add(admin.survey(options.query.group, in_depth=False))
                 samples += 1
-                # Report notes immediately, so that nobody waits ten minutes for a misspelled group id.
+                # Report notes immediately, so that you do not wait ten minutes for a misspelled group id.
                 for note in timeline.notes[reported:]:
                     report(note)
                 reported = len(timeline.notes)

@@ -196,7 +196,7 @@ class Demonstration:
         self._members.kill(self._members.all[2])
         session_s = self._cluster.session_timeout_s
         text = f"member-3  killed; its session ends after {session_s:.0f} s"
-        self._screen.tell(time.monotonic() - self._began, text)
+        self._screen.add_event(time.monotonic() - self._began, text)
         self._members.start()
         took = self._until(self._is_balanced, "the other members own member-3's partitions", session_s + _TAKEOVER_S)
         return f"balanced {took:.1f} s after the kill (session: {session_s:.0f} s)"
@@ -265,7 +265,7 @@ class Demonstration:
                     self._count(member, run)
             case MemberEvent():
                 # All processes use the machine's monotonic clock, so their times are comparable.
-                self._screen.tell(report.at - self._began, f"{member.name}  {report.text}")
+                self._screen.add_event(report.at - self._began, f"{member.name}  {report.text}")
             case Ended():
                 if report.exit_code != 0 and not member.is_killed:
                     message = f"{member.name} ended unexpectedly, exit code {report.exit_code}\n{report.last_output}"

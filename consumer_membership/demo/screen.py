@@ -53,7 +53,7 @@ class Screen(AbstractContextManager["Screen"]):
         """Show the snapshot; called several times a second."""
 
     @abstractmethod
-    def tell(self, at: float, text: str) -> None:
+    def add_event(self, at: float, text: str) -> None:
         """Show an event, `at` seconds after the start."""
 
     def begin_step(self, snapshot: GroupSnapshot, number: int) -> None:
@@ -92,7 +92,7 @@ class LineScreen(Screen):
     def draw(self, snapshot: GroupSnapshot) -> None:
         """Do nothing: lines are printed for events only."""
 
-    def tell(self, at: float, text: str) -> None:
+    def add_event(self, at: float, text: str) -> None:
         """Print one line."""
         self._write(f"[{at:6.2f} s] {text}")
 

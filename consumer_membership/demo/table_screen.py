@@ -42,7 +42,7 @@ class TableScreen(Screen):
         """Redraw the screen."""
         self._live.update(picture(snapshot, list(self._events)), refresh=True)
 
-    def tell(self, at: float, text: str) -> None:
+    def add_event(self, at: float, text: str) -> None:
         """Add a line at the bottom and remove the oldest one."""
         self._events.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
 

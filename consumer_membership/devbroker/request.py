@@ -96,9 +96,9 @@ class BrokerRequest:
 
     def __str__(self) -> str:
         """Return the request as text for errors."""
-        words = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
-        words += [f"port {self.port}"] if self.port is not None else []
-        words += [f"host {self.host}"] if self.host is not None else []
-        words += ["secured listeners"] if self.security is not None else []
-        words += [f"{key}={value}" for key, value in sorted(self.properties.items())]
-        return ", ".join(words)
+        parts = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
+        parts += [f"port {self.port}"] if self.port is not None else []
+        parts += [f"host {self.host}"] if self.host is not None else []
+        parts += ["secured listeners"] if self.security is not None else []
+        parts += [f"{key}={value}" for key, value in sorted(self.properties.items())]
+        return ", ".join(parts)

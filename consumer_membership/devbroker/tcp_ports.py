@@ -41,7 +41,7 @@ def taken_port_told_apart() -> Iterator[None]:
     try:
         yield
     except BrokerUnavailableError as error:
-        if any(words in str(error).lower() for words in _TAKEN):
+        if any(message in str(error).lower() for message in _TAKEN):
             raise PortTakenError(str(error)) from error
         raise
 

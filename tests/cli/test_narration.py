@@ -27,7 +27,7 @@ def told(err: io.StringIO) -> list[str]:
 
 
 def test_narration_reports_each_transition_once() -> None:
-    """A transition is reported once, however often the narration looks."""
+    """A transition is reported once, however often the narration is updated."""
     err = io.StringIO()
     narration = Narration(err)
     joins = Transition(at=1.0, old=MemberState.UNSUBSCRIBED, new=MemberState.JOINING, reason="it polls")
@@ -39,7 +39,7 @@ def test_narration_reports_each_transition_once() -> None:
 
 
 def test_narration_reports_wait_every_few_seconds() -> None:
-    """The report is delayed, because a join always waits briefly, and is not repeated on each look."""
+    """The report is delayed, because a join always waits briefly, and is not repeated on each update."""
     err = io.StringIO()
     narration = Narration(err)
     waiting = replace(

@@ -16,7 +16,7 @@ def test_line_screen_prints_steps_events_and_members() -> None:
     screen: Screen
     with LineScreen(out) as screen:
         screen.begin_step(SNAPSHOT, 0)
-        screen.tell(1.5, "member-1  JOINING -> RECONCILE: because")
+        screen.add_event(1.5, "member-1  JOINING -> RECONCILE: because")
         screen.draw(SNAPSHOT)
         screen.end_step(SNAPSHOT, 0)
     assert out.getvalue().splitlines() == [

@@ -54,7 +54,7 @@ def test_table_screen_leaves_its_last_picture_on_the_terminal() -> None:
     out = io.StringIO()
     with TableScreen(Console(file=out, width=100, height=40, force_terminal=True)) as screen:
         for number in range(9):
-            screen.tell(number, f"event {number}")
+            screen.add_event(number, f"event {number}")
         screen.begin_step(SNAPSHOT, 0)
         screen.end_step(SNAPSHOT, 0)
     last = out.getvalue().rpartition("records:")[2]

@@ -51,7 +51,7 @@ def test_timeline_starts_run_at_each_change() -> None:
 
 
 def test_cause_of_names_visible_change() -> None:
-    """A member joined, left, went away or changed its subscription; an epoch without such a change says so."""
+    """A member joined, left, closed or changed its subscription; an epoch without such a change has its own text."""
     away = group(member("m", assigned=partitions(0, 1), epoch=-2))
     other = group(replace(member("m", assigned=partitions(0, 1), epoch=6), topics=frozenset({"u"})))
     assert cause_of(ONE, ONE) == ""
@@ -192,7 +192,7 @@ def committed_at(moments: Iterable[float], until: float, watched: GroupDescripti
 
 @pytest.mark.parametrize("commit_interval_s", [1, 5, 30])
 def test_timeline_of_healthy_group_shows_no_stall(commit_interval_s: int) -> None:
-    """Between two commits of its usual interval, a partition with lag does not stall, whoever takes it over."""
+    """Between two commits of its usual interval, a partition with lag does not stall, even with a new owner."""
     assert standstills(ten_minutes(12, commit_interval_s)) == {}
 
 

@@ -94,7 +94,7 @@ class _Frames(Screen):
     def draw(self, snapshot: GroupSnapshot) -> None:
         """Draw nothing: only the ends of steps are kept."""
 
-    def tell(self, at: float, text: str) -> None:
+    def add_event(self, at: float, text: str) -> None:
         """Keep the newest events for the next frame."""
         self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
 

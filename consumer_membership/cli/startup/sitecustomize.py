@@ -1,7 +1,7 @@
-# ruff: noqa: INP001  # a folder of the path, and no package
-"""Python runs this when it starts below `consumer-membership run`: the first import of confluent-kafka installs ours.
+# ruff: noqa: INP001  # a folder on the path, not a package
+"""Python imports this module at startup below `consumer-membership run`; it replaces the consumer on first import.
 
-Nothing of the package is imported before that: a program's helpers that have nothing to do with Kafka start as ever.
+The package is imported only when confluent-kafka is imported, so that other processes of the program start as before.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ _KAFKA = "confluent_kafka"
 
 
 class _Loaded:
-    """Gives the module that was imported meanwhile."""
+    """A loader that returns an already imported module."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave it to Python: the module that it makes is thrown away."""
+        """Let Python create a module, which is discarded."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the right one in its place (importlib looks there for what it returns)."""
+        """Replace the module in `sys.modules`, from which importlib returns it."""
         sys.modules[module.__name__] = self._module
 
 
 class _Finder:
-    """Stands before all others until confluent-kafka is asked for."""
+    """The first finder until confluent-kafka is imported."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        """The module with the consumer replaced in it."""
+        """Return confluent-kafka with the consumer replaced."""
         if fullname != _KAFKA:
             return None
         sys.meta_path.remove(self)
@@ -40,8 +40,8 @@ class _Finder:
             import consumer_membership
         except ImportError as error:
             print(  # noqa: T201
-                f"consumer-membership run: {sys.executable} cannot import consumer_membership ({error}), so that its "
-                "programs have confluent-kafka's own consumer; install it there",
+                f"consumer-membership run: {sys.executable} cannot import consumer_membership ({error}); its programs "
+                "use confluent-kafka's consumer; install consumer_membership in this Python",
                 file=sys.stderr,
             )
             return None
@@ -50,7 +50,7 @@ class _Finder:
 
 
 def _run_the_next() -> None:
-    """A tracer's, or the system's own: Python runs the first that it finds."""
+    """Import the next `sitecustomize` on the path, for example of a tracer, because Python imports only the first."""
     here = __file__.rpartition(__name__)[0].rstrip("/\\")
     kept = list(sys.path)
     mine = sys.modules.pop(__name__, None)
