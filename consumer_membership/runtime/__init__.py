@@ -1,5 +1,5 @@
 """The shell around the pure core: threads, sockets and the librdkafka handle.
 
-`application` is the side of the threads that poll, `network` that of the membership thread, `line` all that crosses
-between them; `guardian` is a process of its own.
+`application` is the side of the threads that poll, `network` that of the membership thread, `line` the interface
+between them; `guardian` is a separate process.
 """

@@ -1,7 +1,7 @@
-"""All that crosses between a consumer's application threads and its membership thread.
+"""The interface between a consumer's application threads and its membership thread.
 
-Each consumer has one `Line`. Everything that crosses it is immutable or copied, so neither side needs a lock of the
-other side, and neither side imports the other.
+Each consumer has one `Line`. All data on it is immutable or copied, so neither side needs a lock of the other side, and
+neither side imports the other.
 
 | what | sent by | method | guarantee |
 |---|---|---|---|
@@ -9,10 +9,10 @@ other side, and neither side imports the other.
 | a question | application | `ask` | received in order with the events; answered, failed, or canceled by the end |
 | the view | network | `show` | numbered; an application that has an effect sees its view or a later one |
 | effects | network | `show`, with a view | received in order; the application sees all effects of one call or none |
-| the wake-up | both | `wake_up.set` | the next `poll` looks at all of this before it returns a record |
+| the wake-up | both | `wake_up.set` | the next `poll` reads all of this before it returns a record |
 
-No method blocks: a post rings the thread (`Receiver.ring`), an effect rings the application (`listen`). Everything else
-that the application wants of the thread (figures, recordings, its end) is for the thread's handle
+No method blocks: a post rings the thread (`Receiver.ring`), an effect rings the application (`listen`). All other
+requests of the application to the thread (figures, recordings, its end) go to the thread's handle
 (`membership_thread.MembershipThread`).
 """
 
@@ -38,9 +38,9 @@ from consumer_membership.types import CommittedOffsets, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffsetsQuestion:
-    """Ask for the group's committed offsets of these partitions; the core has no part in it.
+    """Request the group's committed offsets of these partitions; the core is not involved.
 
-    `answer` fails with `RefusedError`, or with `UnansweredError` after `timeout_s`. Cancel it to end the question.
+    `answer` fails with `RefusedError`, or with `UnansweredError` after `timeout_s`. Cancel it to end the request.
     """
 
     partitions: frozenset[TopicPartition]
@@ -58,7 +58,7 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOffsetsQuestion:
-    """Ask the leaders of these partitions for the end offsets; `answer` fails with a `MembershipError`."""
+    """Request the end offsets of these partitions from their leaders; `answer` fails with a `MembershipError`."""
 
     partitions: frozenset[TopicPartition]
     answer: Future[EndOffsets] = field(default_factory=Future)
@@ -69,11 +69,11 @@ Post: TypeAlias = Event | ApplicationQuestion
 
 
 class RefusedError(GroupError):
-    """A broker refused what the application asked; `code` is Kafka's."""
+    """A broker refused the application's request; `code` is the error code of Kafka."""
 
 
 class UnansweredError(TransportError):
-    """No broker answered the application's question in time; the text has the cause, as far as it is known."""
+    """No broker answered the application's request in time; the message has the cause, as far as it is known."""
 
 
 # ---- from the network -----------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ class Receiver(Protocol):
 
 
 class WakeUp:
-    """Sends each `poll` the long way, through the session, as long as there is a reason to.
+    """Sends each `poll` through the slow path of the session, as long as there is a reason to.
 
-    The hot path reads nothing but `is_set`, which therefore obeys one law: **when a call returns, in any thread,
-    `is_set` is true if an order waits or delivery has to stop.**
+    The hot path reads only `is_set`, which therefore obeys one rule: **when a call returns, in any thread, `is_set` is
+    true if an order waits or delivery has to stop.**
 
     | reason (`add_reason`) | owner | set by |
     |---|---|---|
@@ -115,8 +115,8 @@ class WakeUp:
     | the lease is over | `Polling` | `LeaseWatch`, and each `poll` that finds the lease over |
 
     The owner of a reason first makes it true and then calls `set`. Only `review` clears `is_set`, and only
-    `OrderQueue.sort` calls it. Without a reason, `set` sends one `poll` the long way: a subscription that the next poll
-    announces, a cancelled `AIOConsumer.poll`, a forked child.
+    `OrderQueue.sort` calls it. Without a reason, `set` sends one `poll` through the slow path: a subscription that the
+    next poll announces, a cancelled `AIOConsumer.poll`, a forked child.
     """
 
     __slots__ = ("_last_set", "_reasons", "is_set")
@@ -131,12 +131,12 @@ class WakeUp:
         self._reasons += (is_true,)
 
     def set(self) -> None:
-        """Send the next `poll` the long way."""
+        """Send the next `poll` through the slow path."""
         self._last_set = object()
         self.is_set = True
 
     def review(self) -> None:
-        """Send each `poll` the long way if there is a reason to; if not, let it take the hot path.
+        """Send each `poll` through the slow path if there is a reason to; if not, let it take the hot path.
 
         An interrupt in here leaves this set. After the reasons were read, a `set` by another thread or by a signal
         handler wins: the interpreter switches threads and runs handlers only at calls and at jumps back, so not between
@@ -156,7 +156,7 @@ class Line:
         self.wake_up = WakeUp()
         #: The member's latest view; `connect` shows the first one.
         self.snapshot: Snapshot
-        #: Whether the application sent an event that is worth a connection.
+        #: Whether the application sent an event that requires a connection.
         self.has_sent = False
         self._receiver: Receiver
         # Re-entrant: a signal handler may interrupt its own thread in here.
@@ -180,11 +180,11 @@ class Line:
         return self.snapshot.view
 
     def post(self, *events: Event) -> None:
-        """Give the member these events; they wait until the thread is started."""
+        """Post these events to the member; they wait until the thread is started."""
         self._post(events)
 
     def send(self, *events: Event) -> None:
-        """Give the member these events, which are worth a connection: the thread is started."""
+        """Post these events, which require a connection: the thread is started."""
         if not self.has_sent:
             self._receiver.start()
             self.has_sent = True
@@ -228,7 +228,7 @@ class Line:
         self.show(view)
 
     def take_posts(self) -> tuple[Post, ...]:
-        """Everything that the application posted, in order."""
+        """Take everything that the application posted, in order."""
         with self._lock:
             posts = tuple(self._posts)
             self._posts.clear()
@@ -237,7 +237,7 @@ class Line:
     def show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         """Show the member's new view and order these effects of the application.
 
-        A thread that sees the view and then looks for effects finds these; a thread that has them sees the view.
+        A thread that sees the view and then reads the effects finds these; a thread that has them sees the view.
         """
         with self._lock:
             self._orders.extend(orders)

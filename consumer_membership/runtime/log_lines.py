@@ -1,16 +1,17 @@
 """A consumer's log lines where confluent-kafka users expect those of librdkafka: with `logger=`, and with `debug=`.
 
-Each package writes to its own logger of Python's `logging`, whatever is configured. Beside that
+Each package always writes to its own logger of Python's `logging`. In addition
 
 - with `logger=` the lines of this one consumer go there, from inside its `poll`, `consume` and `close`, as those of
-  librdkafka do, and in the form of those: `logger.log(level, "%s [%s] %s", facility, name, text)`;
-- without it, `debug=cgrp` (or another context that the member is a part of) writes them to stderr as they come, in the
-  form of librdkafka's: `%7|seconds|facility|name| text`.
+  librdkafka do, and in the same form: `logger.log(level, "%s [%s] %s", facility, name, text)`;
+- without it, `debug=cgrp` (or another context that includes the member) writes them to stderr immediately, in the
+  form of librdkafka: `%7|seconds|facility|name| text`.
 
-No module gets a logger when it is imported, only when it writes a line: `logging.config.dictConfig` disables all
-loggers that exist, unless `disable_existing_loggers` is False, and programs call it after their imports.
+No module creates a logger when it is imported, only when it writes a line: `logging.config.dictConfig` disables all
+existing loggers, unless `disable_existing_loggers` is False, and programs call it after their imports.
 
-The lines at DEBUG want a context in `debug`. A line that Python's `logging` brings to the same place is not repeated.
+The lines at DEBUG require a context in `debug`. A line that Python's `logging` writes to the same place is not
+repeated.
 
 Connections, clients and requests belong to one consumer each, but share their loggers. A line belongs to the consumer
 whose membership thread writes it (`ConsumerLines.attach_to_this_thread`).
@@ -39,7 +40,7 @@ _CONTEXTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "consumer_membership.network": frozenset({"all", "cgrp", "broker", "protocol"}),
     }
 )
-#: syslog's numbers, which `log_level` and the lines on stderr have.
+#: The numbers of syslog, which `log_level` and the lines on stderr use.
 _SYSLOG: Mapping[int, int] = MappingProxyType(
     {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 )
@@ -47,7 +48,7 @@ _SYSLOG: Mapping[int, int] = MappingProxyType(
 _FORM = "%s [%s] %s"
 #: Numbers the members of the process, as librdkafka does in its clients' names.
 _NUMBERS = count(1)
-#: The lines of the consumer whose thread this is: code without a consumer at hand logs through them.
+#: The lines of the consumer of this thread: code without a reference to a consumer logs through them.
 _OF_THIS_THREAD = threading.local()
 
 
@@ -82,15 +83,15 @@ class ConsumerLines:
         self._later = later
         # Two members with one client.id in one process have different names, as librdkafka's handles have.
         self._name = f"{settings.client_id}#member-{next(_NUMBERS)}"
-        # Without a bound, as librdkafka's queue: a member whose application does not poll soon logs nothing more.
+        # Without a bound, like librdkafka's queue: a member whose application does not poll soon logs nothing more.
         self._waiting: deque[_Line] = deque()
 
     def attach_to_this_thread(self) -> None:
-        """Take the lines of this thread for this consumer's from now on."""
+        """Treat the lines of this thread as this consumer's from now on."""
         _OF_THIS_THREAD.lines = self
 
     def wants(self, room: logging.Logger, level: int) -> bool:
-        """Whether a line of this level is worth making."""
+        """Whether a line of this level is written anywhere."""
         is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[room.name])
         if self._logger is None:
             return is_debugged
@@ -203,7 +204,7 @@ class PackageLog:
 
 
 def _is_on(logger: object, level: int) -> bool:
-    # As confluent-kafka, this takes whatever has a `log` method.
+    # Like confluent-kafka, this accepts any object with a `log` method.
     return not isinstance(logger, logging.Logger) or logger.isEnabledFor(level)
 
 

@@ -1,4 +1,4 @@
-"""The handle of a member's thread: what the application may ask of the thread beside what crosses the line.
+"""The handle of a member's thread: the application's requests to the thread that do not use the line.
 
 The thread owns the state machine and the sockets (`network.thread`). The application gets it from a `ThreadFactory` and
 so does not import the network's side.
@@ -49,7 +49,7 @@ class BrokerTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFigures:
-    """What statistics report of a member beside its view.
+    """Figures of a member for statistics, in addition to its view.
 
     Attributes:
         coordinator_since: When the present coordinator was found, or the former one lost (monotonic clock).
@@ -64,13 +64,13 @@ class MemberFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """What a member's thread is made from.
+    """The inputs of a member's thread.
 
     Attributes:
-        progress: Returns two growing counts: signs that the application polls, and records handed to it. The thread
-            calls it whenever it wants, without a lock.
-        lines: Gets the thread's log lines, beside Python's loggers.
-        measure: Returns what is counted of the consumer, for brokers that collect metrics (KIP-714); None: nothing is
+        progress: Returns two growing counts: signs that the application polls, and records returned to it. The thread
+            calls it at any time, without a lock.
+        lines: Receives the thread's log lines, in addition to Python's loggers.
+        measure: Returns the counts of the consumer, for brokers that collect metrics (KIP-714); None: nothing is
             pushed. Called on the thread; must not wait.
         ledger: Counts the member's events.
     """
@@ -111,7 +111,7 @@ class MembershipThread(Receiver, Protocol):
         """Use these for each later authentication; open connections stay as they are."""
 
     def figures(self) -> MemberFigures:
-        """What statistics report beside the view, as it is now."""
+        """Return the figures for statistics in addition to the view."""
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a recording of the member in the calling thread (`recorder.dumps.Dumps.write`)."""
@@ -123,5 +123,5 @@ class MembershipThread(Receiver, Protocol):
         """End the thread and its connections, and wait for the end no longer than this; unsent requests stay unsent."""
 
 
-#: Makes a member's thread, connects it to this line, and does not start it.
+#: Creates a member's thread, connects it to this line, and does not start it.
 ThreadFactory: TypeAlias = Callable[[Line, ThreadSettings], MembershipThread]

@@ -1,7 +1,7 @@
-"""One question to one broker, on a connection of its own: as safe as the member's were.
+"""One request to one broker, on its own connection, with the security of the member's connections.
 
-Blocking sockets and the standard library only. What TLS and SASL need beyond that is imported for members that had them
-alone (`load_for`); a guardian of others stays as small as it is.
+Blocking sockets and the standard library only. The additional modules for TLS and SASL are imported only for members
+that use them (`load_for`); a guardian of others stays small.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 #: One broker on the same continent answers in 0.3 s.
 _CONNECT_S, _ANSWER_S = 3.0, 5.0
-#: The answers that are read take about 1 KB; a larger size is not Kafka's.
+#: The responses that are read have about 1 KB; a larger size is not a Kafka response.
 _LONGEST_ANSWER = 1 << 20
 _HIGHEST_PORT = 2**16 - 1
 
-#: How many seconds the leave still has.
+#: How many seconds are left for the leave.
 TimeLeft: TypeAlias = Callable[[], float]
 
 
 class NoAnswerError(Exception):
-    """This broker does not answer now; another one may, or the same one later."""
+    """This broker does not respond now; another one may, or this one later."""
 
 
 class CredentialsRefusedError(Exception):
-    """The broker does not believe who asks, and will not: with its words, and never a secret."""
+    """The broker refuses the credentials permanently; the message has its text, and never a secret."""
 
 
 def load_for(request: LeaveRequest) -> None:
-    """Import what the leave for this member needs, while there is time: at its end an upgrade may have removed it."""
+    """Import the modules that the leave of this member needs, while they exist: an upgrade may remove them later."""
     if request.tls is not None:
         from consumer_membership.runtime.guardian import encryption  # noqa: F401
     if request.sasl is not None:
@@ -55,13 +55,13 @@ def load_for(request: LeaveRequest) -> None:
 
 
 def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
-    """What this broker answers in the newest version that both sides know, within the time that is left.
+    """Return this broker's response in the newest version that both sides support, within the time that is left.
 
     The resolver of names has its own limits.
 
     Raises:
-        NoAnswerError: nothing, or nothing that could be read.
-        CredentialsRefusedError: it refuses the member's credentials; some lock an account that tries once more.
+        NoAnswerError: no response, or none that could be read.
+        CredentialsRefusedError: it refuses the member's credentials; some brokers lock an account that tries again.
     """
     try:
         with _connected(request, broker, left_s) as sock:
@@ -80,7 +80,7 @@ def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_
 
 
 def newest(known: Iterable[int], offered: BrokerVersions, api: Api) -> int:
-    """The newest version that both sides know.
+    """Return the newest version that both sides support.
 
     Raises:
         TransportError: there is none.
@@ -110,13 +110,13 @@ def _authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, e
 
 
 def printable(address: HostPort) -> str:
-    """The address as people write it, without a NUL character."""
+    """The address for messages, without a NUL character."""
     host, port = address[0].replace("\0", "\\x00"), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bounded(most_s: float, left_s: TimeLeft) -> float:
-    """How long the next step may take."""
+    """The time limit of the next step."""
     bounded_s = min(most_s, left_s())
     if bounded_s <= 0:
         raise TimeoutError("timed out")
@@ -124,7 +124,7 @@ def _bounded(most_s: float, left_s: TimeLeft) -> float:
 
 
 def _refuse_impossible(host: str, port: int) -> None:
-    """Raise `TransportError` for a host or port that a broker may advertise and no socket can have.
+    """Raise `TransportError` for a host or port that a broker may advertise and that no socket can have.
 
     The C library would take the host up to its NUL, and the port modulo 65536: the address of another server.
     """
@@ -138,7 +138,7 @@ def _refuse_impossible(host: str, port: int) -> None:
 def _connected(request: LeaveRequest, broker: HostPort, left_s: TimeLeft) -> Iterator[socket.socket]:
     host, port = broker
     _refuse_impossible(host, port)
-    # Bytes spare the codec for international names, which is slow to import.
+    # Bytes avoid the codec for international names, which is slow to import.
     name = host.encode() if host.isascii() else host
     with _reached(name, port, request.address_family, left_s) as sock:
         sock.settimeout(_bounded(_ANSWER_S, left_s))
@@ -152,7 +152,7 @@ def _connected(request: LeaveRequest, broker: HostPort, left_s: TimeLeft) -> Ite
 
 
 def _reached(name: bytes | str, port: int, family: int, left_s: TimeLeft) -> socket.socket:
-    """A connection to the first of the host's addresses that takes one."""
+    """Connect to the first of the host's addresses that accepts a connection."""
     failure = OSError("the name has no address")
     for kind, _, _, _, sockaddr in socket.getaddrinfo(name, port, family, socket.SOCK_STREAM):
         sock = socket.socket(kind, socket.SOCK_STREAM)
@@ -168,7 +168,7 @@ def _reached(name: bytes | str, port: int, family: int, left_s: TimeLeft) -> soc
 
 
 def _exchange(sock: socket.socket, left_s: TimeLeft, frame: bytes, number: int) -> bytes:
-    """The answer to this frame, without its size."""
+    """Return the response to this frame, without its size."""
     until = time.monotonic() + _bounded(_ANSWER_S, left_s)
     sock.settimeout(_bounded(_ANSWER_S, left_s))
     sock.sendall(frame)

@@ -1,6 +1,6 @@
 """SASL for the guardian's connections: the member's mechanism (`wire.sasl`), as the member itself used it.
 
-A module of its own because of its imports: 4 MB, most of them OpenSSL's (`hashlib`), for members with SASL alone.
+A separate module because of its imports: 4 MB, most of them OpenSSL's (`hashlib`), only for members with SASL.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from consumer_membership.wire.versions import BrokerVersions
 
 
 def authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, exchange: Exchange) -> None:
-    """Authenticate as the member; `exchange` returns the answer to a request with this number.
+    """Authenticate as the member; `exchange` returns the response to a request with this number.
 
     Raises:
         AuthenticationError: the broker refuses the credentials, or its own proof is wrong.
-        TransportError: the broker does not speak SASL as this package does.
+        TransportError: the broker does not support SASL as this package does.
     """
     try:
         authentication = Authentication(_mechanism(sasl), offered)
@@ -40,5 +40,5 @@ def _mechanism(sasl: SaslSettings) -> Mechanism:
     try:
         return password_mechanism(sasl)
     except ValueError as error:
-        # `set_sasl_credentials` takes any text.
+        # `set_sasl_credentials` accepts any text.
         raise AuthenticationError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error

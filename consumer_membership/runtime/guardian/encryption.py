@@ -1,6 +1,6 @@
-"""TLS for the guardian's connections: what the member's own had (`runtime.tls`), around a blocking socket.
+"""TLS for the guardian's connections: the member's own configuration (`runtime.tls`), around a blocking socket.
 
-A module of its own because of what it imports: 6 MB, most of them OpenSSL's, for members with TLS alone.
+A separate module because of its imports: 6 MB, most of them OpenSSL's, only for members with TLS.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from consumer_membership.runtime.network.tls import explain, tls_context
 
 @contextmanager
 def encrypted(sock: socket.socket, tls: TlsSettings, host: bytes | str) -> Iterator[ssl.SSLSocket]:
-    """The same connection under TLS, to a peer that has shown as much of itself as `tls` asks for.
+    """Return the connection under TLS, to a peer that has proven its identity as `tls` requires.
 
-    Files are read now: what a certificate's renewal has put there since the member began is what is good.
+    Files are read now: a renewal of the certificate may have replaced them since the member started.
 
     Raises:
-        ConnectionError: there is no such connection, or not any more; why, and the remedy.
+        ConnectionError: the connection failed or ended; the message has the reason and the fix.
     """
     try:
         with tls_context(tls).wrap_socket(sock, server_hostname=host) as safe:

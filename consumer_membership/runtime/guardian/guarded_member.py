@@ -1,4 +1,4 @@
-"""Keeps the guardian's knowledge of one member right, by the pictures of it after each event."""
+"""Keeps the guardian's knowledge of one member up to date, from the member's view after each event."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.connection import api_versions_v0
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
 
-#: The states in which the coordinator may count on the member. A join may be on its way, so JOINING is one of them;
-#: the member's id is its own from the start (KIP-1082).
+#: The states in which the coordinator may count the member. A join may be in flight, so JOINING is one of them; the
+#: member generates its id itself (KIP-1082).
 GUARDED = IN_GROUP | {MemberState.UNSUBSCRIBING}
-#: The same of the classic protocol, as long as the member has an id. It is the coordinator's gift (KIP-394), and one
-#: that was fenced for its generation alone keeps it, and its place.
+#: These states of the classic protocol, as long as the member has an id. The coordinator assigns it (KIP-394), and a
+#: member that was fenced only for its generation keeps it, and its place.
 CLASSIC_GUARDED = GUARDED | {MemberState.FENCED}
 #: For the broker's log (KIP-800).
 _REASON = "its process died without leaving"
 
 
 class _Identity(NamedTuple):
-    """What a leave request is made of; while it stays, the request does."""
+    """The inputs of a leave request; while they stay, the request stays."""
 
     protocol: GroupProtocol
     member_id: str
@@ -49,10 +49,10 @@ class _Identity(NamedTuple):
 
 
 class GuardedMember:
-    """Tells the guardian of one member: when its leave request changes, and when there is nothing to leave any more.
+    """Notifies the guardian of one member: when its leave request changes, and when there is nothing left to leave.
 
-    The request follows the protocol that the member speaks at the moment, which `group.protocol=auto` may change, and
-    the credentials of the moment, which are `security`'s.
+    The request follows the present protocol of the member, which `group.protocol=auto` may change, and the present
+    credentials, which are `security`'s.
     """
 
     def __init__(self, guardian: Guardian, connection: ConnectionSettings, security: ConnectionSecurity) -> None:
@@ -64,7 +64,7 @@ class GuardedMember:
         self._told: _Identity | None = None
 
     def observed(self, event: object, effects: tuple[object, ...], view: MembershipView) -> None:  # noqa: ARG002
-        """Say what has changed; called before the effects are performed, so before a join goes out."""
+        """Send the changes; called before the effects are performed, so before a join goes out."""
         identity = self._identity(view)
         if identity == self._told:
             if identity is not None:
@@ -78,10 +78,10 @@ class GuardedMember:
             return None
         coordinator = view.coordinator
         if coordinator is None and self._told is not None:
-            # Lost, not forgotten: the guardian begins there, and looks further where it is told to.
+            # Lost, not forgotten: the guardian starts there, and looks the coordinator up again if necessary.
             coordinator = self._told.coordinator
         if coordinator is None:
-            # Nobody has heard of this member yet.
+            # No broker knows this member yet.
             return None
         return _Identity(view.protocol, view.member_id, view.instance_id, coordinator, self._security.sasl)
 
@@ -89,7 +89,7 @@ class GuardedMember:
         client_id = self._connection.client_id
 
         def frames(api: Api, build: Callable[[BrokerVersions], Call]) -> Frames:
-            # In each version that this package speaks, as to a broker that offers nothing else: the guardian chooses.
+            # In each version that this package supports: the guardian chooses one for the broker.
             only = {version: BrokerVersions({api: VersionRange(version, version)}) for version in SPOKEN[api]}
             return {version: encode(build(versions), QUESTION, client_id) for version, versions in only.items()}
 
@@ -128,7 +128,7 @@ class GuardedMember:
 
 
 def _from_anywhere(tls: TlsSettings) -> TlsSettings:
-    """The same wherever a process stands: the guardian does not stand in the application's folder."""
+    """The path as an absolute one: the guardian does not run in the application's directory."""
     return replace(
         tls,
         ca_location=_absolute(tls.ca_location),
@@ -143,13 +143,13 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _may_leave(view: MembershipView) -> bool:
-    """Whether a leave on its behalf would be of use."""
+    """Whether a leave on its behalf would have an effect."""
     match view.protocol:
         case GroupProtocol.CONSUMER:
             return view.state in GUARDED
         case GroupProtocol.CLASSIC:
-            # A LeaveGroup removes a static member for good. Left alone, its place waits for its return, which needs
-            # nobody's leave: the newest holder of an instance id wins (KIP-345).
+            # A LeaveGroup removes a static member permanently. Otherwise its place waits for its return, which needs no
+            # leave: the newest holder of an instance id wins (KIP-345).
             is_static = view.instance_id is not None
             return view.state in CLASSIC_GUARDED and view.member_id != NO_MEMBER_ID and not is_static
         case _:
@@ -157,7 +157,7 @@ def _may_leave(view: MembershipView) -> bool:
 
 
 def _leave_epoch(identity: _Identity) -> int | None:
-    """The epoch with which this member leaves; None: its protocol knows none."""
+    """The epoch with which this member leaves; None: its protocol has none."""
     if identity.protocol is GroupProtocol.CLASSIC:
         return None
     return LEAVE_EPOCH if identity.instance_id is None else LEAVE_STATIC_EPOCH

@@ -1,7 +1,7 @@
-"""What the application's process tells its guardian: one line of JSON for each change of a member's leave request.
+"""The messages of the application's process to its guardian: one line of JSON for each change of a leave request.
 
-Pure, and shared by both processes. A line may hold a key and a password, and goes nowhere but through the pipe. One
-that was cut short by the application's death is no news: what was said before it holds.
+Pure, and shared by both processes. A line may contain a key and a password, and is only sent through the pipe. A line
+that was cut short by the application's death is ignored: the earlier lines remain valid.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ HELLO, QUESTION = 0, 1
 
 
 class LeaveRequest(NamedTuple):
-    """What to send for one member once its process is gone, and where to: no dataclass, which would cost 1 MB.
+    """The request for one member whose process has ended, and its addresses; not a dataclass, which would cost 1 MB.
 
-    `member_epoch` is the epoch that the leaving ConsumerGroupHeartbeat says; None: the member is one of the classic
-    protocol, and `leave` is its LeaveGroup. `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have
-    the correlation id 1. `coordinator` is where the group's coordinator was last; `address_family` is the socket
-    module's number. `tls` and `sasl` are the member's own, with absolute paths, and with a password instead of tokens.
+    `member_epoch` is the epoch of the ConsumerGroupHeartbeat that leaves; None: the member uses the classic protocol,
+    and `leave` is its LeaveGroup. `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have the
+    correlation id 1. `coordinator` is the last known coordinator of the group; `address_family` is the socket module's
+    number. `tls` and `sasl` are the member's own, with absolute paths, and with a password instead of tokens.
     """
 
     group_id: str
@@ -74,7 +74,7 @@ def _plain(request: LeaveRequest) -> dict[str, object]:
 
 
 class LeaveRequests:
-    """The requests that stand, from the bytes of all lines so far, however they are cut."""
+    """The valid requests, from the bytes of all lines so far, however they are split."""
 
     def __init__(self) -> None:
         self._standing: dict[int, LeaveRequest] = {}
@@ -86,7 +86,7 @@ class LeaveRequests:
         return tuple(self._standing.values())
 
     def take(self, data: bytes) -> None:
-        """Take these bytes, after all earlier ones. A line that is none of ours is passed over: the others hold."""
+        """Take these bytes, after all earlier ones. Invalid lines are skipped: the others remain valid."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         for line in lines:
             try:
@@ -122,7 +122,7 @@ def _read(said: Mapping[str, object]) -> LeaveRequest:
 def _tls(said: object) -> TlsSettings | None:
     if said is None:
         return None
-    from consumer_membership.config.settings import TlsSettings  # others' guardians do without
+    from consumer_membership.config.settings import TlsSettings  # other members' guardians need no imports
 
     return TlsSettings(**cast("dict[str, Any]", said))
 

@@ -1,4 +1,4 @@
-"""The leave on behalf of one member: to its coordinator, wherever that is by now, until it is answered or too late.
+"""The leave on behalf of one member: sent to its coordinator, wherever that is, until it is answered or too late.
 
 One thread for each member.
 """
@@ -21,26 +21,26 @@ LEAVE_PATIENCE_S = 30.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
-#: What says that the coordinator does not count on this member any more.
+#: The responses by which the coordinator no longer counts this member.
 _GONE = {25: "UNKNOWN_MEMBER_ID", 69: "GROUP_ID_NOT_FOUND", 82: "FENCED_INSTANCE_ID", 110: "FENCED_MEMBER_EPOCH"}
 
 
 class Level(Enum):
-    """How much an operator should care."""
+    """The level of the log line."""
 
     INFO = "INFO"
     WARNING = "WARNING"
 
 
 class LeaveOutcome(NamedTuple):
-    """What became of one leave, in words."""
+    """The outcome of one leave, with its message."""
 
     level: Level
     text: str
 
 
 class _LoadingError(NoAnswerError):
-    """The coordinator is the right one, and still reads what it has written down of its groups."""
+    """The coordinator is the right broker, and is still loading its groups."""
 
 
 def leave(
@@ -50,7 +50,7 @@ def leave(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LeaveOutcome:
-    """Send this leave until the coordinator has answered it, or `patience_s` is over, whatever it waits for then."""
+    """Send this leave until the coordinator has answered it, or `patience_s` is over."""
     give_up_at = clock() + patience_s
 
     def left_s() -> float:
@@ -66,7 +66,7 @@ def leave(
         except CredentialsRefusedError as error:
             return _failed(f": {error}")
         except NoAnswerError as error:
-            # A host that ran out of memory lets many guardians go at once: half of the wait is chance.
+            # A host that ran out of memory ends many processes at once: half of the wait is random.
             sleep(max(0.0, min(backoff_s * (0.5 + os.urandom(1)[0] / 512), left_s())))
             if left_s() <= 0:
                 return _failed(f" within {patience_s:.0f} s: {error}")
@@ -95,7 +95,7 @@ def _leave_at(request: LeaveRequest, coordinator: HostPort, left_s: TimeLeft) ->
 
 
 def _code_of_leave_group(answer: Message) -> int:
-    """The whole request's error where there is one, else the member's."""
+    """The error of the whole request if there is one, else the member's."""
     if answer.error_code == 0 and len(answer.members) != 1:
         raise NoAnswerError("the LeaveGroup response does not contain the member")
     code: int = answer.error_code or answer.members[0].error_code
@@ -124,7 +124,7 @@ def _find(request: LeaveRequest, left_s: TimeLeft) -> HostPort:
 
 
 def _found(answer: Message) -> Message:
-    """What was said of the one group: in a list from version 4 on (KIP-699)."""
+    """The result for the one group: in a list from version 4 on (KIP-699)."""
     coordinators = getattr(answer, "coordinators", (answer,))
     if len(coordinators) != 1:
         raise NoAnswerError("the FindCoordinator response does not contain the group")

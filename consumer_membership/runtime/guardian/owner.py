@@ -1,7 +1,7 @@
-"""The one guardian of this process: started with the first leave request, told each change, started again if it died.
+"""The one guardian of this process: started with the first leave request, notified of changes, restarted if it died.
 
-Everything here returns at once and raises nothing: it is called on membership threads. What the pipe does not take now
-goes out with the next call; of one member only the latest word is kept meanwhile.
+Everything here returns at once and raises nothing: it is called on membership threads. Bytes that the pipe does not
+take now are sent with the next call; of one member only the latest request is kept meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from consumer_membership.runtime.guardian.leave_requests import LeaveRequest, li
 _log = partial(logging.getLogger, "consumer_membership.guardian")
 
 _SCRIPT = Path(__file__).with_name("script.py")
-#: A guardian that keeps dying is ended by somebody, who had better not have to go on.
+#: A guardian that dies again and again is ended by another program, and must not be started endlessly.
 _STARTS = 5
 _RESTART_PAUSE_S = 1.0
 #: The init of a PID namespace: everything in it ends with it.
@@ -38,11 +38,11 @@ _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardianProcess:
-    """The guardian as its parent sees it: a child, and the pipe to it.
+    """The guardian as its parent sees it: a child process, and the pipe to it.
 
-    Both kinds of numbers may come to mean something else. An application that waits for any child (`os.wait()`) frees
-    the process id, which may go to another of its children: a pidfd keeps to the one process (None: the system has
-    none). An application that closes all descriptors reuses theirs: `identity` is that of the pipe.
+    Both kinds of numbers may be reused. An application that waits for any child (`os.wait()`) frees the process id,
+    which another of its children may get: a pidfd stays with the one process (None: the system has none). An
+    application that closes all descriptors reuses theirs: `identity` is that of the pipe.
     """
 
     pid: int
@@ -59,10 +59,10 @@ class GuardianProcess:
             return False
 
     def send(self, data: bytes) -> int:
-        """How many bytes went; raises OSError as sockets do."""
+        """Send bytes and return their number; raises OSError as sockets do."""
         if not self.is_ours:
             raise BrokenPipeError("the application closed the pipe of the guardian")
-        # A socket object that stays would complain at the interpreter's end that nobody closed it.
+        # A socket object that stays would warn at the interpreter's end that it was not closed.
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
         try:
             return end.send(data, _SEND_FLAGS)
@@ -70,7 +70,7 @@ class GuardianProcess:
             end.detach()
 
     def end(self) -> str | None:
-        """How the process ended, None while it runs. It takes no other child's status from the application."""
+        """How the process ended; None while it runs. It takes no other child's status from the application."""
         if not self.is_ours:
             return None
         try:
@@ -98,7 +98,7 @@ class GuardianProcess:
             end.detach()
 
     def close(self) -> None:
-        """Let go of its descriptors; those that the application closed are not this object's any more."""
+        """Close its descriptors; those that the application closed do not belong to this object any more."""
         if self.is_ours:
             os.close(self.descriptor)
             if self.pidfd is not None:
@@ -108,7 +108,7 @@ class GuardianProcess:
 class Guardian:
     """The guardian of the process that uses this object, which all its members share.
 
-    It starts no process before the first leave request. With `follows_forks` the object of a forked child begins anew.
+    It starts no process before the first leave request. With `follows_forks` the object of a forked child starts again.
     """
 
     def __init__(self, script: Path = _SCRIPT, *, follows_forks: bool = False) -> None:
@@ -124,7 +124,7 @@ class Guardian:
         return None if self._process is None else self._process.pid
 
     def reset(self) -> None:
-        """In a forked child: another process's guardian is not to be spoken to, nor kept waiting by the pipe's copy."""
+        """In a forked child: forget the parent's guardian, and close the copy of its pipe."""
         process: GuardianProcess | None = getattr(self, "_process", None)
         if process is not None:
             process.close()
@@ -141,7 +141,7 @@ class Guardian:
         return next(self._keys)
 
     def update(self, key: int, request: LeaveRequest | None) -> None:
-        """This is to be done for the member with this key; None: nothing any more."""
+        """Set the leave request of the member with this key; None: there is nothing to do any more."""
         with self._lock:
             line = line_of(key, request)
             if request is None:
@@ -152,7 +152,7 @@ class Guardian:
             self._tend()
 
     def tend(self) -> None:
-        """Start the guardian again if it is gone, and send what could not be sent before."""
+        """Start the guardian again if it has ended, and send the unsent bytes."""
         with self._lock:
             self._tend()
 
@@ -169,7 +169,7 @@ class Guardian:
             except BlockingIOError:
                 return
             except OSError as error:
-                # It holds what it was told until now, and acts on it at this process's end.
+                # It has the earlier requests, and acts on them at this process's end.
                 _log().debug("The guardian process %d can no longer be reached: %s", process.pid, error)
                 process.close()
                 self._process = process = None
@@ -212,10 +212,10 @@ class Guardian:
 
 
 def _spawn(script: Path) -> GuardianProcess:
-    """Start the guardian; raises OSError where that cannot be done."""
+    """Start the guardian; raises OSError if that is impossible."""
     executable = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not executable.name.lower().startswith("py"):
-        # It would be the application once more: a frozen one, or a server that embeds Python.
+        # It would start the application again: a frozen one, or a server that embeds Python.
         raise OSError(f"sys.executable={sys.executable!r} is not a Python interpreter")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs, _own_pidfd() as pidfd:
@@ -226,9 +226,9 @@ def _spawn(script: Path) -> GuardianProcess:
             stdout=subprocess.DEVNULL,
             stderr=None if _may_hold_stderr() else subprocess.DEVNULL,
             pass_fds=pidfd,
-            start_new_session=True,  # Ctrl-C and a kill of the application's process group are not meant for it.
+            start_new_session=True,  # Ctrl-C and a kill of the application's process group do not concern it.
         )
-        # It outlives this process by design and is waited for here, so Popen has nothing to complain of at the end.
+        # It outlives this process by design and is waited for here, so Popen must not warn at the end.
         process.returncode = 0
         descriptor = ours.fileno()
         started = GuardianProcess(
@@ -242,10 +242,10 @@ def _spawn(script: Path) -> GuardianProcess:
 
 
 def _may_hold_stderr() -> bool:
-    """Whether the guardian may keep the application's stderr open, to log what it did after the application's death.
+    """Whether the guardian may keep the application's stderr open, to log after the application's death.
 
     A file, a terminal and systemd's journal: yes. Another pipe or socket: no, because its reader waits for the end of
-    all that hold it (`subprocess.run(capture_output=True)`), and would wait for the guardian.
+    all processes that hold it (`subprocess.run(capture_output=True)`), and would wait for the guardian.
     """
     try:
         found = os.fstat(_STDERR)
@@ -283,5 +283,5 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-#: The guardian of the process, whose death it waits for: it has all members that want one. Tests make others.
+#: The guardian of the process for all members that enable it. Tests create others.
 GUARDIAN = Guardian(follows_forks=True)

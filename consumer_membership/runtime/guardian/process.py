@@ -1,4 +1,4 @@
-"""The guardian's process: it listens until the application's process is gone, leaves for its members, and ends.
+"""The guardian's process: it reads until the application's process has ended, leaves for its members, and ends.
 
 Signals: SIGINT, SIGHUP and SIGTERM are ignored. They are meant for the application, which may still be killed while it
 closes; the guardian ends with it anyway.
@@ -20,15 +20,15 @@ from consumer_membership.runtime.guardian.watch import ParentWatch
 
 _PIPE, _STDERR = 0, 2
 _READ_BYTES = 1 << 16
-#: How often the parent is looked for where nothing tells of its end; sooner just after the pipe was closed, because
-#: that is the first thing of a dying process which can be seen.
+#: How often the parent is checked if no event reports its end; more often just after the pipe was closed, because that
+#: is the first visible sign of a dying process.
 _LOOK_S, _FIRST_LOOK_S = 0.5, 0.01
-#: A log that nobody reads must not hold a dead application's guardian.
+#: A log without a reader must not block a dead application's guardian.
 _LOG_PATIENCE_S = 1.0
 
 
 def run(parent_pid: int, pidfd: int | None) -> int:
-    """Guard the process with this id, which started this one and gave it a pidfd of itself if it could; the exit code.
+    """Guard the process with this id, which started this one and passed a pidfd of itself if possible; the exit code.
 
     The pipe from it is stdin.
     """
@@ -43,7 +43,7 @@ def run(parent_pid: int, pidfd: int | None) -> int:
 
 
 def _occupy_stderr() -> None:
-    """Where the application has closed it, a socket to a broker must not get its number."""
+    """If the application has closed it, a socket to a broker must not get its number."""
     try:
         os.fstat(_STDERR)
     except OSError:
@@ -51,7 +51,7 @@ def _occupy_stderr() -> None:
 
 
 def _listen(requests: LeaveRequests, parent: ParentWatch) -> None:
-    """Take what comes through the pipe until the parent is gone, and then what is left in it."""
+    """Read the pipe until the parent has ended, and then the rest."""
     os.set_blocking(_PIPE, False)
     poller = select.poll()
     poller.register(_PIPE, select.POLLIN)
@@ -69,7 +69,7 @@ def _listen(requests: LeaveRequests, parent: ParentWatch) -> None:
 
 
 def _take(requests: LeaveRequests) -> bool:
-    """Take everything that is in the pipe; whether it is still open."""
+    """Read everything that is in the pipe; return whether it is still open."""
     while True:
         try:
             data = os.read(_PIPE, _READ_BYTES)
@@ -86,13 +86,13 @@ def _take(requests: LeaveRequests) -> bool:
 
 
 def _leave_for(standing: tuple[LeaveRequest, ...], pid: int) -> None:
-    """All at once: one coordinator that does not answer must not hold up the others' leaves."""
+    """All at once: one coordinator that does not respond must not delay the leaves of the others."""
     threads = [threading.Thread(target=_leave, args=(request, pid)) for request in standing]
     for number, thread in enumerate(threads):
         try:
             thread.start()
         except RuntimeError:
-            # The limit of processes is reached, which is a way for an application to die.
+            # The limit of processes is reached, which can also be the cause of an application's death.
             _leave(standing[number], pid)
 
 
@@ -104,7 +104,7 @@ def _leave(request: LeaveRequest, pid: int) -> None:
 
 
 def _log(level: Level, text: str) -> None:
-    """Write a line to the application's stderr, if it was handed on (`owner`), and is not gone or stuck."""
+    """Write a line to the application's stderr, if it was passed on (`owner`), and is not closed or blocked."""
     now = time.time()
     moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))},{int(now * 1000) % 1000:03d}"
     line = f"{moment} {level.value} consumer_membership.guardian: {text}\n"

@@ -1,8 +1,8 @@
 """Starts the guardian without its package: `python -I -S script.py PARENT_PID [PIDFD]`.
 
-Importing the package would load librdkafka and all that a consumer needs, for which the guardian has no room. So the
-package stands in `sys.modules` as a bare name with a path, and its modules are found below it; likewise `config`, the
-one room of which the guardian needs modules (`config.settings`) and not the door.
+Importing the package would load librdkafka and everything that a consumer needs, which is too large for the guardian.
+So the package is registered in `sys.modules` as a bare name with a path, and its modules are found below it; `config`
+is registered in the same way, because the guardian needs one module of it (`config.settings`) and not its `__init__`.
 """
 
 import sys

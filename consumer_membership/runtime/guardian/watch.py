@@ -1,4 +1,4 @@
-"""Whether the application's process is gone: dead, not merely stopped, silent or without its pipe."""
+"""Whether the application's process has ended: dead, not merely stopped, silent or without its pipe."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import select
 class ParentWatch:
     """Watches the process that started this one.
 
-    Linux tells of its death by a pidfd, which neither a forked child that holds the pipe nor a reused process id can
-    falsify; the parent opened it, because it may be dead before this process is up. Elsewhere, and before Linux 5.3,
-    the id of this process's parent changes; that is asked for again and again.
+    Linux reports its death by a pidfd, which neither a forked child that holds the pipe nor a reused process id can
+    falsify; the parent opened it, because it may be dead before this process is up. On other systems, and before Linux
+    5.3, the id of this process's parent changes; that is checked repeatedly.
     """
 
     def __init__(self, pid: int, pidfd: int | None) -> None:
         self._pid = pid
-        #: Becomes readable at the parent's end; None where the system has no such thing.
+        #: Becomes readable at the parent's end; None if the system has no such thing.
         self.descriptor = pidfd
 
     def is_gone(self, *, is_pipe_closed: bool) -> bool:
@@ -31,5 +31,5 @@ class ParentWatch:
         return parent != self._pid
 
 
-#: What stands for a parent in another PID namespace.
+#: The id of a parent in another PID namespace.
 _OUTSIDE = 0

@@ -34,8 +34,8 @@ AnswerT = TypeVar("AnswerT")
 
 #: The node id of a bootstrap server, before Metadata names it.
 _UNKNOWN_NODE = -1
-#: When a bootstrap server is asked for the cluster's brokers, unless its other answers named them before: nothing but a
-#: later connection needs them, and the first steps of a member are quicker without.
+#: When a bootstrap server is asked for the brokers of the cluster, unless its other responses named them before: only a
+#: later connection needs them, and the first steps of a member are faster without.
 _LEARN_AFTER_S = 0.5
 
 
@@ -54,7 +54,7 @@ class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a f
 
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
 
-#: Why a client that was given no address finds no broker.
+#: Why a client without an address finds no broker.
 NO_SERVERS = "bootstrap.servers is not set; set it to at least one HOST:PORT"
 
 
@@ -66,11 +66,11 @@ class Cluster:
 
     `security` is made from the same settings; None: it is made here. `on_coordinator_lost` is called when the broker
     ended the connection to a coordinator while no request was in flight; a request in flight fails instead.
-    `on_silence` is called when a broker accepts a connection and does not answer.
-    `longest_pause_s` limits the pause between two attempts to connect, None: as the settings say.
+    `on_silence` is called when a broker accepts a connection and does not answer. `longest_pause_s` limits the pause
+    between two attempts to connect; None: the settings limit it.
 
     Raises:
-        ConfigurationError: what TLS needs cannot be read.
+        ConfigurationError: a file for TLS cannot be read.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Cluster:
         return self._connections.traffic()
 
     async def close(self) -> None:
-        """End all connections; requests under way fail."""
+        """End all connections; requests in flight fail."""
         await self._connections.close()
         if self._learning is not None:
             self._learning.cancel()
@@ -131,7 +131,7 @@ class Cluster:
         found = await self._retry(
             "the names of topics",
             timeout_s,
-            # Half of it: a connection that is dead without a word leaves time for another one.
+            # Half of it: a connection that fails silently leaves time for another one.
             lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s / 2),
         )
         # Only a topic that exists and that this client may see has a name; its partitions may have errors.
@@ -144,10 +144,10 @@ class Cluster:
         read_committed: bool,
         timeout_s: float,
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """The offset at each partition's timestamp, or why it is not known when the time is over.
+        """Return the offset at each partition's timestamp, or the reason why it is unknown when the time is over.
 
-        A timestamp is -1 for the end, -2 for the start, or ms since 1970; an offset of -1 stands for "no record is that
-        young". The leaders are asked, and one that moved is looked up again. What is known of the others stays.
+        A timestamp is -1 for the end, -2 for the start, or ms since 1970; an offset of -1 means that no record is that
+        young. The leaders are asked, and one that moved is looked up again. The known offsets of the others are kept.
         """
         found: dict[TopicPartition, _Offset] = {}
         missing = dict(partitions)
@@ -174,19 +174,19 @@ class Cluster:
     async def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """The end of each partition (its high watermark), or why it is not known; asks each leader once."""
+        """The end of each partition (its high watermark), or the reason why it is unknown; asks each leader once."""
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
 
     async def stable_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """As `end_offsets`, the last stable offset: where an open transaction holds readers of committed records."""
+        """As `end_offsets`, the last stable offset: the end for read_committed consumers."""
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
 
     async def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """As `end_offsets`, the offset of the oldest record that is kept."""
+        """As `end_offsets`, the offset of the oldest record that still exists."""
         return await self._ask_leaders(dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False)
 
     async def offsets_at(
@@ -287,18 +287,18 @@ class Cluster:
         ends_connection: bool = True,
         on_write: Callable[[], None] = lambda: None,
     ) -> Message:
-        """A coordinator's answer to one request, which is tried once; every request to one goes this way.
+        """Return a coordinator's response to one request, which is tried once; every request to one goes this way.
 
-        Connecting takes of the request's time: `timeout_s`, or `answer_s` where the answer may take longer than
-        connecting may. An answer that does not come in time ends the connection, so that the next request makes a new
-        one, which works where the old one's packets vanish; unless `ends_connection` is False: then it says nothing
-        about the connection, which is others' too. A rebalance's that is cancelled ends its connection as well, so that
+        Connecting takes part of the request's time: `timeout_s`, or `answer_s` if the response may take longer than
+        connecting may. A response that does not come in time ends the connection, so that the next request makes a new
+        one, which works if the old one's packets are lost; unless `ends_connection` is False: then it proves nothing
+        about the connection, which other requests share. A canceled rebalance request also ends its connection, so that
         the next one does not wait behind it. `on_write` is called right before the request is written; if it raises,
         the request is not written.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
-            TransportError: no answer.
+            TransportError: no response.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout_s if answer_s is None else answer_s)
@@ -322,8 +322,8 @@ class Cluster:
     async def group_config(self, group_id: str, timeout_s: float) -> Mapping[str, str]:
         """The group's session timeout and heartbeat interval, by `translation.requests.GROUP_CONFIG_KEYS`.
 
-        The broker's defaults where the group has no setting of its own; it need not exist. Keys that the broker does
-        not know are absent. Needs the right DESCRIBE_CONFIGS on the group.
+        The broker's defaults if the group has no setting of its own; it need not exist. Keys that the broker does not
+        know are absent. Requires the right DESCRIBE_CONFIGS on the group.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
@@ -374,7 +374,7 @@ class Cluster:
         message = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
         found = cluster_metadata(message)
         if isinstance(found, BrokerError):
-            # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
+            # REBOOTSTRAP_REQUIRED (KIP-1102): the known brokers, and this connection, are no longer of use.
             if self._settings.rebootstraps:
                 self._brokers = {}
             self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
@@ -404,7 +404,7 @@ class Cluster:
         return connection
 
     async def _bootstrap_servers(self) -> tuple[BrokerAddress, ...]:
-        """The bootstrap servers as they are given, or by the names of their addresses (client.dns.lookup)."""
+        """The configured bootstrap servers, or the names of their addresses (client.dns.lookup)."""
         if not self._settings.has_canonical_bootstrap:
             return self._bootstrap
         found: dict[BrokerAddress, None] = {}
@@ -418,7 +418,7 @@ class Cluster:
         return tuple(found)
 
     def _learn_brokers_soon(self) -> None:
-        """Ask for the cluster's brokers, after the request for which the connection was made."""
+        """Request the brokers of the cluster, after the request for which the connection was made."""
         if self._learning is None or self._learning.done():
             self._learning = asyncio.create_task(self._learn_brokers(), name="the cluster's brokers")
 
@@ -479,7 +479,7 @@ class Cluster:
         error: TransportError,
         had_waiters: bool,  # noqa: FBT001  # `Connections` calls it so
     ) -> None:
-        """The other side ended a connection; brokers close idle ones. A member needs to know of its coordinator's."""
+        """The other side ended a connection; brokers close idle ones. A member is notified of its coordinator's."""
         if purpose is not Purpose.GROUP or self._on_coordinator_lost is None:
             logger.debug("Connection to %s lost: %s", broker, error)
             return
@@ -501,7 +501,7 @@ def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], C
 
 
 def unsupported(error: UnsupportedProtocolError) -> BrokerRefusal:
-    """UNSUPPORTED_VERSION as a permanent refusal, for a request that the broker does not offer."""
+    """UNSUPPORTED_VERSION as a permanent refusal, for a request that the broker does not support."""
     return BrokerRefusal(broker_error(ErrorCode.unsupported_version, str(error)), retriable=False)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionSecurity:
-    """Made once for a client, before it connects; `tls` is None without encryption.
+    """Created once for a client, before it connects; `tls` is None without encryption.
 
     Raises:
         ConfigurationError: a file that TLS needs cannot be read.
@@ -41,10 +41,10 @@ class ConnectionSecurity:
             self._sasl = replace(self._sasl, username=username, password=password)
 
     async def mechanism(self) -> Mechanism | None:
-        """The mechanism that authenticates one connection once; None: without SASL.
+        """Return the mechanism that authenticates one connection once; None: without SASL.
 
         Raises:
-            AuthenticationError: there are no credentials, or none that the mechanism can carry.
+            AuthenticationError: there are no credentials, or none that the mechanism supports.
         """
         sasl = self._sasl
         if sasl is None:

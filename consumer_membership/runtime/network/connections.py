@@ -1,7 +1,7 @@
 """The open connections of one client: made on demand, one for each broker and purpose, reconnected with backoff.
 
-A group's heartbeats and commits have a connection of their own: a broker answers one connection's requests in order,
-so a slow answer to something else would hold them up. They share one, so that a commit cannot be overtaken by the leave
+A group's heartbeats and commits have their own connection: a broker answers one connection's requests in order, so a
+slow response to another request would delay them. They share one, so that a commit cannot be overtaken by the leave
 after it, nor a leave by the join after that.
 """
 
@@ -27,16 +27,17 @@ from consumer_membership.text import speakable
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.traffic import Traffic
 
-#: How long one broker is waited for before another one is tried beside it; one on the same continent answers in 0.3 s.
+#: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
+#: s.
 _HEAD_START_S = 0.5
 
 
 class Purpose(Enum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     #: A group's heartbeats, commits and committed offsets, with its coordinator.
     GROUP = "group"
-    #: A classic member's JoinGroup and SyncGroup, which the coordinator answers when the whole group has come.
+    #: A classic member's JoinGroup and SyncGroup, which the coordinator answers when the whole group has joined.
     REBALANCE = "rebalance"
     #: Everything else: metadata, the coordinator's lookup, offsets of partitions.
     CLUSTER = "cluster"
@@ -64,7 +65,7 @@ class _BrokerBackoff:
         self._retry_at = 0.0
         #: Why the last attempt failed.
         self.reason = ""
-        #: What the attempts under way, or those before, met instead of an answer.
+        #: The texts about peers that stayed silent, of the present attempts or those before.
         self.silence = ""
 
     @property
@@ -98,7 +99,7 @@ class Connections:
 
     `on_lost` is called when the other side ended a connection: with its purpose, the broker, the reason, and whether
     requests were waiting on it. `on_silence` is called when a broker accepts a connection and does not answer.
-    `longest_pause_s` limits the pause between two attempts, None: as the settings say.
+    `longest_pause_s` limits the pause between two attempts; None: the settings limit it.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class Connections:
             self._dial(purpose, broker)
 
     def clear_backoff(self, broker: BrokerAddress) -> None:
-        """Permit an attempt now, because a living broker has just named this one.
+        """Permit an attempt now, because a live broker has just named this one.
 
         The caller spaces its requests itself, so each of them may try the broker once.
         """
@@ -178,13 +179,13 @@ class Connections:
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
     ) -> tuple[BrokerAddress, BrokerConnection]:
-        """The first connection that can be had with one of these brokers, tried in their order with a head start each.
+        """Return the first connection to one of these brokers, tried in their order with a head start each.
 
         Waits for the backoff of the first that may be tried again, then tries each once.
 
         Raises:
             AuthenticationError: each of them refuses this client, or fails to prove its own identity.
-            TransportError: none could be reached; the text has the reason for each.
+            TransportError: none could be reached; the message has the reason for each.
         """
         await asyncio.sleep(min((self._backoff(broker).wait_s for broker in brokers), default=0.0))
         untried = [broker for broker in brokers if self._backoff(broker).wait_s <= 0]
@@ -265,7 +266,7 @@ class Connections:
         return connection
 
     def _close_when_idle(self, connection: BrokerConnection) -> None:
-        """Close the connection when it has been idle for connections.max.idle.ms; looks again until then."""
+        """Close the connection when it has been idle for connections.max.idle.ms; checks again until then."""
         limit_s = self._settings.max_idle_s
         if not limit_s or not connection.is_open:
             return

@@ -1,4 +1,4 @@
-"""Runs user code on a thread of its own beside the loop: an assignor, a source of tokens."""
+"""Runs user code on its own thread, in parallel with the loop: an assignor, a source of tokens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ResultT = TypeVar("ResultT")
 async def in_daemon_thread(name: str, work: Callable[[], ResultT]) -> ResultT:
     """Return the result of user code that may take long or never return; raises its exception.
 
-    The loop goes on meanwhile. Unlike asyncio's own threads this thread delays neither the end of the loop nor that of
-    the process.
+    The loop continues meanwhile. Unlike asyncio's own threads this thread delays neither the end of the loop nor that
+    of the process.
     """
     answer: Future[ResultT] = Future()
 

@@ -51,23 +51,23 @@ ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFa
 
 #: Why no request can be sent before a lookup.
 NOT_KNOWN = "the coordinator is unknown"
-#: A coordinator that does not answer within this time is asked elsewhere; well below a session of 45 s.
+#: After this time without a response, the coordinator is looked up again; well below a session of 45 s.
 REQUEST_TIMEOUT_S = 10.0
 #: A join may take this much longer than the rebalance timeout: Java's JOIN_GROUP_TIMEOUT_LAPSE.
 JOIN_LAPSE_S = 5.0
 
 
 def unreached(reason: object) -> BrokerError:
-    """Librdkafka's error for a broker that did not answer."""
+    """Return the error that librdkafka reports for a broker that did not respond."""
     return BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """How one effect becomes a request, and each end of the request an event; the effects' types are the table's keys.
+    """Turns one effect into a request, and each outcome of the request into an event; the effects' types are the keys.
 
-    Joins and syncs have a connection of their own, because a broker answers no other request on it meanwhile. A commit
-    or a leave that is not answered in time does not close its connection, which the heartbeats share.
+    Joins and syncs have their own connection, because a broker answers no other request on it meanwhile. A commit or a
+    leave that is not answered in time does not close its connection, which the heartbeats share.
     """
 
     build: Callable[[BrokerVersions, str, Any], Call]
@@ -162,7 +162,7 @@ async def exchange(
     """Send this request once and return its outcome; `on_write` is called right before it is written.
 
     `is_classic`: the member uses the classic protocol, which matters to a commit. A join is answered when the group has
-    gathered, and may take max(`timeout_s`, the rebalance timeout + 5 s).
+    joined, and may take max(`timeout_s`, the rebalance timeout + 5 s).
     """
     way = _CLASSIC_COMMIT if is_classic and isinstance(order, CommitOffsets) else _EXCHANGES[type(order)]
     if coordinator is None:
@@ -177,7 +177,7 @@ async def exchange(
     answer_s = timeout_s
     if isinstance(order, SendJoin):
         answer_s = max(timeout_s, order.rebalance_timeout_s + JOIN_LAPSE_S)
-        # For OffsetFetch, which follows as soon as the group has gathered.
+        # For OffsetFetch, which follows as soon as the group has joined.
         cluster.prepare(coordinator)
     try:
         message = await cluster.coordinator_call(

@@ -48,7 +48,7 @@ class GroupClient:
     async def describe_consumer_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """The group of the consumer protocol; GROUP_ID_NOT_FOUND refuses one that is not, or of another protocol."""
+        """Describe the group of the consumer protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
@@ -57,7 +57,7 @@ class GroupClient:
     async def describe_classic_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """The group of the classic protocol; GROUP_ID_NOT_FOUND refuses one that is not, or of another protocol."""
+        """Describe the group of the classic protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
@@ -71,9 +71,9 @@ class GroupClient:
         reason: str | None,
         timeout_s: float,
     ) -> tuple[BrokerError | None, ...]:
-        """Remove these members; the error of each, in their order (None: removed).
+        """Remove these members; return the error of each, in their order (None: removed).
 
-        After a refusal no member is removed; without an answer any of them may have been removed.
+        After a refusal no member is removed; without a response any of them may have been removed.
         """
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
@@ -126,17 +126,17 @@ class GroupClient:
         require_stable: bool,
         timeout_s: float,
     ) -> CommittedOffsets:
-        """As `fetch_committed`, for an application: each partition has its own answer.
+        """As `fetch_committed`, for an application: each partition has its own result.
 
-        An open transaction on a partition is a refusal, since waiting helps. An answer that does not come in time ends
-        the connection, as a heartbeat's does: a client that is no member has no heartbeats that would end it.
+        An open transaction on a partition is a refusal, since waiting helps. A response that does not come in time ends
+        the connection, like a heartbeat's: a client that is not a member has no heartbeats that would end it.
         """
         asked = tuple(partitions)
         build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
         message = await self._ask(coordinator, timeout_s, build, ends_connection=True)
         fetched = answers.offset_fetch_by_partition(message, group_id, asked)
         if isinstance(fetched, BrokerError):
-            # A member's heartbeat brings its new epoch, and then a retry helps; a client that is no member has none.
+            # A member's heartbeat brings its new epoch, and then a retry helps; a client that is not a member has none.
             is_passing = is_retriable(fetched.code) or (
                 member_id != NO_MEMBER_ID and fetch_verdict(fetched.code) is not FetchVerdict.FINAL
             )

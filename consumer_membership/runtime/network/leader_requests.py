@@ -1,6 +1,6 @@
 """The effects of a classic group's leader: describe topics, and call the user's assignor.
 
-The assignor is user code: it runs on a thread of its own, may take long, and may raise anything.
+The assignor is user code: it runs on its own thread, may take long, and may raise anything.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LeaderRequests:
         self._notices = asyncio.Lock()
 
     async def describe_topics(self, effect: DescribeTopics) -> LeaderEvent:
-        """The topics in the form that assignors need, or the reason for their absence."""
+        """Return the topics in the form that assignors need, or the reason for their absence."""
         try:
             found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except BrokerRefusal as refusal:
@@ -60,7 +60,7 @@ class LeaderRequests:
         )
 
     async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
-        """The checked assignment of each member, or the assignor's exception."""
+        """Return the checked assignment of each member, or the assignor's exception."""
         # Imported here, because at most one member of a group assigns.
         from consumer_membership.assignors.checked import assign_checked
 

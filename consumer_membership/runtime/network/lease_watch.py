@@ -1,9 +1,9 @@
 """Stops delivery when a member's lease ends, even if the membership thread is busy.
 
-The membership thread may be held up: by an assignor's `user_data()`, or by the 1,000,000 rounds of a SCRAM password. A
-timer of its loop would then be late, and the hot path of `poll`, which reads the wake-up only, would hand out records
+The membership thread may be busy: in an assignor's `user_data()`, or in the 1,000,000 rounds of a SCRAM password. A
+timer of its loop would then be late, and the hot path of `poll`, which reads only the wake-up, would return records
 that may belong to another member. One thread watches the leases of all members of the process; it sleeps until the
-earliest one ends, and then sends the next `poll` of that consumer the long way, where the session looks at the clock.
+earliest one ends, and then sends the next `poll` of that consumer through the slow path, which reads the clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LeaseWatch:
     def __init__(self) -> None:
         self._ends: dict[WakeUp, Instant] = {}
         self._change = threading.Condition()
-        #: When the thread looks again; a lease that grows meanwhile does not wake it.
+        #: When the thread checks again; a lease that grows meanwhile does not wake it.
         self._looks_at = float("inf")
         self._is_running = False
 
@@ -83,7 +83,7 @@ class MemberLease:
     def follow(self, until: Instant | None) -> None:
         """Follow the lease that ends at this moment; None: there is none.
 
-        A lease that grows keeps its timer, which is set again when it fires. A lease that is over when its answer is
+        A lease that grows keeps its timer, which is set again when it fires. A lease that is over when its response is
         read, because this process was stopped, also has its timer.
         """
         if until != self._until:

@@ -41,9 +41,9 @@ from consumer_membership.runtime.failures import is_power_of_ten
 from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix
 from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
-#: The states whose entry an operator wants to see without asking for details.
+#: The states whose entry is logged at INFO.
 _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE, MemberState.UNSUBSCRIBED})
-#: Where a member is when its leave is answered, and the answers by which the coordinator does not know it (any more).
+#: The states in which a leave is answered, and the answers by which the coordinator does not know the member.
 _LEFT = frozenset({MemberState.UNSUBSCRIBING, MemberState.UNSUBSCRIBED})
 _UNKNOWN = frozenset({Verdict.REJOIN, Verdict.GROUP_GONE})
 
@@ -77,10 +77,10 @@ _FACILITIES: Mapping[type[GroupEvent | GroupEffect], str] = MappingProxyType(
 
 
 class Observer(Protocol):
-    """Sees each event with what it led to, and the member's view afterwards."""
+    """Receives each event with its effects, and the member's view afterwards."""
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """Take note of it."""
+        """Process one event."""
 
 
 class LogObserver:
@@ -130,7 +130,7 @@ class LogObserver:
     def _note_rejected_heartbeat(self, event: HeartbeatRejected, view: MembershipView) -> None:
         match event.verdict:
             case Verdict.UNRELEASED:
-                # What follows says whether it was taken over, is waited for, or is the end.
+                # The next lines report whether it was taken over, is waited for, or ends the member.
                 self._log.info("%s", event.error)
             case _ if event.error.code == CONFLICT_CODE:
                 pass  # a join that was not sent; the choice of the other protocol is logged
@@ -138,7 +138,7 @@ class LogObserver:
                 text = "Member %s is unknown to the coordinator, and its request to join is unanswered; leaving again"
                 self._log.info(text, view.member_id)
             case _ if view.state in _LEFT and event.verdict in _UNKNOWN:
-                # The leave of a member that never got in: the coordinator has nothing to forget.
+                # The leave of a member that never joined: the coordinator has nothing to forget.
                 self._log.debug("The coordinator does not know the member that left: %s", event.error)
             case _:
                 self._once_then_counted(f"ConsumerGroupHeartbeatRequest failed due to {event.error}")

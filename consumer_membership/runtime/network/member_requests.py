@@ -1,7 +1,7 @@
 """Performs a member's effects for the network: each is tried once, or until it succeeds, and answered with an event.
 
-One table has the handler of each effect. Beside that there are the application's questions, which use the member's
-connections and in which the core has no part.
+One table has the handler of each effect. In addition, there are the application's questions, which use the member's
+connections and do not involve the core.
 """
 
 from __future__ import annotations
@@ -105,25 +105,25 @@ NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
 SYNC_TIMEOUT_S = 30.0
 #: The time limit of ListOffsets for partitions without committed offset; librdkafka looks the rest up itself.
 LIST_OFFSETS_TIMEOUT_S = 3.0
-#: Where a partition without committed offset starts, as ListOffsets wants it.
+#: The start of a partition without committed offset, in the form of ListOffsets.
 _LATEST, _EARLIEST = -1, -2
-#: ListOffsets' answer if no record is as young as the timestamp.
+#: The result of ListOffsets if no record is as young as the timestamp.
 _NO_RECORD = -1
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
-#: States of a classic group whose members have another assignment soon.
+#: States of a classic group whose members get another assignment soon.
 _IN_BETWEEN = frozenset({"PreparingRebalance", "CompletingRebalance"})
 _COMES_BACK = "it rejoins with the consumer protocol"
 #: librdkafka's number for a broker that lacks a feature.
 UNSUPPORTED_CODE = -165
-#: confluent-kafka's text.
+#: The text of confluent-kafka.
 _NOT_FETCHED = "Failed to get committed offsets"
 
 
 class MemberRequests:
     """Performs the network's effects of one member, on the loop of its thread.
 
-    `report` receives what the core should know before an effect is answered: why the coordinator is not found yet.
+    `report` receives news for the core before an effect is answered: why the coordinator is not found yet.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class MemberRequests:
         self._member = member
         self._start = start
         self._report = report
-        #: The latest reported failure of the lookup under way.
+        #: The latest reported failure of the running lookup.
         self._reported: BrokerError | None = None
         self._is_looking_up = False
         self._outbox = Outbox()
-        #: The task of the JoinGroup or SyncGroup under way.
+        #: The task of the JoinGroup or SyncGroup in flight.
         self._rebalance: asyncio.Task[object] | None = None
         #: The committed offsets that this member knows; only changed key by key, so that another thread may copy it.
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
@@ -175,7 +175,7 @@ class MemberRequests:
         order: CoordinatorEffect,
         look: Callable[[BrokerAddress, Turn], Awaitable[ExchangeOutcome | None]] | None = None,
     ) -> ExchangeOutcome:
-        """Send this request in its turn (`outbox`), after a look at the group that may make it unnecessary."""
+        """Send this request in its turn (`outbox`), after a check of the group that may make it unnecessary."""
         coordinator = self._member.coordinator
         if coordinator is None:
             return await self._send(order, None, lambda: None)
@@ -197,7 +197,7 @@ class MemberRequests:
     def _write(order: CoordinatorEffect, turn: Turn) -> None:
         turn.write()
         if isinstance(order, SendJoin | SendSync):
-            # It may wait at the coordinator for other members; later requests do not wait for its answer.
+            # It may wait at the coordinator for other members; later requests do not wait for its response.
             turn.end()
 
     async def _send(
@@ -220,9 +220,9 @@ class MemberRequests:
         )
 
     async def _heartbeat(self, order: SendHeartbeat) -> ExchangeOutcome:
-        """One heartbeat; a join that may convert a living classic group looks at it first.
+        """Send one heartbeat; a join that may convert a live classic group describes the group first.
 
-        Between the look and the join such a group may begin: it is converted then.
+        Between the description and the join such a group may begin: it is converted then.
         """
         is_static_join = order.heartbeat.instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
         if not (order.refuse_conversion or is_static_join):
@@ -251,7 +251,7 @@ class MemberRequests:
         except BrokerRefusal as refusal:
             if refusal.retriable or refusal.rediscover:
                 return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error), is_sent=False)
-            # There is no classic group, or this client must not see it: the join gets the same answer.
+            # There is no classic group, or this client must not see it: the join gets the same response.
         return None
 
     async def _is_outdated(self, group: GroupDescription) -> bool:
@@ -267,7 +267,7 @@ class MemberRequests:
         """Remove the classic member with this member's instance id, so that this one joins as a new member.
 
         The join of a replacement converts the group without computing an assignment: partitions that the classic
-        members were about to share, or had not seen yet, would be in nobody's target from then on (KAFKA-21582).
+        members were about to share, or had not seen yet, would be in no member's target from then on (KAFKA-21582).
         """
         _LOG.info(
             "Removing the classic member with group.instance.id %s before the conversion of its group",
@@ -278,7 +278,7 @@ class MemberRequests:
         )
 
     async def _rebalancing(self, order: SendJoin | SendSync) -> ExchangeOutcome:
-        """One JoinGroup or SyncGroup is under way at most: the coordinator would keep a newer one waiting behind it."""
+        """Only one JoinGroup or SyncGroup is in flight: the coordinator would keep a newer one waiting behind it."""
         if self._member.coordinator is not None:
             self._give_up_rebalance(asyncio.current_task())
         return await self._exchange(order)
@@ -328,7 +328,7 @@ class MemberRequests:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def note_silence(self, words: str) -> None:
-        """A broker accepts a connection and does not answer: report it to a member that looks for its coordinator.
+        """A broker accepts a connection and does not respond: report it to a member that looks for its coordinator.
 
         The lookup itself fails only after socket.connection.setup.timeout.ms (30 s).
         """
@@ -336,7 +336,7 @@ class MemberRequests:
             self._report_lookup(TransportError(words))
 
     def _report_lookup(self, error: BaseException | None) -> None:
-        """Report why the coordinator is not found, whenever the cause changes; the lookup goes on."""
+        """Report why the coordinator is not found, whenever the cause changes; the lookup continues."""
         match error:
             case BrokerRefusal():
                 refusal, is_final = error.error, not error.retriable
@@ -392,7 +392,7 @@ class MemberRequests:
         return TopicIdsResolved(names=names)
 
     async def _look_up(self, effect: LookUpTopics) -> Event:
-        """Whether the topics exist; with `allow.auto.create.topics` the broker creates those that do not."""
+        """Check whether the topics exist; with `allow.auto.create.topics` the broker creates those that do not."""
         try:
             found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
@@ -433,14 +433,14 @@ class MemberRequests:
         return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
 
     async def committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> CommittedOffsets:
-        """The group's committed offsets of these partitions, for the application; retried while that may help.
+        """Return the group's committed offsets of these partitions, for the application; retried while that may help.
 
-        The core has no part in it. A member of the consumer protocol asks with its own id and its epoch of that moment;
-        if the epoch is outdated by then, it asks again.
+        The core is not involved. A member of the consumer protocol sends its own id and its present epoch; if the epoch
+        is outdated by then, it asks again.
 
         Raises:
             RefusedError: the coordinator refused permanently.
-            UnansweredError: no answer within `timeout_s`.
+            UnansweredError: no response within `timeout_s`.
         """
 
         def ask(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
@@ -493,7 +493,7 @@ class MemberRequests:
             return dict.fromkeys(partitions, _NO_OFFSET)
         reset = self._start.reset
         if isinstance(reset, ByDuration):
-            # Without an answer the handle reports that it has no start, and then the fetcher looks it up.
+            # Without a response the handle reports that it has no start, and then the fetcher looks it up.
             moment, otherwise = reset.moment_ms(time()), _NO_OFFSET
         else:
             moment = otherwise = _LATEST if reset is OffsetReset.LATEST else _EARLIEST
@@ -501,11 +501,11 @@ class MemberRequests:
         read_committed = self._start.read_committed
         ends: Mapping[TopicPartition, int] = {}
         if isinstance(reset, ByDuration):
-            # The ends first: a record that arrives between the two answers is young enough and is not skipped.
+            # The ends first: a record that arrives between the two responses is young enough and is not skipped.
             ends = await self._offsets_at(partitions, _LATEST, read_committed=read_committed)
             partitions = frozenset(ends)
         found = await self._offsets_at(partitions, moment, read_committed=read_committed)
-        # For partitions without an answer, librdkafka or the fetcher waits for the leader.
+        # For partitions without a response, librdkafka or the fetcher waits for the leader.
         return starts | {
             partition: ends.get(partition, otherwise) if offset == _NO_RECORD else offset
             for partition, offset in found.items()
@@ -538,7 +538,7 @@ def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> Heartb
 
 
 def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
-    """A coordinator's refusal of a join whose instance id another member of the consumer protocol holds."""
+    """Create the refusal of a join whose instance id another member of the consumer protocol holds."""
     words = f"the classic member {holder.member_id} holds the instance id, and this join would replace it"
     return HeartbeatRejected(
         request_id=order.request_id,

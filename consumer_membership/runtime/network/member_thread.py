@@ -38,7 +38,7 @@ class _LedgerObserver:
         self._ledger = ledger
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """Count it."""
+        """Count the event."""
         self._ledger.note(event, effects, view, monotonic())
 
 
@@ -49,6 +49,6 @@ class _Observers:
         self._observers = observers
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """Pass it to all."""
+        """Pass the event to all."""
         for observer in self._observers:
             observer.observed(event, effects, view)

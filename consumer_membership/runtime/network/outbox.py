@@ -1,21 +1,21 @@
 """The order in which one member's requests about its membership reach the coordinator.
 
-**The law: no request of a member is overtaken by a later one.** It holds for joins, leaves, heartbeats and commits of
+**The rule: no request of a member is overtaken by a later one.** It holds for joins, leaves, heartbeats and commits of
 both protocols, whatever is looked up or connected before one of them is written:
 
-- Requests are written in the order in which the core ordered them. A request that needs a look-up or a connection first
+- Requests are written in the order in which the core ordered them. A request that needs a lookup or a connection first
   holds its turn meanwhile, and later requests wait behind it.
-- A broker handles the requests of one connection in their order, so a request may follow another one that has no answer
-  yet on the same connection. On its way to another broker, because the coordinator moved, it waits for the answers of
-  all earlier ones, or for their failure.
-- A leave withdraws a join that is not written yet: the member never enters the group. A join that is written is
+- A broker handles the requests of one connection in their order, so a request may follow another one that has no
+  response yet on the same connection. On its way to another broker, because the coordinator moved, it waits for the
+  responses to all earlier ones, or for their failure.
+- A leave withdraws a join that is not written yet: the member never joins the group. A join that is written is
   followed by the leave.
 
-JoinGroup and SyncGroup have a connection of their own and may wait there for other members; later requests wait until
-they are written, not for their answers. No stale member comes of it: a coordinator refuses a JoinGroup with a member
-id that has left (UNKNOWN_MEMBER_ID), and the core sends no leave before it knows its member id.
+JoinGroup and SyncGroup have their own connection and may wait there for other members; later requests wait until they
+are written, not for their responses. No stale member results: a coordinator refuses a JoinGroup with a member id that
+has left (UNKNOWN_MEMBER_ID), and the core sends no leave before it knows its member id.
 
-This module has no socket, task or clock: the simulation sends through it, too.
+This module has no socket, task or clock, so the simulation also sends through it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Turn:
         self.is_written = False
 
     def begin(self) -> None:
-        """No earlier request is in the way any more."""
+        """Mark that no earlier request blocks it any more."""
         self.has_begun = True
         self._begin()
 
@@ -60,7 +60,7 @@ class Turn:
         self._outbox.written(self)
 
     def end(self) -> None:
-        """Note that the request has its answer, or will get none. Idempotent."""
+        """Note that the request has its response, or will get none. Idempotent."""
         self._outbox.ended(self)
 
 
@@ -92,7 +92,7 @@ class Outbox:
         self._go_on()
 
     def ended(self, turn: Turn) -> None:
-        """A request is over, written or not."""
+        """Remove a request, written or not."""
         if turn.is_written:
             turn.is_written = False
             self._unanswered[turn.broker] -= 1

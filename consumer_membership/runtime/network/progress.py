@@ -9,8 +9,8 @@ from consumer_membership.membership.events import Polled
 
 #: How often the counts are read.
 PROGRESS_SAMPLE_S = 0.25
-#: The interval of a calm member, as a part of max.poll.interval.ms and in seconds at most: a missed poll may be noticed
-#: so late. Four samples a second are two thirds of what an idle member's thread does.
+#: The interval of a calm member, as a part of max.poll.interval.ms and in seconds at most: the delay with which a
+#: missed poll may be noticed. Four samples a second are two thirds of the work of an idle member's thread.
 CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
 #: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
 ACTIVE_S = 1.0
@@ -47,7 +47,7 @@ class ProgressSampler:
         self._sample_in(PROGRESS_SAMPLE_S)
 
     def stop(self) -> None:
-        """End it."""
+        """End sampling."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,7 +1,7 @@
-"""Pushes a member's metrics to a broker (KIP-714), on the member's thread and beside its core.
+"""Pushes a member's metrics to a broker (KIP-714), on the member's thread, independent of its core.
 
-`translation.telemetry` decides what is pushed, and when; the brokers' operator configures who receives it. A push can
-neither end nor delay the membership: it has a connection of its own, and its errors end there.
+`translation.telemetry` decides what is pushed, and when; the operator of the brokers configures who receives it. A push
+can neither end nor delay the membership: it has its own connection, and its errors are handled here.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from consumer_membership.version import __version__
 from consumer_membership.wire.codec import Message
 from consumer_membership.wire.otlp import Point, Temporality, metrics_data
 
-#: How long the last push may hold up the end of a member.
+#: How long the last push may delay the end of a member.
 LAST_PUSH_S = 1.0
-#: By whom the metrics are told.
+#: The instrumentation scope of the metrics.
 _SCOPE = ("consumer-membership", __version__)
 
 Compress = Callable[[bytes], bytes]
 
 
 class Totals:
-    """What sums of one client were at their latest push, to tell the difference where a broker wants that."""
+    """The sums of one client at their latest push, to compute the difference if a broker requests it."""
 
     def __init__(self, began_at: float) -> None:
         self._began_at = began_at
@@ -46,7 +46,7 @@ class Totals:
         self._told_at = began_at
 
     def since(self, points: tuple[Point, ...], *, is_delta: bool) -> tuple[Point, ...]:
-        """The points as they are to be told."""
+        """The points in the requested form."""
         return tuple(self._told_since(point, is_delta=is_delta) if point.is_total else point for point in points)
 
     def _told_since(self, point: Point, *, is_delta: bool) -> Point:
@@ -56,7 +56,7 @@ class Totals:
         return Point(name=point.name, value=value, is_total=True, attributes=point.attributes, since=since)
 
     def mark_pushed(self, points: tuple[Point, ...], at: float) -> None:
-        """A broker has these, as they were at this moment."""
+        """Note that a broker has these points, as they were at this moment."""
         self._told = {(point.name, point.attributes): point.value for point in points if point.is_total}
         self._told_at = at
 
@@ -64,8 +64,8 @@ class Totals:
 class Telemetry:
     """The pushes of one member.
 
-    `measure` gives the metrics as they are, `describe` whose they are; both are called on the member's thread, and wait
-    for nothing.
+    `measure` returns the metrics, `describe` the attributes of the client; both are called on the member's thread, and
+    never wait.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Telemetry:
         self._is_too_large = False
 
     async def run(self) -> None:
-        """Ask and push until that is over."""
+        """Request the subscription and push until the end."""
         session = self._session
         while (at := session.next_deadline()) is not None:
             await asyncio.sleep(max(0.0, at - self._clock()))
@@ -92,7 +92,7 @@ class Telemetry:
             logger.warning("Client metrics are no longer pushed: the broker responded with %s", session.fault)
 
     async def end(self) -> None:
-        """Push once more where that is wanted, on a connection that stands, for a bounded time."""
+        """Push once more if that is requested, on an open connection, for a bounded time."""
         last = self._session.end()
         if last is not None:
             await self._push(last, timeout_s=LAST_PUSH_S)
@@ -130,7 +130,7 @@ class Telemetry:
             self._totals.mark_pushed(points, at)
 
     async def _answer(self, asked: Awaitable[Message]) -> Message | None:
-        """The answer; None: nobody gave one, and the session knows."""
+        """Return the response; None: there was none, and the session was notified."""
         try:
             return await asked
         except UnsupportedProtocolError as error:
@@ -144,7 +144,7 @@ class Telemetry:
     def _written(
         self, points: tuple[Point, ...], subscription: MetricsSubscription, at: float
     ) -> tuple[tuple[Point, ...], bytes]:
-        """What is pushed, and its bytes: without partitions where all have no room, nothing where there is none."""
+        """The pushed points and their bytes: without partitions if all are too large, or none at all."""
         for told in (points, tuple(point for point in points if not point.attributes)):
             if not told:
                 break
@@ -170,7 +170,7 @@ class Telemetry:
 
 
 def compressors() -> Mapping[Compression, Compress]:
-    """What this process can compress with: gzip, and zstd where Python or a package has it."""
+    """The compressions that this process supports: gzip, and zstd if Python or a package has it."""
     found: dict[Compression, Compress] = {Compression.GZIP: _gzip}
     zstd = _zstd()
     if zstd is not None:

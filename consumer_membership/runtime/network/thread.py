@@ -1,8 +1,8 @@
 """The membership thread: one daemon thread with a private asyncio loop that owns the state machine and the sockets.
 
-Events come from the application over the line, or from finished requests. Each is handed to the core, and its effects
-are handed over by the order contract of `membership.effects`: to the observers, over the line to the application, and
-as requests to the network. Nothing here decides anything about the membership, and nothing here touches the librdkafka
+Events come from the application over the line, or from finished requests. Each is passed to the core, and its effects
+are passed on by the order contract of `membership.effects`: to the observers, over the line to the application, and as
+requests to the network. Nothing here decides anything about the membership, and nothing here touches the librdkafka
 handle.
 """
 
@@ -124,7 +124,7 @@ class NetworkThread:
         return self._latest
 
     def _notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        # The view before the look at the watcher, and in `watch` the other way round: none misses this event.
+        # The view before the watcher, and in `watch` the other way round: no event is missed.
         self._latest = view
         if self._watcher is not None:
             self._watcher(effects, view)
@@ -134,15 +134,15 @@ class NetworkThread:
         self._security.set_credentials(username, password)
 
     def figures(self) -> MemberFigures:
-        """What statistics report beside the view, as it is now."""
+        """Return the figures for statistics in addition to the view."""
         return MemberFigures() if self._loop is None else self._loop.figures()
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a file with what is recorded (`Dumps.write`)."""
+        """Write the recorded events to a file (`Dumps.write`)."""
         return self._dumps.write(cause, path)
 
     def dump_automatically(self, kind: str, cause: str) -> None:
-        """Write a recording if the settings want one (`Dumps.write_automatically`)."""
+        """Write a recording if the settings require one (`Dumps.write_automatically`)."""
         _dump_automatically(self._dumps, kind, cause)
 
     def stop(self, timeout_s: float) -> None:
@@ -204,7 +204,7 @@ class MemberLoop:
         self._measure = settings.measure
         self._rack_id = settings.member.rack_id
         self._telemetry: Telemetry | None = None
-        #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
+        #: Whether the thread ends: the core gets no more events, and the loop that winds up is not stopped.
         self._is_over = False
 
     # ---- for other threads ----
@@ -215,7 +215,7 @@ class MemberLoop:
             self._loop.call_soon_threadsafe(callback)
 
     def figures(self) -> MemberFigures:
-        """What statistics report beside the view, as it is now."""
+        """Return the figures for statistics in addition to the view."""
         return MemberFigures(
             coordinator_since=self._coordinator_since,
             committed=self._requests.committed_offsets.copy(),
@@ -286,7 +286,7 @@ class MemberLoop:
     # ---- what comes in ----
 
     def take_posts(self) -> None:
-        """Take the application's events and questions."""
+        """Process the application's events and questions."""
         self.sampler.end_calm()
         for post in self._line.take_posts():
             match post:
@@ -307,7 +307,7 @@ class MemberLoop:
     # ---- the core ----
 
     def _feed(self, event: GroupEvent) -> None:
-        """Hand one event to the core and its effects to those that perform them (rule 1 of `membership.effects`)."""
+        """Pass one event to the core, and perform its effects (rule 1 of `membership.effects`)."""
         if self._is_over:
             return
         now = self._loop.time()
@@ -338,7 +338,7 @@ class MemberLoop:
             if effect.problem is Problem.FATAL:
                 _dump_automatically(self._dumps, "fatal", f"fatal: {effect.error}")
             elif effect.problem is Problem.POLL_TIMEOUT:
-                # On a thread of its own: the leave is on its way, and the member may be back with the next poll.
+                # On its own thread: the leave is in flight, and the member may rejoin with the next poll.
                 cause = f"poll timeout: {effect.error}"
                 name, write = "membership recording", partial(_dump_automatically, self._dumps, "poll timeout", cause)
                 threading.Thread(target=write, name=name, daemon=True).start()
@@ -393,7 +393,7 @@ class MemberLoop:
             self._begin(self._request(request))
 
     def _time_passed(self) -> None:
-        """A deadline is reached; before max.poll.interval.ms is judged, look for polls since the last sample."""
+        """A deadline is reached; before max.poll.interval.ms is judged, sample the polls."""
         self._timer = None
         self.sampler.sample()
         self._feed(TimePassed())
@@ -420,7 +420,7 @@ class MemberLoop:
         self._feed(await self._requests.answer_to(order))
 
     def _ask(self, answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
-        """Answer a question beside the core, after the commits that were posted before it."""
+        """Answer a question that does not involve the core, after the commits that were posted before it."""
         task = self._begin(_answered(answer, question))
         # If the thread ends, there is no answer; if the application cancels the answer, the task ends.
         task.add_done_callback(lambda _: answer.cancel())

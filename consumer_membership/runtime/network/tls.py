@@ -1,4 +1,4 @@
-"""TLS as the configuration asks for it: Python's own ssl, told what librdkafka's OpenSSL is told by the same keys."""
+"""TLS as configured: Python's own ssl, with the meaning that the keys have for librdkafka's OpenSSL."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-# Not from the room's door, which loads pydantic: the guardian's process has TLS from here, too.
+# Not from the package's `__init__`, which loads pydantic: the guardian's process also has TLS from here.
 from consumer_membership.config.settings import TlsSettings
 from consumer_membership.errors import ConfigurationError
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, for which Python has no names.
 _OTHER_HOST = frozenset({62, 64})
 #: Where systems keep the authorities that they trust (Debian, Fedora, SUSE, Alpine, macOS), for a Python whose OpenSSL
-#: looks where it was built and finds nothing. librdkafka, which brings its own OpenSSL, looks in such a list, too.
+#: reads the paths of its build and finds nothing. librdkafka, which brings its own OpenSSL, also reads such a list.
 _USUAL_AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -25,7 +25,7 @@ _USUAL_AUTHORITIES = (
     "/etc/ssl/cert.pem",
     "/usr/local/etc/openssl/cert.pem",
 )
-#: What OpenSSL makes of the bytes of a peer that speaks something else.
+#: OpenSSL's reasons for the bytes of a peer that uses another protocol.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"})
 _NO_CERTIFICATE = "the broker requires a client certificate; set ssl.certificate.location and ssl.key.location"
 _BAD_CERTIFICATE = "the broker does not trust the client certificate (ssl.certificate.location)"
@@ -33,7 +33,7 @@ _NO_COMMON_VERSION = "the broker and this client have no TLS version in common; 
 _ALERTS: Mapping[str, str] = MappingProxyType(
     {
         "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CERTIFICATE,
-        # What TLS 1.2 brokers say to a client without one.
+        # The alert of TLS 1.2 brokers to a client without a certificate.
         "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CERTIFICATE} to a certificate that it trusts",
         "TLSV1_ALERT_UNKNOWN_CA": _BAD_CERTIFICATE,
         "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _BAD_CERTIFICATE,
@@ -46,15 +46,15 @@ _ALERTS: Mapping[str, str] = MappingProxyType(
 
 
 def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """What makes connections safe in this way; TLS 1.2 at least.
+    """Return the TLS configuration for connections; TLS 1.2 at least.
 
     Raises:
-        ConfigurationError: a file cannot be read, or it does not hold what it should; names key, file and remedy.
+        ConfigurationError: a file cannot be read or is invalid; the message has key, file and fix.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # A Python that follows a system's policy may allow older versions; a stricter policy stays.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
-    # In this order: a context that checks names does not let go of verification.
+    # In this order: a context that checks names does not allow its verification to be disabled.
     context.check_hostname = tls.verifies and tls.checks_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verifies else ssl.CERT_NONE
     _trust(context, tls)
@@ -69,7 +69,7 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def explain(error: ssl.SSLError) -> str:
-    """What a failed handshake means, and the remedy."""
+    """Explain why a handshake failed, with the fix."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
             return (
@@ -116,14 +116,14 @@ def _trust_the_system(context: ssl.SSLContext) -> None:
 
 
 def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    """Load this client's certificate and key, which Python takes as files only."""
+    """Load this client's certificate and key, which Python accepts as files only."""
     with (
         _as_file("ssl.certificate", tls.certificate_location, tls.certificate_pem) as certificate,
         _as_file("ssl.key", tls.key_location, tls.key_pem) as key,
     ):
         if certificate is None:
             return
-        # OpenSSL does not say which of the two it means.
+        # OpenSSL does not report which of the two is wrong.
         for location_key, location in (
             ("ssl.certificate.location", tls.certificate_location),
             ("ssl.key.location", tls.key_location),
@@ -133,13 +133,13 @@ def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
         shown = tls.certificate_location or "..."
         what = "a certificate and its key in PEM format, and set ssl.key.password if the key is encrypted"
         with _readable("ssl.certificate.location", shown, what):
-            # Without a password OpenSSL would ask for one at the terminal.
+            # Without a password OpenSSL would prompt for one at the terminal.
             context.load_cert_chain(certificate, key, password=lambda: tls.key_password or "")
 
 
 @contextmanager
 def _as_file(kind: str, location: str | None, text: str | None) -> Iterator[str | None]:
-    """The file; for a text one that only this user can read, and for no longer than the block."""
+    """The file; for a text, one that only this user can read, and only during the block."""
     if location is not None or text is None:
         yield location
         return

@@ -1,8 +1,8 @@
 """One TCP connection to one broker: the socket around `wire.connection`.
 
-It sends what it is given and hands each answer to whoever waits for it. It does not retry, reconnect or choose a
-broker: `connections` does. TLS is asyncio's, around the socket (`_open`); authentication is the protocol's, with what
-`security` gives for it.
+It sends requests and passes each response to the caller that waits for it. It does not retry, reconnect or choose a
+broker: `connections` does. TLS is asyncio's, around the socket (`_open`); authentication is the protocol's, with the
+mechanism of `security`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from consumer_membership.wire.versions import BrokerVersions
 if TYPE_CHECKING:
     from consumer_membership.wire.sasl import Mechanism
 
-#: After which part of a session (KIP-368) it is renewed: the Java client's, by chance, so that the connections of many
+#: After which part of a session (KIP-368) it is renewed: the Java client's, randomized, so that the connections of many
 #: clients that were started together do not all authenticate at once.
 _RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
 
-#: How long a peer that took the connection may be silent until that is told: a broker answers within milliseconds, one
-#: that is busy or far away within this. The attempt goes on until its own time is over.
+#: How long a peer that accepted the connection may be silent until that is reported: a broker answers within
+#: milliseconds, a busy or distant one within this. The attempt continues until its own time is over.
 SILENT_AFTER_S = 2.0
 
 
-#: The socket module's number of each.
+#: The value of the socket module for each.
 FAMILIES = MappingProxyType(
     {
         AddressFamily.ANY: socket.AF_UNSPEC,
@@ -57,13 +57,13 @@ FAMILIES = MappingProxyType(
     }
 )
 
-# What the resolver returns and the socket takes; its shape differs by family.
+# The resolver's result, which the socket takes; its shape differs by family.
 _SocketAddress: TypeAlias = Any
 _HIGHEST_PORT = 2**16 - 1
 
 
 class AnswerTimedOutError(TransportError):
-    """The connection stands, but the answer did not come in time."""
+    """The connection is open, but the response did not come in time."""
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -83,7 +83,7 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         self.peer = peer
         self.on_closed: Callable[[TransportError, bool], None] | None = None
-        #: Whether the peer has said anything.
+        #: Whether the peer has sent anything.
         self.has_heard = False
         self._security = security
         self._protocol = Connection(
@@ -104,17 +104,17 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def idle_s(self) -> float:
-        """For how long nothing was asked and nothing came; 0 while an answer is waited for."""
+        """How long the connection has been idle; 0 while a response is awaited."""
         return 0.0 if self._waiting else asyncio.get_running_loop().time() - self._used_at
 
     @property
     def versions(self) -> BrokerVersions:
-        """What the broker offers."""
+        """The API versions of the broker."""
         return self._ready.result()
 
     @property
     def traffic(self) -> Traffic:
-        """What went over it, and over others with the same counts."""
+        """The traffic of this connection, and of others with the same counts."""
         return self._protocol.traffic
 
     @property
@@ -123,18 +123,18 @@ class BrokerConnection(asyncio.Protocol):
         return self._error is None
 
     async def ready(self) -> None:
-        """Wait for the end of the handshake; raises what broke it, or what ended the connection right behind it."""
+        """Wait for the end of the handshake; raises its failure, or the reason of a disconnect right after it."""
         await self._ready
         if self._error is not None:
             raise self._error
 
     async def request(self, call: Call, timeout_s: float) -> Message:
-        """The broker's answer to this call.
+        """Return the broker's response to this call.
 
-        Requests may overlap; the broker answers in their order. An answer that comes after its time is dropped.
+        Requests may overlap; the broker answers in their order. A response that comes too late is dropped.
 
         Raises:
-            AnswerTimedOutError: no answer within `timeout_s`.
+            AnswerTimedOutError: no response within `timeout_s`.
             TransportError: the connection ended first.
         """
         if self._error is not None or self._transport is None:
@@ -157,13 +157,13 @@ class BrokerConnection(asyncio.Protocol):
             self._waiting.pop(correlation_id, None)
 
     async def close(self) -> None:
-        """End the connection from this side; who waits for an answer gets a TransportError. May be called again."""
+        """End the connection from this side; waiting callers get a TransportError. May be called again."""
         self.drop(TransportError(f"{self.peer}: the connection was closed by this side"))
         if self._transport is not None:
             await self._ended.wait()
 
     def drop(self, error: TransportError) -> None:
-        """Give the connection up for this reason, without waiting for its end."""
+        """Give up the connection for this reason, without waiting for its end."""
         if self._error is None:
             self.on_closed = None
             self._fail(error)
@@ -184,7 +184,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed (called by asyncio)."""
-        # A reset and a broken pipe are the peer's end too, seen a moment later.
+        # A reset and a broken pipe are also the peer's end, seen a moment later.
         if isinstance(exc, ssl.SSLError):
             # With TLS 1.3 a broker refuses a client's certificate after the handshake.
             self._fail(TransportError(f"{self.peer}: {_explained(exc)}"))
@@ -226,7 +226,7 @@ class BrokerConnection(asyncio.Protocol):
         self._renewing = asyncio.create_task(self._renew(), name=f"renewal at {self.peer}")
 
     async def _renew(self) -> None:
-        """Authenticate once more (KIP-368). Where that cannot be begun, the session goes on until its end."""
+        """Authenticate once more (KIP-368). If that cannot be started, the session continues until its end."""
         try:
             mechanism = await self._security.mechanism()
         except AuthenticationError as error:
@@ -238,7 +238,7 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.write(self._protocol.renew(mechanism))
 
     def _fail(self, error: TransportError) -> None:
-        """The one place where a connection ends: everybody learns the first reason."""
+        """The one place where a connection ends: all callers get the first reason."""
         if self._error is not None:
             return
         self._error = error
@@ -250,12 +250,12 @@ class BrokerConnection(asyncio.Protocol):
         waiters = [self._ready, *self._waiting.values()]
         for waiter in waiters:
             if not waiter.done():
-                # One for each: an exception that several tasks raise gathers all their tracebacks.
+                # One for each: an exception that several tasks raise collects all their tracebacks.
                 waiter.set_exception(type(error)(str(error)))
-                # Who was cancelled meanwhile does not come for it, which asyncio would complain of.
+                # A caller that was canceled meanwhile does not retrieve it, about which asyncio would complain.
                 waiter.exception()
         if self._transport is not None:
-            # Nobody waits for what is not written yet; a graceful close would wait for a peer that does not read.
+            # Unsent bytes have no reader; a graceful close would wait for a peer that does not read.
             self._transport.abort()
         if self.on_closed is not None:
             self.on_closed(error, had_waiters)
@@ -270,13 +270,14 @@ async def connect(
     traffic: Traffic | None = None,
     on_silence: Callable[[str], None] = lambda _: None,
 ) -> BrokerConnection:
-    """A connection to this broker, ready for requests; tries all addresses of the host. `traffic` counts it all.
+    """Return a connection to this broker, ready for requests; tries all addresses of the host.
 
-    `on_silence` is told of a peer that takes the connection and says nothing, long before the attempt is given up.
+    `traffic` counts all of it. `on_silence` is called if a peer accepts the connection and sends nothing, long before
+    the attempt is given up.
 
     Raises:
-        AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
-        TransportError: no address led to a Kafka broker; the text names the peer, what happened and the remedy.
+        AuthenticationError: the broker refused this client, or failed to prove its own identity.
+        TransportError: no address led to a Kafka broker; the message has the peer, the cause and the fix.
     """
     peer = f"{speakable(host)}:{port}"
     failures: list[str] = []
@@ -311,7 +312,7 @@ async def _open(
     is_ready = False
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
-            # Before connecting: a token may take its time, for which no broker waits.
+            # Before connecting: a token may take some time, for which no broker waits.
             connection = BrokerConnection(peer, settings, security, await security.mechanism(), traffic)
             stage, hint = (
                 f"no connection to {address}",
@@ -322,8 +323,8 @@ async def _open(
             stage, hint = f"connected to {address}, no response", "check that this is the port of a Kafka broker"
             silence = loop.call_later(SILENT_AFTER_S, _report_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
-            if connection.is_open:  # else the socket is gone, and `ready` says why
-                # asyncio switches Nagle's algorithm off by itself.
+            if connection.is_open:  # else the socket is closed, and `ready` raises the reason
+                # asyncio itself switches Nagle's algorithm off.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
             await connection.ready()
         is_ready = True
@@ -391,7 +392,7 @@ def _socket(address: Address, settings: ConnectionSettings) -> socket.socket:
 def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         return "connection refused; no process listens there: check that the broker is running, and the port"
-    # asyncio puts words of its own, without the reason, in the place of the system's.
+    # asyncio replaces the system's text by its own, without the reason.
     words = os.strerror(error.errno) if error.errno is not None else str(error)
     return f"{words}; check the address and the network"
 
@@ -429,7 +430,7 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
 
 
 def _refuse_impossible(host: str, port: int) -> None:
-    """Raise `TransportError` for an address that the system's calls refuse: brokers advertise any text and number."""
+    """Raise `TransportError` for an address that system calls reject: brokers advertise any text and number."""
     problem = None
     if "\0" in host:
         problem = f"the host '{speakable(host)}' has a NUL character at position {host.index(chr(0))}"
@@ -440,7 +441,7 @@ def _refuse_impossible(host: str, port: int) -> None:
 
 
 async def canonical(host: str, port: int, family: AddressFamily) -> tuple[str, ...]:
-    """The name that each address of this host has itself, or the address where it has none, as librdkafka has it.
+    """Return the canonical name of each address of this host, or the address if it has none, like librdkafka.
 
     Raises:
         TransportError: the host has no address.

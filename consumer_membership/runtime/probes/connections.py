@@ -1,8 +1,8 @@
-"""Those who ask over HTTP: a listening socket, and short conversations, none of which can hold another one up.
+"""HTTP connections of probers: a listening socket, and short conversations, none of which can delay another one.
 
-What a stranger can take is bounded: so many connections, each for so many seconds and with so many bytes of a request.
-Where all places are taken, the peer that has most of them loses its oldest conversation, so that a flood from one host
-cannot end the conversation of another host's probe.
+The resources of a stranger are bounded: the number of connections, and for each its time and the bytes of a request. If
+all places are taken, the peer that has most of them loses its oldest conversation, so that a flood from one host cannot
+end the conversation of another host's probe.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from consumer_membership.runtime.probes.requests import (
 _log = partial(logging.getLogger, "consumer_membership.session")
 
 ADDRESS_KEY = "health.http.address"
-#: How long a request may take to come, and an answer to be taken, in seconds.
+#: The time limit for receiving a request, and for sending a response, in seconds.
 CONVERSATION_S = 5.0
-#: How long the asker's end is waited for after an answer: to close with bytes unread would reset what was sent.
+#: How long the peer's end is waited for after a response: a close with unread bytes would reset the connection.
 LINGER_S = 1.0
 #: Conversations at one time; a probe, a scraper and a few people need four.
 MOST_CONVERSATIONS = 64
-#: How long no connection is accepted after the system had no room for one.
+#: How long no connection is accepted after the system had no resources for one.
 _NO_ROOM_S = 0.1
 #: Connections that wait in the system until they are accepted.
 _BACKLOG = 128
@@ -52,10 +52,10 @@ Answerer: TypeAlias = Callable[[ProbeRequest], ProbeAnswer]
 
 
 def listening(address: ListenAddress) -> socket.socket:
-    """A socket that listens there.
+    """Return a socket that listens there.
 
     Raises:
-        ConfigurationError: that cannot be; the text says why, and what to do.
+        ConfigurationError: that is not possible; the message has the reason and the fix.
     """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -87,7 +87,7 @@ def _remedy(address: ListenAddress, error: OSError | UnicodeError) -> str:
 
 
 class Conversation:
-    """One connection: the head of a request, its answer, and the end."""
+    """One connection: the head of a request, its response, and the end."""
 
     def __init__(self, opened: socket.socket, peer: str, answer: Answerer, now: float) -> None:
         self.socket = opened
@@ -103,7 +103,7 @@ class Conversation:
         self._is_answered = False
 
     def go_on(self, now: float) -> bool:
-        """Do what can be done at once; False: it is over, close it."""
+        """Do everything that is possible now; False: it is over, close it."""
         try:
             if self._is_answered and self._unsent:
                 return self._send(now)
@@ -116,13 +116,13 @@ class Conversation:
             return False
 
     def give_up(self) -> None:
-        """Its time is over: say so, if nothing was said, and if it is listened to."""
+        """Its time is over: send an error if nothing was sent, and if the peer reads."""
         if self._head and not self._is_answered:
             with suppress(OSError):
                 self.socket.send(TOO_LATE.encoded())
 
     def close(self) -> None:
-        """Let it go."""
+        """Close it."""
         self.socket.close()
 
     def _read(self, now: float) -> bool:
@@ -157,7 +157,7 @@ class Conversation:
 
 
 class Reception:
-    """The sockets of one thread: who listens, who talks, and a bell that any thread may ring."""
+    """The sockets of one thread: listeners, conversations, and a wake-up that any thread may send."""
 
     def __init__(self) -> None:
         self._selector = DefaultSelector()
@@ -172,16 +172,16 @@ class Reception:
 
     def ring(self) -> None:
         """End the `turn` that waits; without a lock, in any thread, also when all is closed."""
-        with suppress(OSError):  # it rings already, or nobody is there
+        with suppress(OSError):  # it is awake already, or closed
             self._cord.send(b"\0")
 
     def open(self, listener: socket.socket, answer: Answerer) -> None:
-        """Accept whoever comes here."""
+        """Accept connections here."""
         self._listeners[listener] = answer
         self._selector.register(listener, EVENT_READ, listener)
 
     def close(self, listener: socket.socket) -> None:
-        """Accept nobody here any more, and end what was begun."""
+        """Accept no connections here any more, and end those that exist."""
         for conversation in [one for one, came_by in self._conversations.items() if came_by is listener]:
             self._end(conversation)
         del self._listeners[listener]
@@ -189,14 +189,14 @@ class Reception:
         listener.close()
 
     def close_all(self) -> None:
-        """The end; in a child of `fork()`, too, where the parent's sockets stay open and watched."""
+        """Close everything; also in a child of `fork()`, where the parent's sockets stay open and watched."""
         for opened in (*self._listeners, *(one.socket for one in self._conversations), self._bell, self._cord):
             opened.close()
         self._selector.close()
         self._conversations.clear()
 
     def turn(self, until: float) -> None:
-        """Answer who asks; returns at that time (monotonic clock), or sooner."""
+        """Serve until that time (monotonic clock), or return sooner."""
         deadlines = [one.deadline for one in self._conversations]
         ready = self._selector.select(max(0.0, min([until, *deadlines]) - monotonic()))
         now = monotonic()
@@ -206,7 +206,7 @@ class Reception:
             elif key.fileobj is self._bell:
                 with suppress(BlockingIOError):
                     self._bell.recv(_CHUNK)
-            elif key.data in self._conversations:  # or it made room for another one in this very turn
+            elif key.data in self._conversations:  # or it was evicted in this very turn
                 self._go_on(key.data, now)
         for conversation in [one for one in self._conversations if one.deadline <= now]:
             conversation.give_up()
@@ -221,7 +221,7 @@ class Reception:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Too many files are open in this process, or in the system: a conversation makes room.
+                # Too many files are open in this process, or in the system: a conversation is ended.
                 _log().debug("The connection of a probe was not accepted: %s", error)
                 self._accepts_at = now + _NO_ROOM_S
                 self._make_room()

@@ -1,10 +1,10 @@
-"""The file of `health.file`: its time says that the process lives, its text how its consumers are.
+"""The file of `health.file`: its modification time shows that the process lives, its text the state of its consumers.
 
-Each beat writes it anew beside its place and renames it, so that whoever reads it reads one whole text. Its time is the
-last moment at which a restart would not have helped: a probe that looks at its age alone fails for a process that is
-dead or stopped, and for one that a restart would mend.
+Each beat writes a new file beside it and renames it, so that each reader reads one whole text. Its time is the last
+moment at which a restart would not have helped: a probe that checks its age alone fails for a process that is dead or
+stopped, and for one that a restart would fix.
 
-One living process holds it, by a lock that ends with the process (`flock`): two would hide each other's end.
+One live process holds it, by a lock that ends with the process (`flock`): two would hide each other's end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from consumer_membership.health.report import ProbeQuestion, ProcessReport
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows, where a file that is open cannot be replaced, either
+except ModuleNotFoundError:  # Windows, where a file that is open cannot be replaced
     _HAS_LOCKS = False
 else:
     _HAS_LOCKS = True
@@ -29,7 +29,7 @@ else:
 _log = partial(logging.getLogger, "consumer_membership.session")
 
 FILE_KEY = "health.file"
-#: How often it is touched: probes allow for some of them.
+#: How often it is touched: probes tolerate some missing beats.
 BEAT_S = 5.0
 #: How often a file may be replaced between its opening and its locking.
 _TRIES = 100
@@ -46,7 +46,7 @@ class HealthFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: As it was named when the folder was this one.
+        #: Its path when the working directory was this one.
         self.place = os.path.abspath(path)
         self._beside = f"{self.place}.{os.getpid()}.tmp"
         self._live_at: float | None = None
@@ -61,10 +61,10 @@ class HealthFile:
             ) from error  # fmt: skip
 
     def _taken(self) -> int:
-        """Lock what stands there; a file of a process that is gone is taken over."""
+        """Lock the existing file; a file of a process that has ended is taken over."""
         remedy = "another process of this host writes it; give each process its own file"
         for _ in range(_TRIES):
-            # Nobody may be at the other end of a pipe.
+            # A pipe may have no process at its other end.
             held = os.open(self.place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o644)
             is_mine = False
             try:
@@ -85,7 +85,7 @@ class HealthFile:
         raise ConfigurationError(FILE_KEY, self.path, remedy)
 
     def beat(self, report: ProcessReport) -> None:
-        """Write how the process is now; troubles are logged, once until it works again."""
+        """Write the state of the process now; failures are logged, once until it works again."""
         if self._live_at is None or report.answer(ProbeQuestion.IS_LIVE):
             self._live_at = report.written_at
         try:
@@ -98,7 +98,7 @@ class HealthFile:
                     self.path,
                     error,
                 )
-            with suppress(OSError):  # a full disk still takes a time
+            with suppress(OSError):  # a full disk still accepts a time
                 os.utime(self.place, (self._live_at, self._live_at))
             return
         if self._failures:
@@ -125,16 +125,16 @@ class HealthFile:
             os.replace(self._beside, self.place)
 
     def _new_beside(self) -> int:
-        """A new file, never one that somebody else put there, who might have it lead elsewhere."""
+        """Create a new file, never one that another user put there, which might lead elsewhere."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             return os.open(self._beside, flags, 0o644)
-        except FileExistsError:  # a process of the same number was killed at this, as in a container that is restarted
+        except FileExistsError:  # a process with this number was killed here, as in a container that is restarted
             os.unlink(self._beside)
             return os.open(self._beside, flags, 0o644)
 
     def remove(self) -> None:
-        """Take it away, at the end of the last consumer; what another process put there stays."""
+        """Remove it, at the end of the last consumer; a file that another process put there stays."""
         with suppress(OSError):
             is_ours = not _HAS_LOCKS
             if self._held is not None:
@@ -145,7 +145,7 @@ class HealthFile:
         self.let_go()
 
     def let_go(self) -> None:
-        """Close what is open, and leave the file: in a child, whose parent goes on writing it."""
+        """Close the open files, and leave the file: in a child, whose parent continues to write it."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -157,7 +157,7 @@ def _write_whole(opened: int, text: bytes) -> None:
 
 
 def _is_of_our_kind(opened: int) -> bool:
-    """Whether what is open is an empty file, or one that a process wrote for its probes, and no device or program."""
+    """Whether the open file is empty, or one that a process wrote for its probes, and not a device or program."""
     status = os.fstat(opened)
     if not stat.S_ISREG(status.st_mode):
         return False
@@ -165,9 +165,9 @@ def _is_of_our_kind(opened: int) -> bool:
 
 
 def _lock(opened: int) -> bool:
-    """Lock it for as long as it is open; False: another process has.
+    """Lock it for as long as it is open; False: another process has it.
 
-    A file system that knows no locks, and Windows, let two processes write it.
+    A file system without locks, and Windows, let two processes write it.
     """
     if not _HAS_LOCKS:
         return True

@@ -1,9 +1,9 @@
-"""Which path is answered with what.
+"""The response for each path.
 
 | path | status | body |
 |---|---|---|
-| /livez | 200; 503 where a restart of the process would help | text or JSON, by `Accept`; `?verbose`: partitions |
-| /readyz | 200; 503 where a consumer has not its part of its group's work | likewise |
+| /livez | 200; 503 if a restart of the process would help | text or JSON, by `Accept`; `?verbose`: partitions |
+| /readyz | 200; 503 if a consumer does not have its share of its group's work | text or JSON, as /livez |
 | /health | 200 | JSON: all consumers with their partitions |
 | /metrics | 200 | all consumers of the process, for Prometheus |
 """
@@ -20,25 +20,25 @@ from consumer_membership.health.report import ProbeQuestion, ProcessReport
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
 
-#: Gives the metrics of this process as Prometheus takes them, and their content type.
+#: Returns the metrics of this process in the format of Prometheus, and their content type.
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 
 _log = partial(logging.getLogger, "consumer_membership.session")
 
 PATHS = "/livez, /readyz, /health, /metrics"
-#: A page of thousands of partitions is made so often at most, whoever asks; those who read it slowly share its bytes.
+#: The shortest interval between two versions of a page of thousands of partitions; slow readers share its bytes.
 SHARED_S = 1.0
 
 
 def exposition() -> tuple[bytes, str]:
     """The metrics of all consumers of this process."""
-    from consumer_membership.metrics import exposition as text  # the table of names, for who is scraped
+    from consumer_membership.metrics import exposition as text  # the table of names, only for scraped processes
 
     return text.exposition()
 
 
 class Pages:
-    """The pages of one address. `report` says how its consumers are; `clock` when a page is too old."""
+    """The pages of one address. `report` returns the state of its consumers; `clock` measures the age of a page."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Pages:
         self._shared: dict[object, tuple[float, ProbeAnswer]] = {}
 
     def answer(self, request: ProbeRequest) -> ProbeAnswer:
-        """What to answer; never raises."""
+        """Return the response; never raises."""
         try:
             answer = self._answer(request)
         except Exception:  # noqa: BLE001
-            # Whatever is the matter with one page, the thread goes on; the log has the rest.
+            # A failure of one page does not end the thread; the log has the traceback.
             _log().exception("The probe page %s failed", request.path)
             answer = refusal(500, "this page could not be created; see the log of the process")
         return replace(answer, has_body=not request.is_head)

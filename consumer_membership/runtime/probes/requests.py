@@ -1,6 +1,6 @@
-"""HTTP as far as probes speak it: one request of a connection, of which only its head is read, and one answer.
+"""The part of HTTP that probes use: one request per connection, of which only the head is read, and one response.
 
-RFC 9112 for the form, RFC 9110 for the codes. GET and HEAD only; each connection is closed after its answer.
+RFC 9112 for the form, RFC 9110 for the codes. GET and HEAD only; each connection is closed after its response.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 _FIRST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}) ([!-~]+) HTTP/([0-9])\.[0-9]")
-#: A proxy's form of the target has the host in it, too.
+#: A proxy's form of the target also contains the host.
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 #: A weight of nothing (RFC 9110, 12.4.2).
 _REFUSES = re.compile(rb"q=0(\.0*)?")
-#: A host that no foreign site can be called: a literal address, or this machine.
+#: A host name that no foreign site can have: a literal address, or this machine.
 _OWN_HOST = re.compile(rb"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\]|localhost)(:\d*)?", re.IGNORECASE)
 #: Header fields that browsers send and a page's script cannot leave out; probes, scrapers and curl send none of them.
 _OF_BROWSERS = (b"accept-language", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode")
@@ -28,7 +28,7 @@ _OF_BROWSERS = (b"accept-language", b"origin", b"referer", b"sec-fetch-site", b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """What is asked."""
+    """A parsed request."""
 
     path: str
     is_head: bool = False
@@ -38,7 +38,7 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """What is answered; `has_body` is false where only the head was asked for."""
+    """A response; `has_body` is false if only the head was requested."""
 
     status: int
     body: bytes
@@ -46,7 +46,7 @@ class ProbeAnswer:
     has_body: bool = True
 
     def encoded(self) -> bytes:
-        """The whole answer."""
+        """The whole response."""
         lines = [
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
             f"Content-Type: {self.kind}",
@@ -62,7 +62,7 @@ class ProbeAnswer:
 
 
 def refusal(status: int, words: str) -> ProbeAnswer:
-    """An answer to whoever asks what cannot be answered."""
+    """Return the response to a request that cannot be served."""
     return ProbeAnswer(status=status, body=f"{words}\n".encode())
 
 
@@ -71,12 +71,12 @@ TOO_LONG = refusal(431, f"the request head exceeds {LONGEST_HEAD} bytes")
 
 
 def is_whole(head: bytes | bytearray) -> bool:
-    """Whether the empty line that ends a head is there; a bare line feed will do (RFC 9112, 2.2)."""
+    """Whether the empty line that ends a head is there; a bare line feed is enough (RFC 9112, 2.2)."""
     return b"\r\n\r\n" in head or b"\n\n" in head
 
 
 def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
-    """What a whole head asks, or the refusal."""
+    """Parse a whole head; return the request, or the refusal."""
     first, _, fields = head.lstrip(b"\r\n").partition(b"\n")
     match = _FIRST_LINE.fullmatch(first.rstrip(b"\r"))
     if match is None:

@@ -1,8 +1,8 @@
-"""The process's thread that answers probes, from the first consumer that asks for it to the last.
+"""The process's thread that answers probes, from the first consumer that enables them to the last.
 
-Consumers of one process that name the same address, or the same file, share it. They are known by weak references and
-asked whether they are over, so that nothing here keeps one alive, and a consumer that is dropped without a close needs
-no lock to be forgotten: its finaliser may run in any thread, at any moment.
+Consumers of one process with the same address, or the same file, share it. They are known by weak references and
+checked for their end, so that nothing here keeps one alive, and a consumer that is deleted without a close needs no
+lock to be forgotten: its finalizer may run in any thread, at any moment.
 """
 
 from __future__ import annotations
@@ -29,59 +29,59 @@ from consumer_membership.runtime.probes.pages import Exposition, Pages, expositi
 
 _log = partial(logging.getLogger, "consumer_membership.session")
 
-#: How often it looks whether anybody is left, where no file is touched and nobody rings.
+#: How often it checks whether any consumer is left, if no file is touched and no wake-up comes.
 _CALM_S = 60.0
 #: How long `leave` waits until its place is free for others.
 _LEAVE_S = 2.0
-#: How long it rests after what nobody foresaw.
+#: How long it pauses after an unexpected exception.
 _TROUBLE_S = 1.0
 
 
 class Watched(Protocol):
-    """A consumer as probes see it; each is answered at once, in any thread."""
+    """A consumer as probes see it; each property returns at once, in any thread."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed, or dropped."""
+        """Whether it was closed, or deleted."""
 
     @property
     def client_id(self) -> str:
-        """What it is called in logs."""
+        """Its name in logs."""
 
     @property
     def view(self) -> MembershipView:
-        """How its member is."""
+        """The state of its member."""
 
     def health(self) -> Health:
-        """How it is."""
+        """Its health."""
 
 
 class Roll:
-    """The consumers that named one place, in the order in which they were made."""
+    """The consumers of one place, in the order in which they were created."""
 
     def __init__(self) -> None:
         #: Replaced as a whole: one thread reads while another one writes.
         self._named: tuple[ref[Watched], ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anybody was taken in and not forgotten."""
+        """Whether it has any consumer."""
         return bool(self._named)
 
     def add(self, watched: Watched) -> None:
-        """Take it in."""
+        """Add it."""
         self._named = (*self._named, ref(watched))
 
     def has(self, watched: Watched) -> bool:
-        """Whether it was taken in and not dropped."""
+        """Whether it was added and still exists."""
         return any(one() is watched for one in self._named)
 
     def drop_ended(self) -> bool:
-        """Forget who is over; whether anybody is left."""
+        """Forget consumers that have ended; return whether any is left."""
         self._named = tuple(one for one in self._named if (living := one()) is not None and not living.is_over)
         return bool(self._named)
 
     def report(self) -> ProcessReport:
-        """How all of them are."""
+        """The report of all of them."""
         found = [one for named in self._named if (one := named()) is not None]
         reports = tuple(
             ConsumerReport(client_id=one.client_id, view=one.view, health=one.health())
@@ -102,7 +102,7 @@ class _Listener:
 
 @dataclass(slots=True, kw_only=True)
 class _Touched:
-    """A file that is touched, and when it is next."""
+    """A file that is touched, and when it is touched next."""
 
     file: HealthFile
     roll: Roll
@@ -110,23 +110,23 @@ class _Touched:
 
 
 class ProbeThread:
-    """All that this process tells probes."""
+    """All addresses and files at which this process answers probes."""
 
     def __init__(self, metrics: Exposition = exposition) -> None:
         self._metrics = metrics
         self._changed = threading.Condition()
         self._listeners: dict[str, _Listener] = {}
         self._touched: dict[str, _Touched] = {}
-        #: The thread's own, but for its bell; None: no thread runs.
+        #: The thread's own, except for its wake-up; None: no thread runs.
         self._reception: Reception | None = None
 
     # ---- for any thread ----
 
     def attend(self, settings: ProbeSettings, watched: Watched) -> ListenAddress | None:
-        """Tell of this consumer where it wants to be told of, until it is over; where that is listened at.
+        """Report this consumer at its address and file until its end; return the address that listens.
 
         Raises:
-            ConfigurationError: the address, or the file, cannot be had.
+            ConfigurationError: the address or the file cannot be used.
         """
         with self._changed:
             address = settings.address
@@ -149,24 +149,24 @@ class ProbeThread:
         return None if listener is None else _address_of(listener.socket)
 
     def leave(self, watched: Watched) -> None:
-        """Wait a little until a consumer that is over is told of no more, so that its place is free for others."""
+        """Wait briefly until a consumer that has ended is removed, so that its place is free for others."""
         self.ring()
         with self._changed:
             self._changed.wait_for(lambda: not any(one.roll.has(watched) for one in self._places()), _LEAVE_S)
 
     def ring(self) -> None:
-        """Have the thread look who is left; without a lock, for finalisers."""
+        """Have the thread check its consumers; without a lock, for finalizers."""
         reception = self._reception
         if reception is not None:
             reception.ring()
 
     def served(self) -> Mapping[str, ListenAddress]:
-        """What is listened at, by each address as it is configured: port 0 became another one."""
+        """The actual address for each configured one: port 0 became another one."""
         with self._changed:
             return {text: _address_of(one.socket) for text, one in self._listeners.items()}
 
     def forget(self) -> None:
-        """In a child of `fork()`: close what was inherited; the parent goes on with its own."""
+        """In a child of `fork()`: close the inherited files and sockets; the parent keeps its own."""
         for listener in self._listeners.values():
             listener.socket.close()
         for touched in self._touched.values():
@@ -206,12 +206,12 @@ class ProbeThread:
                 reception.turn(min([monotonic() + _CALM_S, *(one.beats_at for one in list(self._touched.values()))]))
                 self._beat(monotonic())
             except Exception:  # noqa: BLE001
-                # Whatever is the matter with one consumer or one file: without this thread the process looks dead.
+                # A failure of one consumer or one file: without this thread the process would look dead.
                 _log().exception("Probes could not be answered; the thread continues")
                 time.sleep(_TROUBLE_S)
 
     def _tidy(self, reception: Reception) -> bool:
-        """Take in who is new, let go of who is over; False: nobody is left."""
+        """Add new consumers, remove those that have ended; False: none is left."""
         with self._changed:
             for text, listener in list(self._listeners.items()):
                 if not listener.roll.drop_ended():
@@ -246,13 +246,13 @@ def _address_of(listener: socket.socket) -> ListenAddress:
 
 
 class _Process:
-    """Which thread is this process's: a child of `fork()` has one of its own."""
+    """The thread of this process: a child of `fork()` has its own."""
 
     def __init__(self) -> None:
         self.probes = ProbeThread()
 
     def survive_fork(self) -> None:
-        """In the child: the parent's is the parent's."""
+        """In the child: leave the parent's thread alone."""
         self.probes.forget()
         self.probes = ProbeThread()
 
