@@ -77,6 +77,8 @@ PENDING: frozenset[str] = frozenset(
 )
 _CODE = re.compile(r"`[^`\n]*`|``[^`]*``|<!--.*?-->|\]\([^)\s]*\)|https?://\S+")
 _COMPILED = {re.compile(pattern, re.IGNORECASE): suggestion for pattern, suggestion in PHRASES.items()}
+#: Quotes the sentences that this project replaced.
+EXEMPT = DOCS / "project" / "plain-english.md"
 _FENCE = re.compile(r"^[ >]*(`{3,}|~{3,})")
 _DIRECTIVE = re.compile(r"(?:noqa|type: ignore|pragma|fmt|mypy|ruff)\b.*?(?=#|$)")
 
@@ -121,10 +123,10 @@ def written(path: Path) -> list[str]:
 
 
 def files() -> list[Path]:
-    """Return the documents and the modules of the project."""
+    """Return the documents and the modules of the project, without the page that quotes its older English."""
     folders = (ROOT / "consumer_membership", ROOT / "tests", EXAMPLES, DOCS)
     found = (path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".md"})
-    return [README, *sorted(path for path in found if not {"results", "__pycache__"} & set(path.parts))]
+    return [README, *sorted(path for path in found if path != EXEMPT and "__pycache__" not in path.parts)]
 
 
 class Finding(NamedTuple):

@@ -9,17 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Iterator, Sequence
-from enum import Enum
 from types import ModuleType
-from typing import TypeAlias
 
 from consumer_membership.membership import states
 from consumer_membership.membership.classic import states as classic_states
 from consumer_membership.membership.consumer import claim
-from consumer_membership.membership.states import TransitionRule
+from consumer_membership.membership.states import StateT, TransitionRule
 from tests.support.documents import DOCS, tables
-
-Table: TypeAlias = Sequence[TransitionRule[Enum]]
 
 #: The composite state of a diagram.
 _GROUP = "IN_GROUP"
@@ -56,7 +52,13 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, text: str, module: ModuleType, table: Table, together: Collection[Enum] = ()) -> Iterator[str]:
+def _section(
+    title: str,
+    text: str,
+    module: ModuleType,
+    table: Sequence[TransitionRule[StateT]],
+    together: Collection[StateT] = (),
+) -> Iterator[str]:
     yield f"## {title}\n\n{text}\n"
     yield "\n".join(_meanings(module)) + "\n"
     yield f"```mermaid\n{_drawn(table, together)}\n```\n"
@@ -68,7 +70,7 @@ def _section(title: str, text: str, module: ModuleType, table: Table, together: 
     yield ""
 
 
-def _drawn(table: Table, together: Collection[Enum]) -> str:
+def _drawn(table: Sequence[TransitionRule[StateT]], together: Collection[StateT]) -> str:
     """Return the states as a Mermaid diagram without triggers; an arrow from all states in the group is one arrow."""
     inside: dict[str, None] = {}
     outside = {f"[*] --> {table[0].states[0]}": None}
