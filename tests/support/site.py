@@ -25,11 +25,14 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from tests.support.documents import DOCS, README, ROOT, is_in_block
+from tests.support.documents import DOCS, EXAMPLES, README, ROOT, is_in_block
 
 CONFIGURATION = ROOT / "zensical.toml"
 BUILD = ROOT / "build" / "site"
 HTML = BUILD / "html"
+#: The index of the examples, and its page.
+EXAMPLES_INDEX = EXAMPLES / "README.md"
+EXAMPLES_PAGE = "examples/index.md"
 #: Names of Pygments by ending, for pages that show a file.
 _LANGUAGES = {
     ".py": "python",
@@ -112,25 +115,24 @@ class Site:
     def __init__(self, folder: Path = BUILD) -> None:
         self.folder = folder
         self._pages = folder / "pages"
-        self._sources: dict[str, Path] = {}
+        #: The files outside of `docs` that pages link to, by the page that shows each.
+        self._linked: dict[str, Path] = {}
 
     def prepare(self) -> Path:
         """Copy the pages, those of linked files, and the configuration; return the configuration's path."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for path in sorted(DOCS.rglob("*")):
-            below = path.relative_to(DOCS)
-            if path.is_dir() or below.parts[0] == ".theme":
+            name = str(path.relative_to(DOCS))
+            if path.is_dir() or name.startswith(".theme"):
                 continue
-            copy = self._pages / below
-            copy.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".md":
-                copy.write_text(python_markdown(self._relinked(path)))
+                self._write(name, self._relinked(path, name))
             else:
-                shutil.copyfile(path, copy)
-        for name, source in self._sources.items():
-            page = self._pages / name
-            page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(f"{_NOT_SEARCHED}{_shown(source)}")
+                self._write(name, path)
+        if EXAMPLES_INDEX.exists():
+            self._write(EXAMPLES_PAGE, self._relinked(EXAMPLES_INDEX, EXAMPLES_PAGE))
+        for name, source in self._linked.items():
+            self._write(name, f"{_NOT_SEARCHED}{_shown(source)}")
         return self._configure()
 
     def build(self) -> Path:
@@ -145,26 +147,44 @@ class Site:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
         report = built.stdout + built.stderr
-        if built.returncode or "Warning" in report or "No issues found" not in report:
+        # Griffe's warnings, of docstrings that it cannot read, end no strict build.
+        if built.returncode or re.search(r"Warning|^griffe: ", report, re.MULTILINE):
             raise RuntimeError(f"the site cannot be built:\n{_plain(report.partition('Traceback')[0])}")
         return self.folder / "html"
 
-    def _relinked(self, path: Path) -> str:
-        """Return the text of a page, with links to pages that show the files outside of `docs`."""
+    def _write(self, name: str, content: str | Path) -> None:
+        page = self._pages / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copyfile(content, page)
+        else:
+            page.write_text(content)
+
+    def _relinked(self, path: Path, page: str) -> str:
+        """Return a document as the page of this name: its links lead to pages of the site."""
         text = path.read_text()
-        inside = is_in_block(text)
+        is_code = is_in_block(text)
 
         def relinked(found: re.Match[str]) -> str:
             target = (path.parent / found[1]).resolve()
-            if inside(found.start()) or target.is_relative_to(DOCS) or not target.exists():
+            if is_code(found.start()) or not target.exists():
                 return found[0]
-            if target == README:
-                return os.path.relpath(DOCS / "index.md", path.parent)
-            name = f"source/{target.relative_to(ROOT)}.md"
-            self._sources[name] = target
-            return os.path.relpath(DOCS / name, path.parent)
+            name, anchor = self._page_of(target), found[2]
+            return os.path.relpath(name, Path(page).parent) + ("" if target == README else anchor)
 
-        return _LINK.sub(relinked, text)
+        return python_markdown(_LINK.sub(relinked, text))
+
+    def _page_of(self, target: Path) -> str:
+        """Return the name of the page that shows this file or folder."""
+        if target.is_relative_to(DOCS):
+            return str(target.relative_to(DOCS))
+        if target == README:
+            return "index.md"
+        if target in (EXAMPLES_INDEX, EXAMPLES_INDEX.parent) and EXAMPLES_INDEX.exists():
+            return EXAMPLES_PAGE
+        name = f"source/{target.relative_to(ROOT)}.md"
+        self._linked[name] = target
+        return name
 
     def _configure(self) -> Path:
         """Write the configuration with this build's folders; JSON is also YAML, which the generator reads."""
