@@ -1,10 +1,9 @@
-"""librdkafka's own consumer, whatever stands in its place in `confluent_kafka`.
+"""librdkafka's own consumer class, even if another class replaces it in `confluent_kafka`.
 
-Tracers put a subclass of theirs there, in `confluent_kafka` or in `cimpl`, and `install` puts this package's. A handle
-of such a class would be a second consumer to them; so all handles here are of the C type itself.
+Tracers put their subclass there, in `confluent_kafka` or in `cimpl`, and `install` puts this package's. They would
+treat a handle of such a class as a second consumer, so all handles here are of the C type itself.
 
-`PartitionOffset` is confluent-kafka's `TopicPartition`; `types.TopicPartition` explains which of the two is used
-where.
+`PartitionOffset` is confluent-kafka's `TopicPartition`; `types.TopicPartition` explains when each is used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,28 +1,28 @@
-"""`dataclass` and `replace`: the standard library's, at a tenth of the price where a class has slots.
+"""`dataclass` and `replace`: equal to the standard library's, at a tenth of the cost for classes with slots.
 
 The standard library writes up to eight functions for a class and has them compiled, 0.4 ms, and a process that imports
-this package makes more than a hundred such classes before its first consumer. Here nothing is compiled for a class:
-what all classes can share is shared, what compares is one call into C, and `__init__` is a copy of one that is compiled
-for each number of fields. Frozen objects are made faster, too. From outside a class looks as it always does: to
-`fields`, `asdict`, `copy`, `pickle`, `inspect`.
+this package creates more than a hundred such classes before its first consumer. Here nothing is compiled for a class:
+common functions are shared, comparisons are one call into C, and `__init__` is a copy of one that is compiled for each
+number of fields. Frozen objects are also created faster. For `fields`, `asdict`, `copy`, `pickle` and `inspect` a class
+looks as usual.
 
-A class that has more than fields with defaults and factories is left to the standard library: bases, `__post_init__`,
+The standard library creates classes that need more than fields with defaults and factories: bases, `__post_init__`,
 `ClassVar`, no slots. For type checkers, every class is one of the standard library's.
 
 Two replacements were measured in whole copies of the package, in turns (CPython 3.11, the smallest CPU time of 12 runs
 of `import consumer_membership` after confluent-kafka's own imports, and the median resident memory of the guardian of a
-member with TLS and SASL). They were to cost at most 10 ms and 1 MiB more:
+member with TLS and SASL). They were allowed to cost at most 10 ms and 1 MiB more:
 
 | the 147 classes are | import | guardian |
 |---|---|---|
 | light dataclasses (this module) | 60 ms | 20.1 MiB |
 | the standard library's | 139 ms | 20.1 MiB |
-| `msgspec.Struct`; those that users get, with what they hold, the standard library's | 71 ms | 21.5 MiB |
+| `msgspec.Struct`; the public ones, with their fields, the standard library's | 71 ms | 21.5 MiB |
 | `msgspec.Struct`, all of them | 60 ms | 21.5 MiB |
 
 Structs for all classes are not possible: the standard library's `fields`, `asdict` and `replace` must work on the
-classes that users get. Besides, msgspec would be a compiled dependency of every consumer, and the guardian, which
-imports the standard library and a few modules of this package, would have to find it without `site`.
+public classes. Besides, msgspec would be a compiled dependency of every consumer, and the guardian, which imports the
+standard library and a few modules of this package, would have to find it without `site`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ else:
         return (lambda cls: _light(cls, standard, **options)) if is_known else standard
 
     def replace(one: object, **changes: object) -> object:
-        """As `dataclasses.replace`; faster where the class is a light one."""
+        """As `dataclasses.replace`; faster for a light class."""
         return getattr(type(one), "__replace__", dataclasses.replace)(one, **changes)
 
 
-#: How annotations begin that the standard library does not take for fields.
+#: The beginnings of annotations that the standard library does not treat as fields.
 _NO_FIELDS = ("ClassVar", "typing.ClassVar", "InitVar", "dataclasses.InitVar", "KW_ONLY", "dataclasses.KW_ONLY")
-#: What the standard library calls, or leaves as it is, where a class defines it.
+#: Names that the standard library calls, or leaves unchanged, if a class defines them.
 _HOOKS = frozenset({"__init__", "__post_init__", "__eq__", "__hash__", "__getstate__", "__setstate__"})
 
 
@@ -78,7 +78,7 @@ def _is_simple_field(default: object) -> bool:
 def _light(
     cls: type, standard: Callable[[type], type], *, slots: bool = False, frozen: bool = False, kw_only: bool = False
 ) -> type:
-    """The class once more, with slots and methods; what it defines itself it keeps."""
+    """Create the class again, with slots and methods; its own definitions stay."""
     annotations = inspect.get_annotations(cls)
     if not slots or not _is_simple(cls, annotations):
         return standard(cls)
@@ -109,9 +109,9 @@ def _light(
 def _init_of(
     cls: type, annotations: Mapping[str, object], defaults: Mapping[str, object], *, is_kw_only: bool
 ) -> FunctionType:
-    """`__init__`, which sets each field by its slot: the only way that a frozen class leaves.
+    """`__init__`, which sets each field by its slot: the only way for a frozen class.
 
-    A copy of the code that all classes with so many fields share, with this one's names and values.
+    A copy of the code that all classes with the same number of fields share, with this class's names and values.
     """
     names = ("self", *annotations)
     qualname = f"{cls.__qualname__}.__init__"
@@ -152,7 +152,7 @@ def _template(count: int) -> CodeType:
 
 
 class _Factory:
-    """In a signature: what is not given comes from a factory."""
+    """The default in a signature of a field with a factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -172,7 +172,7 @@ def _set_or_make(setter: Callable[[object, object], None], factory: Callable[[],
 
 
 class _Described:
-    """What the standard library keeps in its classes for `fields` and others: that of a twin which it makes."""
+    """The attributes that the standard library keeps in its classes for `fields`, from a twin class."""
 
     __slots__ = ("_name", "_twin")
 
@@ -212,7 +212,7 @@ def _comparison(names: tuple[str, ...], *, is_frozen: bool) -> dict[str, object]
 
 
 class _Mutable:
-    """What all light classes share; they are given these functions, and do not inherit."""
+    """The methods that all light classes share; they are copied, not inherited."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -234,7 +234,7 @@ class _Mutable:
 
 
 class _Frozen:
-    """What the frozen ones have besides."""
+    """The additional methods of frozen classes."""
 
     __slots__: tuple[str, ...] = ()
 

@@ -1,15 +1,14 @@
-"""What text Kafka's protocol and the C library below can carry: UTF-8, no NUL, and no longer than its place.
+"""Checks text for Kafka's protocol and the C library below: UTF-8, no NUL, and a bounded length.
 
-Python's text can hold what UTF-8 cannot: lone surrogates, which stand for stray bytes wherever Python decodes what the
-system hands it (arguments, the environment, names of files: PEP 383). Handed on to C, such text ends the process; a NUL
-ends the text there, and the rest is lost without a word; text that is too long for its place breaks the request that
-carries it. So all of it is refused where it comes in. This module finds what is wrong; whoever asks names the key or
-the argument, and raises.
+Python's text can contain what UTF-8 cannot: lone surrogates, which represent invalid bytes in arguments, the
+environment and file names (PEP 383). Passed to C, such text ends the process; a NUL cuts the text there without an
+error; text that is too long breaks the request that contains it. So invalid text is rejected on entry. This module
+finds the problem; the caller names the key or the argument, and raises.
 """
 
 from __future__ import annotations
 
-#: A STRING of Kafka's protocol has its length in an int16. Brokers write these texts so into __consumer_offsets, too,
+#: A STRING of Kafka's protocol has its length in an int16. Brokers also write these texts so into __consumer_offsets,
 #: whatever the request's version allows.
 LONGEST_STRING = 2**15 - 1
 #: The coordinator of a classic group makes a member's id of `client.id`, or of the instance id, a dash and a UUID
@@ -19,7 +18,7 @@ LONGEST_ID_PREFIX = LONGEST_STRING - 1 - 36
 #: Apache Kafka's own is 249; others that speak its protocol have more.
 LONGEST_TOPIC = 512
 
-#: So much of a text is shown in a message.
+#: The longest part of a text that a message shows.
 _SHOWN = 40
 #: UTF-8's longest character, in bytes: a text of a fourth of the bound needs no counting.
 _WIDEST = 4
@@ -28,12 +27,12 @@ _OUTSIDE = "Python decodes invalid bytes in arguments, the environment and file 
 
 
 def problem_of(text: str, longest: int | None = LONGEST_STRING, *, is_secret: bool = False) -> str | None:
-    """Why this text cannot be told to Kafka, and what to do; None if it can.
+    """Return why Kafka cannot accept this text, with the fix; None if it can.
 
     Args:
-        text: What somebody wants to say.
-        longest: How many bytes of UTF-8 its place has; None: as many as you like.
-        is_secret: Tell nothing of what stands in it.
+        text: The text.
+        longest: The limit in bytes of UTF-8; None: no limit.
+        is_secret: Show no part of the text.
     """
     if longest is not None and len(text) * _WIDEST > longest and (size := size_of(text)) > longest:
         return f"it has {size} bytes of UTF-8, and Kafka accepts at most {longest}; use a shorter text"
@@ -49,7 +48,7 @@ def problem_of(text: str, longest: int | None = LONGEST_STRING, *, is_secret: bo
 
 
 def size_of(text: str) -> int:
-    """How many bytes of UTF-8 the text has; what UTF-8 cannot express counts as the bytes that it stands for."""
+    """The number of bytes of UTF-8 of the text; lone surrogates count as the bytes that they represent."""
     return len(text.encode(errors="surrogatepass"))
 
 
@@ -59,10 +58,10 @@ def excerpt(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text on one line, without control of a terminal: other signs are escaped as in Python."""
+    """The text on one line, without control characters for a terminal: these are escaped as in Python."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def speakable(text: str) -> str:
-    """The same text where UTF-8 and C can take it, else with escapes: for messages made of strangers' words."""
+    """The text itself if UTF-8 and C accept it, else with escapes: for messages with text from outside."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")

@@ -1,6 +1,6 @@
-"""Value types that every room shares.
+"""Value types that every package shares.
 
-This is the lowest room: it imports no other one, and holds values only, no behaviour that could fail.
+This is the lowest module: it imports no other package, and contains values only.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from consumer_membership.text import speakable
 
 #: The member epoch of a heartbeat that joins or rejoins (KIP-848, "Consumer Group Member Epoch").
 JOIN_EPOCH = 0
-#: The member epoch of a heartbeat with which a member leaves for good.
+#: The member epoch of a heartbeat with which a member leaves permanently.
 LEAVE_EPOCH = -1
 #: The member epoch of a heartbeat with which a static member leaves and keeps its partitions until it returns.
 LEAVE_STATIC_EPOCH = -2
-#: Epoch and member id of an OffsetCommit that no member of the group makes (a consumer that assigns by hand).
+#: Epoch and member id of an OffsetCommit of a consumer that is not a member (it assigns by hand).
 NO_EPOCH = -1
 NO_MEMBER_ID = ""
 
-#: Seconds on a monotonic clock. The core is given it and never asks for it.
+#: Seconds on a monotonic clock. The core receives it and never reads a clock.
 Instant: TypeAlias = float
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition as the group protocol names it: by topic id, so that a topic made anew is another topic."""
+    """A partition as the group protocol identifies it: by topic id, so that a recreated topic is another topic."""
 
     topic_id: UUID
     partition: int
@@ -37,26 +37,26 @@ class TopicIdPartition(NamedTuple):
 class TopicPartition(NamedTuple):
     """A partition by the name of its topic: the partition type of this package.
 
-    Two other types appear at the borders only. `TopicIdPartition` is what the coordinator assigns; membership and
-    translation map it to names. `librdkafka.PartitionOffset` is confluent-kafka's `TopicPartition`, which also
-    carries an offset: applications pass and receive it, and librdkafka's handle takes it. Its subclass
-    `clients.outcomes.FailedPartition` carries an error as well.
+    Two other types appear only at the borders. `TopicIdPartition` is what the coordinator assigns; membership and
+    translation map it to names. `librdkafka.PartitionOffset` is confluent-kafka's `TopicPartition`, which also contains
+    an offset: applications pass and receive it, and librdkafka's handle takes it. Its subclass
+    `clients.outcomes.FailedPartition` also contains an error.
     """
 
     topic: str
     partition: int
 
 
-#: What a member owns or shall own.
+#: The partitions of a member.
 Assignment: TypeAlias = frozenset[TopicIdPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAndMetadata:
-    """An offset to commit: the next record to read, with what belongs to it (OffsetCommit, KIP-320).
+    """An offset to commit: the next record to read, with leader epoch and metadata (OffsetCommit, KIP-320).
 
-    `leader_epoch` is None where the leader's epoch of the last read record is not known; `metadata` is the
-    application's own text.
+    `leader_epoch` is None if the leader epoch of the last read record is unknown; `metadata` is a text of the
+    application.
     """
 
     offset: int
@@ -69,10 +69,10 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPattern:
-    """One subscribed pattern: `text` as the application wrote it, and what each protocol reads instead.
+    """One subscribed pattern: `text` as the application wrote it, and its translation for each protocol.
 
-    `broker` is RE2/J and `member` Python's `re`, both for whole names; None: not in that language. `note` is what the
-    application should know of it, `of_members_only` why it cannot be said to a broker.
+    `broker` is RE2/J and `member` Python's `re`, both for whole names; None: it has no translation. `note` is a warning
+    for the application, `of_members_only` the reason why a broker cannot evaluate it.
     """
 
     text: str
@@ -84,7 +84,7 @@ class TopicPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What the application asked for: topic names, patterns for topic names, or both.
+    """The subscription of the application: topic names, patterns for topic names, or both.
 
     Under the consumer protocol the broker matches the patterns, under the classic protocol the member does.
     `blacklisted` has the requested names that `topic.blacklist` excludes; they are not sent to the broker.
@@ -96,10 +96,10 @@ class Subscription:
 
     @property
     def pattern(self) -> str | None:
-        """The patterns as one of RE2/J, for whole names; None: there is none for brokers."""
+        """The patterns as one RE2/J pattern, for whole names; None: there is none for brokers."""
         told = sorted(one.broker for one in self.patterns if one.broker is not None)
         if len(told) > 1:
-            # Each in a group of its own: a flag such as (?i) must not reach beyond it.
+            # Each in its own group: a flag such as (?i) must not affect the others.
             return "|".join(f"(?:{one})" for one in told)
         return told[0] if told else None
 
@@ -109,32 +109,32 @@ class Subscription:
 
 
 class LeaveOption(Enum):
-    """What becomes of the membership when a member goes (KIP-1092)."""
+    """What happens to the membership when a consumer closes (KIP-1092)."""
 
     #: A dynamic member leaves; a static one keeps its place until its session ends.
     DEFAULT = "default"
-    #: The member leaves for good, a static one too.
+    #: The member leaves permanently, also a static one.
     LEAVE = "leave"
-    #: The member keeps its place until its session ends, a dynamic one too.
+    #: The member keeps its place until its session ends, also a dynamic one.
     REMAIN = "remain"
 
 
 class ConflictPolicy(Enum):
-    """What a static member does whose instance id another member holds: `group.instance.id.conflict.policy`."""
+    """The action if another member holds the instance id: `group.instance.id.conflict.policy`."""
 
     #: The newest wins, as in KIP-345: release the holder on its behalf, then join; the former holder is fenced.
     TAKEOVER = "takeover"
     #: Try again until the holder left or its session ended.
     WAIT = "wait"
-    #: End at once, as KIP-848 has it.
+    #: End at once, as KIP-848 specifies.
     FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A member that holds an instance id; epoch -2 says that it left for a while, and None that it is not known.
+    """A member that holds an instance id; epoch -2 means that it left temporarily, and None that it is unknown.
 
-    `client_id` and `host` are empty where only the member id could be learnt.
+    `client_id` and `host` are empty if only the member id is known.
     """
 
     member_id: str
@@ -148,7 +148,7 @@ class Holder:
 
 
 class GroupProtocol(Enum):
-    """The two rebalance protocols of Kafka, by the words of `group.protocol`."""
+    """The two rebalance protocols of Kafka, with the values of `group.protocol`."""
 
     CONSUMER = "consumer"
     CLASSIC = "classic"
@@ -156,7 +156,7 @@ class GroupProtocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddress:
-    """A broker as Metadata and FindCoordinator name it."""
+    """A broker as Metadata and FindCoordinator report it."""
 
     node_id: int
     host: str
@@ -169,7 +169,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerError:
-    """An error code that a broker answered, with its name and its words, and what helps where that is known."""
+    """An error code of a broker's response, with its name and message, and the fix if one is known."""
 
     code: int
     name: str
@@ -178,16 +178,16 @@ class BrokerError:
 
     @property
     def words(self) -> str:
-        """What is wrong, and what helps; the name where nothing more was said."""
+        """The message and the fix; the name if there is no message."""
         said = self.message or self.name
         return f"{said.rstrip('.')}; {self.remedy}" if self.remedy else said
 
     def __str__(self) -> str:
-        """The same, with the code's name in front."""
+        """`NAME: message; fix`."""
         return f"{self.name}: {self.words}" if self.message else self.words
 
 
-#: What a group has committed of each partition that was asked for: None is nothing, an error that it is not known.
+#: The committed offset of each requested partition: None means that nothing is committed, an error that it is unknown.
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | BrokerError | None]
 
 #: Kafka's error codes that the core itself distinguishes.
@@ -201,7 +201,7 @@ FENCED_INSTANCE_CODE = 82
 UNRELEASED_INSTANCE_CODE = 111
 INVALID_PATTERN_CODE = 128
 
-#: Errors of this library's own, with librdkafka's numbers for them, so that front ends pass them on unchanged.
+#: Errors of this package itself, with librdkafka's numbers, so that front ends pass them on unchanged.
 POLL_TIMEOUT_CODE = -147
 ASSIGNMENT_LOST_CODE = -142
 FATAL_CODE = -150

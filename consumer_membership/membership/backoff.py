@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Returns a number from 0 up to 1; given by the shell, because the core draws no lots.
+#: Returns a number from 0 up to 1; the shell passes it, because the core uses no randomness of its own.
 Jitter = Callable[[], float]
 
 #: Java's RETRY_BACKOFF_JITTER: the delay is spread this much to either side.
@@ -23,11 +23,11 @@ class Backoff:
         self.failures = 0
 
     def next_delay(self) -> float:
-        """Count one more failure; the seconds to wait before the next try."""
+        """Count one more failure; return the seconds to wait before the next attempt."""
         delay = min(self._max_s, self._base_s * 2.0 ** min(self.failures, 30))
         self.failures += 1
         return delay * (1 - SPREAD + 2 * SPREAD * self._jitter())
 
     def reset(self) -> None:
-        """Forget the failures: something worked."""
+        """Forget the failures after a success."""
         self.failures = 0

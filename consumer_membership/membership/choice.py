@@ -1,7 +1,7 @@
 """Which group protocol a member uses: the consumer protocol (KIP-848), the classic one, or the first that is accepted.
 
-Where the coordinator does not take a protocol's join, and the settings allow another one, the member goes on with that
-one. This happens before it holds anything of its group, so nothing is given up.
+If the coordinator does not accept a protocol's join, and the settings allow another protocol, the member continues with
+that one. This happens before it owns partitions of its group, so nothing is given up.
 
 | error of a join | protocol | reason |
 |---|---|---|
@@ -10,7 +10,7 @@ one. This happens before it holds anything of its group, so nothing is given up.
 | none: the join is not sent (`CONFLICT_CODE`) | consumer | a classic group has members; no conversion was requested |
 | INCONSISTENT_GROUP_PROTOCOL | classic | a consumer group takes no classic members, or no assignor is common |
 
-Each protocol is tried once until a join succeeds; the refusal of the last one is the end.
+Each protocol is tried once until a join succeeds; the refusal of the last one is fatal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from consumer_membership.types import (
 
 _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 
-#: What a coordinator answers to a join whose protocol it does not take.
+#: The errors of a join whose protocol the coordinator does not accept.
 REFUSALS: Mapping[GroupProtocol, frozenset[int]] = MappingProxyType(
     {
         _CONSUMER: frozenset({UNSUPPORTED_VERSION_CODE, GROUP_NOT_FOUND_CODE, CONFLICT_CODE}),
@@ -44,11 +44,11 @@ REFUSALS: Mapping[GroupProtocol, frozenset[int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolSettings:
-    """Which protocols a member may use, the preferred one first, and the settings of the classic one.
+    """The protocols that a member may use, the preferred one first, and the settings of the classic one.
 
-    `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain under
-    it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
-    `refuse_conversion`: a classic group that has members is not converted.
+    `reason` explains the order, for people. `notes` has, for each protocol, the configured keys that it does not use.
+    `alternative` is the change that would also allow the other protocol; "" if it is allowed. `refuse_conversion`: a
+    classic group that has members is not converted.
     """
 
     classic: ClassicSettings
@@ -70,11 +70,11 @@ class ProtocolChoice:
         self._is_settled = False
 
     def is_refused_by(self, error: BrokerError) -> bool:
-        """Whether this answer to a join is about its protocol."""
+        """Whether this response to a join is about its protocol."""
         return error.code in REFUSALS[self.protocol]
 
     def change(self, refusal: BrokerError) -> ProtocolChosen | None:
-        """Go on with the next protocol; None: there is no other one to try."""
+        """Continue with the next protocol; None: there is no other one to try."""
         self._refused.add(self.protocol)
         following = next((one for one in self.settings.protocols if one not in self._refused), None)
         if following is None:
@@ -90,9 +90,9 @@ class ProtocolChoice:
         return replace(refusal, remedy=remedies)
 
     def confirm(self) -> ProtocolChosen | None:
-        """The coordinator let the member in: the choice stands, and each protocol may be tried again afterwards.
+        """The coordinator accepted the member: the choice is kept, and each protocol may be tried again afterwards.
 
-        None: this was so before.
+        None: nothing changed.
         """
         if self._is_settled:
             return None

@@ -11,9 +11,10 @@ from consumer_membership.types import TRANSPORT_CODE, WAIT_COORDINATOR_CODE, Bro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A search for the coordinator that fails: since when, why, and how long who needs the coordinator waits for it.
+    """A search for the coordinator that fails: its start, its cause, and how long waiting actions are kept.
 
-    What begins during the absence is tried for `min_wait_s` at least, and until the absence has lasted `max_wait_s`.
+    Actions that begin during the outage are kept for `min_wait_s` at least, and until the outage has lasted
+    `max_wait_s`.
     """
 
     since: Instant
@@ -22,11 +23,11 @@ class Outage:
     min_wait_s: float
 
     def ends_for(self, begun_at: Instant) -> Instant:
-        """When that which began then is given up."""
+        """When an action that began then is given up."""
         return max(begun_at + self.min_wait_s, self.since + self.max_wait_s)
 
     def error(self, now: Instant) -> BrokerError:
-        """The error of what is given up for it: librdkafka's code, and the cause."""
+        """The error of such an action: librdkafka's code, and the cause."""
         words = f"the group coordinator was not found within {now - self.since:.0f} s: {self.cause.message}"
         return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=words)
 
@@ -56,12 +57,12 @@ class Coordinator:
         self.searching_since = self.last_error = None
 
     def not_found(self, error: BrokerError) -> None:
-        """Take it that an attempt of the search failed; the search goes on."""
+        """An attempt of the search failed; the search continues."""
         if self.searching_since is not None:
             self.last_error = error
 
     def forget(self) -> None:
-        """The connection broke while nothing is to be sent: look the coordinator up when something is."""
+        """The connection broke while nothing is to be sent: look the coordinator up before the next request."""
         self.address = None
 
     def search(self, reason: str) -> None:
@@ -73,9 +74,9 @@ class Coordinator:
             self._event.emit(FindCoordinator(reason=reason))
 
     def miss_answer(self, reason: str) -> None:
-        """A member of the group got no answer: search, and have the view show the cause.
+        """A request of a member in its group got no response: search, and have the view show the cause.
 
-        During a search, its own failures explain more than requests that were under way when it began.
+        During a search, its own failures explain more than requests that were in flight when it began.
         """
         if self.searching_since is None:
             self._history.note_error(BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason))

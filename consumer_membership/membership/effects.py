@@ -1,11 +1,11 @@
-"""What a member orders, and in which order the shell performs it.
+"""The orders of a member, and the order in which the shell performs them.
 
 `GroupMember.handle(event, now)` returns a tuple of these values. **The contract of their order:**
 
-1. All effects of one event are handed over before the next event is handled, and everything that performs effects
+1. All effects of one event are passed on before the next event is handled, and each part that performs effects
    gets its own in the order returned. The observer gets them first. Then the application's mailbox gets all of its
    effects at once, together with the view: a thread that sees the view finds the effects, and a thread that has an
-   effect sees the view. The requests to the network begin last, so the application can see what an event means for it
+   effect sees the view. The requests to the network begin last, so the application can see the consequence of an event
    before the first byte of a request is written.
 2. For one revocation the order is pause, commit, on_revoke, acknowledge. `CommitOffsets` follows the `StepFinished` of
    the pause, `RevokePartitions` the commit's end (good or bad), the acknowledging `SendHeartbeat` the `StepFinished`
@@ -47,7 +47,7 @@ from consumer_membership.types import Assignment, BrokerError, GroupProtocol, Ho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIdentity:
-    """As whom a member fetches and commits: its epoch is the member epoch, or the generation of a classic group."""
+    """The identity with which a member fetches and commits; the epoch is the generation in a classic group."""
 
     member_id: str
     member_epoch: int
@@ -87,9 +87,9 @@ class Heartbeat:
 class SendHeartbeat:
     """Send this heartbeat to the coordinator, on the connection that all heartbeats use.
 
-    `refuse_conversion`: it is a join, which would convert a classic group; where one has members it is not sent, and
+    `refuse_conversion`: it is a join, which would convert a classic group; if the group has members it is not sent, and
     rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
-    instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does where
+    instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does if
     the holder uses the consumer protocol.
     """
 
@@ -108,26 +108,26 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroup:
-    """Ask ConsumerGroupDescribe who holds which instance id of the group."""
+    """Request the holders of the group's instance ids with ConsumerGroupDescribe."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnSessionTimeout:
-    """Ask for the group's session timeout: how long a static member may be away."""
+    """Request the group's session timeout: how long a static member may be away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveTopicIds:
-    """Ask Metadata for the names of these topic ids."""
+    """Request the names of these topic ids with Metadata."""
 
     topic_ids: frozenset[UUID]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpTopics:
-    """Ask Metadata which of these topics there are (None: all topics)."""
+    """Request with Metadata which of these topics exist (None: all topics)."""
 
     request_id: int
     topics: frozenset[str] | None
@@ -135,7 +135,7 @@ class LookUpTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchCommitted:
-    """Find where to start these partitions: OffsetFetch as this member, then ListOffsets where nothing is committed."""
+    """Find the starts of these partitions: OffsetFetch as this member, then ListOffsets if nothing is committed."""
 
     attempt: int
     partitions: frozenset[TopicPartition]
@@ -161,7 +161,7 @@ class CommitOffsets:
 class PausePartitions:
     """Stop delivering exactly these partitions (None: all that are held) and report their consumed positions.
 
-    What an earlier one stopped and this one does not name is delivered again: its revocation does not take place.
+    Partitions that an earlier one stopped and this one does not name are delivered again: they are not revoked.
     """
 
     attempt: int
@@ -202,10 +202,10 @@ class CollectPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitCompleted:
-    """A commit is over.
+    """A commit has ended.
 
-    `errors` holds each partition of the commit (None: committed). `commit_id` is the application's for its own
-    commits (positive), the core's for automatic ones (negative).
+    `errors` has each partition of the commit (None: committed). `commit_id` is the application's for its own commits
+    (positive), the core's for automatic ones (negative).
     """
 
     commit_id: int
@@ -216,20 +216,20 @@ class CommitCompleted:
 class Problem(Enum):
     """The kind of an error that the application receives."""
 
-    #: The broker's refusal, final: the member is FATAL.
+    #: The broker refuses permanently: the member is FATAL.
     FATAL = "fatal"
-    #: The broker's refusal, and the member goes on trying.
+    #: The broker refuses, and the member retries.
     REFUSED = "refused"
-    #: max.poll.interval.ms is over: the member left and lost its partitions.
+    #: max.poll.interval.ms exceeded: the member left and lost its partitions.
     POLL_TIMEOUT = "poll timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseToApplication:
-    """Report an error to the application. `error` is the broker's, or one of the library's own with a negative code.
+    """Report an error to the application. `error` is the broker's, or one of this package with a negative code.
 
-    `topic` is the topic that it is about, where it is about one. `ends_with_subscription` is true of a fatal error
-    whose cause is the subscription: another one leads out of it.
+    `topic` is the topic of the error, if it has one. `ends_with_subscription` is true for a fatal error whose cause is
+    the subscription: another subscription ends it.
     """
 
     problem: Problem
@@ -281,7 +281,7 @@ class ProtocolChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """Something that the operator should know; nothing went wrong with the membership itself."""
+    """A warning for the operator; the membership itself is not affected."""
 
     words: str
 

@@ -1,7 +1,7 @@
-"""What the parts of a member share while one event is handled: its moment, the member's identity, and the output.
+"""The state that the parts of a member share while one event is handled: time, identity, and output.
 
-There is one output. Whatever a part wants done it emits as an effect, in the order in which the effects have to be
-performed; no part returns effects or keeps them for later.
+There is one output. Each part emits its orders as effects, in the order in which the effects have to be performed; no
+part returns effects or keeps them for later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from consumer_membership.types import Instant
 
 
 class Identified(Protocol):
-    """What knows as whom the member fetches and commits: its protocol."""
+    """Knows the identity with which the member fetches and commits: its protocol."""
 
     @property
     def identity(self) -> CommitIdentity:
@@ -35,15 +35,15 @@ class EventContext:
         self._protocol: Identified
 
     def begin(self, now: Instant) -> None:
-        """An event is handled from here on."""
+        """Begin to handle an event."""
         self.now, self._effects = now, []
 
     def emit(self, *effects: GroupEffect) -> None:
-        """Have these performed, after all that were emitted before."""
+        """Order these effects, after all that were emitted before."""
         self._effects += effects
 
     def effects(self) -> tuple[GroupEffect, ...]:
-        """What was emitted since the event began."""
+        """Return the effects emitted since the event began."""
         return tuple(self._effects)
 
     def next_request_id(self) -> int:
@@ -59,5 +59,5 @@ class EventContext:
 
     @property
     def identity(self) -> CommitIdentity:
-        """As whom the member fetches and commits now."""
+        """The identity with which the member fetches and commits now."""
         return self._protocol.identity

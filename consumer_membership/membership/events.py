@@ -1,8 +1,7 @@
-"""What can happen to a member: facts, in the past tense, from the application, the network and the clock.
+"""The events of a member: facts, in the past tense, from the application, the network and the clock.
 
-The core learns of the world through these values only. An answer carries the number of the request or of the attempt
-that it belongs to; the core drops one whose number is not the one it waits for, so that late and doubled answers need
-no flags.
+The core receives information only by these values. A response has the number of the request or of the attempt that it
+belongs to; the core drops one whose number is not the expected one, so that late and duplicate responses need no flags.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Verdict(Enum):
     REPORT = "report"
     #: The instance id is held by a member that has not left (KIP-345 on KIP-848 brokers).
     UNRELEASED = "unreleased"
-    #: The group is not there, or is not of the consumer protocol.
+    #: The group does not exist, or is not of the consumer protocol.
     GROUP_GONE = "group gone"
-    #: Nothing that this member can do will help.
+    #: No action of this member can help.
     FATAL = "fatal"
 
 
@@ -55,7 +54,7 @@ class CommitVerdict(Enum):
     REDISCOVER = "rediscover"
     #: The commit carried another epoch than the coordinator's: wait for the next epoch.
     STALE_EPOCH = "stale epoch"
-    #: Nothing more to do: the answer, good or bad, is final.
+    #: Nothing more to do: the response, good or bad, is final.
     FINAL = "final"
 
 
@@ -73,11 +72,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribed:
-    """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll).
+    """The application subscribed to topics; the member joins at its next poll (a rebalance never starts outside poll).
 
     `is_eager`: callbacks follow the eager protocol: everything is revoked, and the whole assignment is passed.
-    `asked_at`: when the application asked; None: now. The member may receive it much later: its thread starts at the
-    first poll, and its process may be stopped in between.
+    `asked_at`: when the application subscribed; None: now. The member may receive it much later: its thread starts at
+    the first poll, and its process may be suspended in between.
     """
 
     subscription: Subscription
@@ -101,8 +100,8 @@ class Polled:
 class StepFinished:
     """The application's thread performed a step.
 
-    `offsets` are the consumed positions that are not committed yet: of the paused partitions after PAUSE, what the
-    callback still stored after REVOKE. `failed`: the application's callback raised.
+    `offsets` are the consumed positions that are not committed yet: of the paused partitions after PAUSE, those that
+    the callback stored after REVOKE. `failed`: the application's callback raised.
     """
 
     attempt: int
@@ -121,7 +120,7 @@ class PositionsReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequested:
-    """The application commits. `commit_id` is its own number (positive), `timeout_s` how long it is worth trying."""
+    """The application commits. `commit_id` is its own number (positive), `timeout_s` the time limit for retries."""
 
     commit_id: int
     offsets: Offsets
@@ -159,7 +158,7 @@ class CoordinatorFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorLookupFailed:
-    """FindCoordinator failed; the network goes on trying. `is_final`: for a reason that waiting does not mend."""
+    """FindCoordinator failed; the network retries. `is_final`: waiting does not help."""
 
     error: BrokerError
     is_final: bool = True
@@ -184,9 +183,9 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRejected:
-    """A heartbeat's error answer, with its verdict; or why a join was not sent (CONFLICT_CODE).
+    """A heartbeat was refused, with its verdict; or the reason why a join was not sent (CONFLICT_CODE).
 
-    `holder` is the member id that owns the instance id, where the broker's message names it (UNRELEASED).
+    `holder` is the member id that owns the instance id, if the broker's message names it (UNRELEASED).
     """
 
     request_id: int
@@ -210,7 +209,7 @@ class HeartbeatFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribed:
-    """ConsumerGroupDescribe answered: who holds which instance id. A group that does not exist holds none."""
+    """ConsumerGroupDescribe answered: the holders of instance ids. A group that does not exist has none."""
 
     request_id: int
     holders: Mapping[str, Holder]
@@ -240,7 +239,7 @@ class TopicIdsResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsLookedUp:
-    """Metadata answered: `names` exist, and `refused` may not be described."""
+    """Metadata answered: `names` exist, and `refused` cannot be described."""
 
     request_id: int
     names: frozenset[str]
@@ -265,7 +264,7 @@ class StartOffsetsFetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOffsetsFailed:
-    """The start offsets could not be had; never to be read as "no offset was committed".
+    """The start offsets could not be fetched; never to be read as "no offset was committed".
 
     `rediscover`: the coordinator moved or its connection broke. `retriable` False: the broker refuses permanently.
     """
@@ -299,10 +298,10 @@ class CommitFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
-    """The deadline that `next_deadline` named has come (or earlier: the core looks at `now` itself)."""
+    """The deadline of `next_deadline` has come (or earlier: the core compares `now` itself)."""
 
 
-#: What members of both protocols handle alike (`member`).
+#: Events that members of both protocols handle in the same way (`member`).
 SharedEvent: TypeAlias = (
     Subscribed
     | Polled
@@ -323,7 +322,7 @@ SharedEvent: TypeAlias = (
     | CommitFailed
     | TimePassed
 )
-#: What only a member of the consumer protocol handles (`consumer.protocol`).
+#: Events that only a member of the consumer protocol handles (`consumer.protocol`).
 ConsumerEvent: TypeAlias = (
     HeartbeatAnswered
     | HeartbeatRejected

@@ -1,4 +1,4 @@
-"""What a member remembers for people: its transitions, and its last error until it has recovered from it."""
+"""The history that a member keeps for its view: its transitions and its last error."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import LastError, Transition
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant
 
-#: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
+#: Fatal errors whose cause is the subscription, so that another one ends them: INVALID_REGULAR_EXPRESSION.
 SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
 #: Transitions kept for the view.
 REMEMBERED_TRANSITIONS = 32
 
 
 class History:
-    """The transitions and the last error of one member; what it notes the observer or the application receives, too."""
+    """The transitions and the last error of one member; the observer or the application also receives them."""
 
     def __init__(self, event: EventContext) -> None:
         self._event = event
-        #: Since when the state is what it is.
+        #: When the present state began.
         self.since: Instant | None = None
         self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_TRANSITIONS)
         self.last_error: LastError | None = None
 
     def note_transition(self, old: MemberState, new: MemberState, reason: str) -> None:
-        """The protocol's state changed; where the public states are equal, the view does not show the change."""
+        """The protocol's state changed; if the public states are equal, the view does not show the change."""
         now = self._event.now
         self.since = now
         if old is not new:
@@ -36,7 +36,7 @@ class History:
             self.transitions.append(Transition(at=now, old=old, new=new, reason=reason))
 
     def note_error(self, error: BrokerError) -> None:
-        """Something went wrong that the view shows and the application does not receive."""
+        """Note an error that the view shows and the application does not receive."""
         self.last_error = LastError(error=error, at=self._event.now)
 
     def end_error(self) -> None:
@@ -45,7 +45,7 @@ class History:
             self.last_error = replace(self.last_error, over_at=self._event.now)
 
     def raise_to_application(self, problem: Problem, error: BrokerError, topic: str | None = None) -> None:
-        """Something went wrong that the application receives."""
+        """Note an error that the application receives."""
         self.last_error = LastError(error=error, at=self._event.now, topic=topic)
         notice = RaiseToApplication(
             problem=problem,

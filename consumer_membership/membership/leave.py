@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from consumer_membership.types import Instant, LeaveOption
 
-#: How long the answer to the leave may take, repetitions included.
+#: The time limit of the response to the leave, repetitions included.
 LEAVE_ANSWER_S = 5.0
 
 
 class Leave:
-    """The leave of one member. `by` ends all waiting: for commits and callbacks first, for the answer afterwards."""
+    """The leave of one member. `by` ends all waiting: for commits and callbacks first, for the response afterwards."""
 
     def __init__(self) -> None:
         self.option = LeaveOption.DEFAULT
         self.since: Instant = 0.0
         self.by: Instant = 0.0
         self.request: int | None = None
-        #: When the request is sent once more; None: its answer is waited for, or it is not sent yet.
+        #: When the request is sent once more; None: its response is awaited, or it is not sent yet.
         self.repeat_at: Instant | None = None
         self._is_first = True
 
     @property
     def is_sent(self) -> bool:
-        """Whether the request was sent, and its answer is waited for."""
+        """Whether the request was sent, and its response is awaited."""
         return self.request is not None
 
     def begin(self, option: LeaveOption, now: Instant, timeout_s: float) -> None:
@@ -41,9 +41,9 @@ class Leave:
         self.repeat_at = at
 
     def expire_now(self, now: Instant) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting."""
         self.by = now
 
     def end(self) -> None:
-        """The leave is over."""
+        """The leave has ended."""
         self.request = self.repeat_at = None

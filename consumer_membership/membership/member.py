@@ -1,9 +1,9 @@
-"""One member of one group, whatever its protocol: the one funnel that turns events into effects.
+"""One member of one group, whatever its protocol: the one place that turns events into effects.
 
-`GroupMember.handle(event, now)` handles an event (`_handle`), then does what time and circumstances ask for
-(`_advance`). The events that both protocols share are handled here, and so is each consequence: a join, a fence, a
-refusal, a missed poll and a leave have one method each. Everything else is its protocol's (`protocol` has the
-contract). The parts that both share know little of each other and nothing of a protocol (`member_context`).
+`GroupMember.handle(event, now)` handles an event (`_handle`), then does what is due (`_advance`). The events that both
+protocols share are handled here, and so is each consequence: a join, a fence, a refusal, a missed poll and a leave have
+one method each. Everything else belongs to its protocol (`protocol` has the contract). The parts that both share know
+little of each other and nothing of a protocol (`member_context`).
 
 Start reading at `states`, then `effects` (the order contract), then here.
 """
@@ -54,13 +54,13 @@ from consumer_membership.types import (
 
 _S, _T = MemberState, Trigger
 
-#: How long one automatic commit is tried.
+#: How long one automatic commit is retried.
 AUTO_COMMIT_S = 30.0
-#: How long a leave, and a commit that was begun by it, is tried while no broker can be reached at all.
+#: How long a leave, and a commit that was begun by it, is retried while no broker can be reached at all.
 UNREACHABLE_S = 1.0
-#: The longest pause between two attempts to reach a broker while a session runs, and its part of what is left of it.
+#: The longest pause between two attempts to reach a broker during a session, and its share of the remaining session.
 LONGEST_PAUSE_S, PAUSE_SHARE = 1.0, 0.2
-#: The states in which commits of the membership that ended are not taken any more.
+#: The states in which commits of the membership that ended are not accepted any more.
 _OVER = frozenset({_S.FATAL, _S.FENCED, _S.STALE})
 #: What a member waits for in a state where its protocol waits for nothing.
 _WAITS_FOR: Mapping[MemberState, WaitsFor] = MappingProxyType(
@@ -72,7 +72,7 @@ _WAITS_FOR: Mapping[MemberState, WaitsFor] = MappingProxyType(
 
 
 class GroupMember:
-    """One member of one group. `new_member_id` makes a fresh member id (KIP-1082), `jitter` a number in [0, 1)."""
+    """One member of one group. `new_member_id` generates a member id (KIP-1082), `jitter` a number in [0, 1)."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class GroupMember:
         self._protocol = self._new_protocol()
         self._polled_at: Instant = 0.0
         self._fatal: BrokerError | None = None
-        #: Whether another subscription came since the member was refused.
+        #: Whether the subscription changed since the member was refused.
         self._has_news = False
 
     def _new_protocol(self) -> MemberProtocol:
-        """The chosen protocol, at its beginning."""
+        """Create the chosen protocol in its initial state."""
         protocol = new_protocol(self._choice, self.context, self._new_member_id)
         self._event.use_protocol(protocol)
         return protocol
@@ -121,12 +121,12 @@ class GroupMember:
 
     @property
     def coordinator(self) -> BrokerAddress | None:
-        """The group's coordinator, where it is known."""
+        """The group's coordinator, if it is known."""
         return self._coordinator.address
 
     @property
     def last_error(self) -> BrokerError | None:
-        """What went wrong last, over or not."""
+        """The last error, over or not."""
         noted = self._history.last_error
         return None if noted is None else noted.error
 
@@ -136,10 +136,10 @@ class GroupMember:
         return self._reconciler.attempt
 
     def longest_pause_s(self, now: Instant) -> float | None:
-        """How long attempts to reach a broker may be apart at most; None: the member has no place that is at stake.
+        """The longest pause between two attempts to reach a broker; None: the member has no place that it could lose.
 
-        A network that is back is to be noticed well before the session ends. After its end nothing is urgent any more,
-        and a cluster that comes back is not to be overrun by all its members.
+        The return of a network has to be noticed well before the session ends. After its end nothing is urgent any
+        more, and the members must not overload a cluster that returns.
         """
         if self._state is _S.UNSUBSCRIBING:
             return LONGEST_PAUSE_S
@@ -155,7 +155,7 @@ class GroupMember:
 
     @property
     def _is_in_group(self) -> bool:
-        """Whether the member is in its group, or on the way into it; the application's polls are watched then."""
+        """Whether the member is in its group, or joining; the application's polls are watched then."""
         return self._state in IN_GROUP
 
     @property
@@ -165,7 +165,7 @@ class GroupMember:
 
     @property
     def _commit_identity(self) -> CommitIdentity | None:
-        """As whom a commit may be sent now; None: not now."""
+        """The identity with which a commit may be sent now; None: not now."""
         if not self._coordinator.is_known or self._leave.is_sent:
             return None
         if self._state is _S.UNSUBSCRIBED:
@@ -174,11 +174,11 @@ class GroupMember:
 
     @property
     def _outage(self) -> Outage | None:
-        """What keeps the coordinator from being found, and how long that is borne; None: nothing that is known.
+        """Why the coordinator is not found, and how long that is tolerated; None: there is no known cause.
 
-        A commit waits for as long as the session lasts: afterwards its partitions are another member's (librdkafka
-        waits for session.timeout.ms, too). A leave, and what is committed by it, counts the time that the coordinator
-        was absent before: an application that closes a consumer whose broker is gone has waited enough.
+        A commit waits for as long as the session lasts: afterwards its partitions belong to another member (librdkafka
+        also waits for session.timeout.ms). A leave, and its commits, count the time that the coordinator was absent
+        before: an application that closes a consumer whose broker is gone has waited long enough.
         """
         coordinator = self._coordinator
         since, cause = coordinator.searching_since, coordinator.last_error
@@ -188,7 +188,7 @@ class GroupMember:
             session_s = self._protocol.session_s
             return Outage(since=since, cause=cause, max_wait_s=session_s, min_wait_s=session_s)
         limit_s = self.settings.leave_timeout_s
-        # A broker that answers will know the coordinator soon: after a restart, or when the group's topic is made.
+        # A broker that answers will know the coordinator soon: after a restart, or when the group's topic is created.
         min_wait_s = min(limit_s, UNREACHABLE_S) if cause.code == TRANSPORT_CODE else limit_s
         return Outage(since=since, cause=cause, max_wait_s=limit_s, min_wait_s=min_wait_s)
 
@@ -201,7 +201,7 @@ class GroupMember:
     # ---- the funnel ----
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Handle one event at this moment; what to do about it, in order (`effects` has the contract)."""
+        """Handle one event at this moment; return the effects in order (`effects` has the contract)."""
         self._event.begin(now)
         chosen = None
         refusal = self._protocol.refused_join(event)
@@ -220,13 +220,13 @@ class GroupMember:
         return effects if chosen is None else (chosen, *effects)
 
     def _change_protocol(self) -> None:
-        """Go on with the next protocol: the subscription and the commits stay, and it joins as the other one did."""
+        """Continue with the next protocol: the subscription and the commits stay, and it joins with that protocol."""
         self._protocol = self._new_protocol()
         self._commits.resend_in_flight()
         self._join(_T.POLLED, "the application polls with a subscription")
 
     def _handle(self, event: GroupEvent) -> None:  # noqa: C901, PLR0912 - a case for each event
-        """Handle what both protocols share; the rest is the protocol's.
+        """Handle the events that both protocols share; the others belong to the protocol.
 
         An event that concerns both reaches the shared parts first, then the protocol.
         """
@@ -292,7 +292,7 @@ class GroupMember:
         self._protocol.join(trigger, reason)
 
     def _fence(self, error: BrokerError) -> None:
-        """The coordinator does not count the member in: on_lost, then a new join; a leave is over by it."""
+        """The coordinator fenced the member: on_lost, then a new join; a leave has ended by it."""
         self._history.note_error(error)
         if self._state is _S.UNSUBSCRIBING:
             self._drop_everything(ASSIGNMENT_LOST)
@@ -315,7 +315,7 @@ class GroupMember:
             self._event.emit(LeaveCompleted())
 
     def _expire(self) -> None:
-        """The application did not poll in time: leave, so that others get the partitions (max.poll.interval.ms)."""
+        """max.poll.interval.ms exceeded: leave, so that other members get the partitions."""
         limit_ms = round(self.settings.max_poll_interval_s * 1000)
         late_ms = round((self._event.now - self._poll_deadline) * 1000)
         error = BrokerError(
@@ -338,7 +338,7 @@ class GroupMember:
         self._auto_commit.stop()
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
-        """The application leaves: give up everything in good order, then send the leave (`_advance_leave`)."""
+        """The application leaves: release everything in order, then send the leave (`_advance_leave`)."""
         self._watch.subscribe(Subscription())
         match self._state:
             case _S.UNSUBSCRIBING:
@@ -346,7 +346,7 @@ class GroupMember:
             case _S.UNSUBSCRIBED | _S.FATAL:
                 self._event.emit(LeaveCompleted())
             case _S.FENCED | _S.STALE:
-                # on_lost is already on its way to the application; the coordinator has nothing of this member.
+                # on_lost is already on its way to the application; the coordinator does not know this member any more.
                 self._protocol.end(_T.LEAVE_REQUESTED, "the application left while the member was out of the group")
                 self._event.emit(LeaveCompleted())
             case _:
@@ -415,7 +415,7 @@ class GroupMember:
         if self._state is _S.FENCED:
             self._join(_T.PARTITIONS_LOST, "fenced; all partitions were released")
         elif self._state is _S.STALE and self._watch.subscription:
-            # The step was performed inside a poll: that is the poll which the member waited for.
+            # The step was performed inside a poll: that is the poll for which the member waited.
             self._polled_at = self._event.now
             self._join(_T.PARTITIONS_LOST, "the application polls again and has released its partitions")
 
@@ -467,7 +467,7 @@ class GroupMember:
     # ---- the coordinator and the topics ----
 
     def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        """Where waiting does not help, the application receives the error, and nothing waits (KAFKA-18034)."""
+        """If waiting does not help, the application receives the error, and nothing waits (KAFKA-18034)."""
         self._coordinator.not_found(event.error)
         if not event.is_final:
             self._history.note_error(event.error)
@@ -483,7 +483,7 @@ class GroupMember:
             self._coordinator.forget()
 
     def _lose_coordinator(self, reason: str) -> None:
-        """Search for the coordinator; outside the group, the last error may be the reason why it is out, and stays."""
+        """Search for the coordinator; outside the group, the last error may be the reason for that, and stays."""
         if self._is_in_group:
             self._coordinator.miss_answer(reason)
         else:
@@ -519,8 +519,8 @@ class GroupMember:
     def _has_recovered(self) -> bool:
         """Whether the coordinator has confirmed a settled member since its last error.
 
-        A member outside its group has no heartbeats; all it needs is that the coordinator is known. An error about a
-        topic is over when the topic is there (`TopicWatch.report_topics`).
+        A member outside its group has no heartbeats; it is enough that the coordinator is known. An error about a topic
+        is over when the topic exists (`TopicWatch.report_topics`).
         """
         noted = self._history.last_error
         if noted is None or noted.topic is not None or not self._coordinator.is_known or not self._reconciler.is_idle:
@@ -535,13 +535,13 @@ class GroupMember:
         return self._polled_at + self.settings.max_poll_interval_s
 
     def next_deadline(self) -> Instant | None:
-        """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
+        """When the next timed action is due; None: never. Call `handle(TimePassed(), now)` then."""
         leave = self._leave
         moments = [self._auto_commit.due_at, self._commits.next_deadline(self._commit_identity, self._outage)]
         if self._is_in_group:
             moments += [self._poll_deadline, self._reconciler.next_deadline(), self._watch.due_at]
         if self._state is _S.UNSUBSCRIBING and self._reconciler.is_idle:
-            # A leave that waits for commits goes on when they end, before its own deadline.
+            # A leave that waits for commits continues when they end, before its own deadline.
             moments.append(leave.by if len(self._commits) else self._gives_up_leaving_at)
             moments.append(leave.repeat_at if self._coordinator.is_known else None)
         moments.append(self._protocol.next_deadline())
@@ -550,7 +550,7 @@ class GroupMember:
     # ---- the view ----
 
     def view(self) -> MembershipView:
-        """The member as it is now; later it gives another view."""
+        """Return the member as it is now; the view does not change later."""
         ownership, extra = self._ownership, self._protocol.view()
         wait = self._wait(extra)
         noted = self._history.last_error
@@ -585,7 +585,7 @@ class GroupMember:
 
     @property
     def _pending_revocation(self) -> frozenset[TopicPartition]:
-        """What the running reconciliation will have taken from the application."""
+        """The partitions that the running reconciliation is going to revoke."""
         reconciler, ownership = self._reconciler, self._ownership
         if reconciler.is_leaving:
             return frozenset(ownership.named_owned)

@@ -1,6 +1,6 @@
-"""The parts that a member has whatever its protocol, each made with what it needs.
+"""The parts that a member has with each protocol, and their creation.
 
-The member and its protocol read them and change them by their own verbs. Which parts there are never changes.
+The member and its protocol read them and change them by their own methods. The set of parts never changes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class MemberContext:
         self.leave = Leave()
 
     def new_backoff(self) -> Backoff:
-        """Delays as the settings have them."""
+        """Delays according to the settings."""
         return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, self.jitter)
 
     def note_holdings(self) -> None:
-        """The assignment was taken over: the automatic commit's interval begins where something is held."""
+        """The assignment was applied: the interval of automatic commits begins if partitions are held."""
         self.watch.holds(frozenset(one.topic for one in self.ownership.named_owned))
         if self.ownership.owned:
             self.auto_commit.restart()

@@ -1,8 +1,8 @@
-"""Commits: which are under way, when to try again, and when the automatic one is due (rules 3.6).
+"""Commits: which are in flight, when to retry, and when the automatic one is due (rules 3.6).
 
-Every commit is stamped with the member's epoch at the moment it is sent. STALE_MEMBER_EPOCH means that the coordinator
-moved on while the commit was on its way: it waits for the next epoch, drops what was revoked meanwhile, and is tried
-again a bounded number of times.
+Every commit is stamped with the member's epoch at the moment it is sent. STALE_MEMBER_EPOCH means that the epoch
+changed while the commit was in flight: it waits for the next epoch, drops revoked partitions, and is retried a bounded
+number of times.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TIMED_OUT = BrokerError(code=TIMED_OUT_CODE, name="_TIMED_OUT", message="the com
 UNCONFIRMED = BrokerError(
     code=TRANSPORT_CODE, name="_TRANSPORT", message="the response of the coordinator did not include the commit"
 )
-#: How often one commit may meet STALE_MEMBER_EPOCH (franz-go: 10).
+#: How often one commit may get STALE_MEMBER_EPOCH (franz-go: 10).
 STALE_TRIES = 10
-#: How often an automatic commit is tried again for a partition's own error: a deleted topic must not stop a rebalance.
+#: How often an automatic commit is retried for a partition's own error: a deleted topic must not stop a rebalance.
 AUTOMATIC_TRIES = 3
-#: How often one commit may meet partitions that the coordinator does not know, and nothing worse: 0.3 s with the usual
-#: backoff, as librdkafka takes. A topic that was just made is known to every broker within milliseconds.
+#: How often one commit may contain partitions that the coordinator does not know, and no other error: 0.3 s with the
+#: usual backoff, as in librdkafka. Every broker knows a new topic within milliseconds.
 UNKNOWN_TRIES = 3
-#: A stale commit is tried again after this time even if no new epoch was seen.
+#: A stale commit is retried after this time even if no new epoch was seen.
 STALE_WAIT_S = 0.5
 
 
@@ -59,16 +59,16 @@ class _Pending:
     is_automatic: bool
     requested: Offsets
     errors: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
-    #: Why its last attempt got no answer.
+    #: Why its last attempt got no response.
     failure: BrokerError | None = None
-    #: What was revoked since the commit was made.
+    #: The partitions that were revoked since the commit was created.
     revoked: set[TopicPartition] = field(default_factory=set)
     in_flight: bool = False
     not_before: Instant = 0.0
     stale_epoch: int | None = None
     stale_tries: int = 0
     unknown_tries: int = 0
-    #: Whether the membership that it was made in is over, so that it must not be sent again.
+    #: Whether the membership in which it was created has ended, so that it must not be sent again.
     is_last_try: bool = False
     was_sent: bool = False
 
@@ -77,11 +77,11 @@ class CommitListener(Protocol):
     """A part of the member that waits for commits."""
 
     def commit_over(self, commit_id: int) -> None:
-        """This commit is over, well or not."""
+        """This commit has ended, well or not."""
 
 
 class PendingCommits:
-    """The commits of one member that are not over yet; its listeners learn of each end after it was emitted."""
+    """The commits of one member that have not ended; its listeners are notified of each end."""
 
     def __init__(self, event: EventContext, settings: MemberSettings, jitter: Jitter) -> None:
         self._event = event
@@ -90,13 +90,13 @@ class PendingCommits:
         self._jitter = jitter
         self._pending: dict[int, _Pending] = {}
         self._begun = 0
-        #: The newest commit of each partition, and the number and the outcome of the newest one that is over.
+        #: The newest commit of each partition, and the number and the outcome of the newest one that has ended.
         self._newest: dict[TopicPartition, _Pending] = {}
         self._outcomes: dict[TopicPartition, tuple[int, BrokerError | None]] = {}
         self._last_automatic_id = 0
 
     def add_listeners(self, *listeners: CommitListener) -> None:
-        """Have these learn of each end from here on, in this order."""
+        """Notify these of each end from now on, in this order."""
         self._listeners += listeners
 
     def next_automatic_id(self) -> int:
@@ -108,7 +108,7 @@ class PendingCommits:
         return len(self._pending)
 
     def begin(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        """Take one more commit; the next `send_due` sends it. An empty one is over at once.
+        """Take one more commit; the next `send_due` sends it. An empty one ends at once.
 
         A negative number marks an automatic commit.
         """
@@ -129,18 +129,18 @@ class PendingCommits:
         self._newest |= dict.fromkeys(offsets, commit)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take it that these were revoked: they may soon be another member's, whose commits an old one must not undo.
+        """Note that these were revoked: another member may own them soon, whose commits an old one must not undo.
 
-        It holds for the commits that are under way now, also if a partition comes back before they are sent again.
+        It holds for the commits that are in flight now, also if a partition returns before they are sent again.
         """
         revoked = frozenset(partitions)
         for commit in self._pending.values():
             commit.revoked |= revoked & commit.offsets.keys()
 
     def send_due(self, identity: CommitIdentity | None, outage: Outage | None) -> None:
-        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
+        """Send the due commits with this identity (None: none now), and give up those beyond their deadline.
 
-        `outage`: why the coordinator cannot be found; what waits for it is given up sooner, and for that reason.
+        `outage`: why the coordinator cannot be found; waiting commits are given up sooner, with that reason.
         """
         now = self._event.now
         for commit in list(self._pending.values()):
@@ -152,7 +152,7 @@ class PendingCommits:
 
     @staticmethod
     def _ends_at(commit: _Pending, outage: Outage | None) -> Instant:
-        """When a commit is given up. What is on its way may still be answered, by a coordinator that is silent."""
+        """When a commit is given up. A commit in flight may still be answered, by a coordinator that is slow."""
         if outage is None or commit.in_flight:
             return commit.deadline
         return min(commit.deadline, outage.ends_for(commit.begun_at))
@@ -174,7 +174,7 @@ class PendingCommits:
         return any(other is not commit and other.commit_id in self._pending for other in newest)
 
     def _overtaken(self, commit: _Pending) -> dict[TopicPartition, BrokerError | None]:
-        """The partitions of which a younger commit was sent and is over: what became of it counts for this one."""
+        """The partitions of which a younger commit was sent and has ended: its outcome also counts for this one."""
         outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
         return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
@@ -197,7 +197,7 @@ class PendingCommits:
         self._event.emit(order)
 
     def answered(self, answer: CommitAnswered) -> None:
-        """Take the coordinator's answer: the commit is over, or will be tried again."""
+        """Process the coordinator's response: the commit has ended, or is retried."""
         commit = self._pending.get(answer.commit_id)
         if commit is None or not commit.in_flight:
             return
@@ -228,7 +228,7 @@ class PendingCommits:
         return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
 
     def unanswered(self, commit_id: int, *, error: BrokerError, retriable: bool) -> None:
-        """Take it that no answer will come: try again after a backoff, or give up with this error."""
+        """No response will come: retry after a backoff, or give up with this error."""
         commit = self._pending.get(commit_id)
         if commit is None:
             return
@@ -240,13 +240,13 @@ class PendingCommits:
             self._finish(commit, error)
 
     def resend_in_flight(self) -> None:
-        """Send what is on its way once more: the other protocol's answer would not be read."""
+        """Send the commits in flight once more: a response to the other protocol's request would not be read."""
         for commit in self._pending.values():
             commit.in_flight = False
             commit.stale_epoch = None
 
     def abandon(self, error: BrokerError) -> None:
-        """Give up what waits to be sent; what is on its way may still succeed, and is not sent again."""
+        """Give up the commits that wait to be sent; those in flight may still succeed, and are not sent again."""
         for commit in self._pending.values():
             commit.is_last_try = True
         for commit in list(self._pending.values()):
@@ -256,7 +256,7 @@ class PendingCommits:
     def _finish(self, commit: _Pending, error: BrokerError) -> None:
         del self._pending[commit.commit_id]
         known = commit.errors.get
-        # What is still in `offsets` was not committed: its own error is the reason, or else the common one.
+        # The partitions left in `offsets` were not committed: the reason is their own error, or else the common one.
         errors = {p: known(p) or error if p in commit.offsets else known(p) for p in commit.requested}
         if commit.was_sent:
             for partition, outcome in errors.items():
@@ -270,11 +270,11 @@ class PendingCommits:
             listener.commit_over(commit_id)
 
     def is_pending(self, commit_id: int) -> bool:
-        """Whether this commit is not over yet."""
+        """Whether this commit has not ended yet."""
         return commit_id in self._pending
 
     def epoch_of(self, commit_id: int) -> int | None:
-        """The member epoch, or generation, that this commit was sent with last; None: it is over, or was not sent."""
+        """The epoch or generation with which this commit was last sent; None: it has ended, or was not sent."""
         commit = self._pending.get(commit_id)
         return None if commit is None or not commit.in_flight else commit.stale_epoch
 
@@ -288,7 +288,7 @@ class PendingCommits:
 
 
 def _timed_out(commit: _Pending) -> BrokerError:
-    """That no answer came in time, and why its last attempt failed, where that is known."""
+    """The error of a commit without a response in time, with the reason of its last attempt, if known."""
     if commit.failure is None:
         return TIMED_OUT
     return replace(TIMED_OUT, message=f"{TIMED_OUT.message}: {commit.failure.message}")
@@ -307,7 +307,7 @@ class AutoCommit:
         self._committing: int | None = None
 
     def restart(self) -> None:
-        """Begin the interval: something is held from now on, or was just committed."""
+        """Begin the interval: partitions are held from now on, or were just committed."""
         self._due_at = self._event.now + self._interval_s if self._enabled else None
         self.collecting = None
 
@@ -317,12 +317,12 @@ class AutoCommit:
         self.restart()
 
     def commit_over(self, commit_id: int) -> None:
-        """A commit is over, well or not."""
+        """A commit has ended, well or not."""
         if commit_id == self._committing:
             self._committing = None
 
     def stop(self) -> None:
-        """Nothing is held any more."""
+        """No partition is held any more."""
         self._due_at = None
         self.collecting = None
         self._committing = None
@@ -333,7 +333,7 @@ class AutoCommit:
         return self._due_at if self.collecting is None and self._committing is None else None
 
     def collect_if_due(self) -> None:
-        """Begin one automatic commit where the interval is over: the application reports its positions."""
+        """Begin one automatic commit if the interval is over: the application reports its positions."""
         if self.due_at is not None and self._event.now >= self.due_at:
             self.collecting = self._commits.next_automatic_id()
             self._event.emit(CollectPositions(commit_id=self.collecting))

@@ -35,8 +35,8 @@ class Ownership:
         self.names: dict[UUID, str] = {}
         #: Each owned partition with the member epoch at which it was taken.
         self.owned: dict[TopicIdPartition, int] = {}
-        #: Owned partitions that the application does not have, because its callbacks follow the eager
-        #: protocol: the next assignment gives it back.
+        #: Owned partitions that the application does not have, because its callbacks follow the eager protocol: the
+        #: next assignment returns them.
         self.withheld: Assignment = frozenset()
         self.target: Assignment | None = None
         self.target_number = 0
@@ -47,13 +47,13 @@ class Ownership:
         self._changed()
 
     def _changed(self) -> None:
-        """Forget what was derived: it is asked for at each event and is a walk through all partitions."""
+        """Drop cached values: they are read at each event and cost a pass over all partitions."""
         self._unresolved: frozenset[UUID] | None = None
         self._named_owned: Mapping[TopicPartition, int] | None = None
         self._named_target: frozenset[TopicPartition] | None = None
 
     def take_target(self, target: Assignment) -> bool:
-        """Take what the coordinator assigned; whether it is a change."""
+        """Set the coordinator's assignment; return whether it is a change."""
         if self.target == target:
             return False
         self.target = target
@@ -114,11 +114,11 @@ class Ownership:
         return frozenset(TopicPartition(names[p.topic_id], p.partition) for p in partitions if p.topic_id in names)
 
     def surplus(self) -> Assignment:
-        """What is owned and not in the target: to be revoked. An id without a name still counts as wanted."""
+        """The owned partitions to revoke: not in the target. An id without a name counts as wanted."""
         return frozenset(self.owned.keys() - (self.target or frozenset()))
 
     def missing(self) -> Assignment:
-        """What is in the target, not owned, and has a name: to be added."""
+        """The partitions of the target that are not owned and have a name, which are to be added."""
         return frozenset(p for p in (self.target or frozenset()) - self.owned.keys() if p.topic_id in self.names)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -129,7 +129,7 @@ class Ownership:
         self._changed()
 
     def withhold(self, partitions: Assignment) -> None:
-        """The application gave these up, which stay owned, until it has them again."""
+        """The application released these, which stay owned, until it has them again."""
         self.withheld |= partitions & self.owned.keys()
 
     def add(self, partitions: Iterable[TopicIdPartition], member_epoch: int) -> None:
@@ -139,7 +139,7 @@ class Ownership:
         self._changed()
 
     def finish(self, added: Assignment, member_epoch: int, target_number: int) -> None:
-        """A reconciliation that began with this target number ended: there is a new statement to make."""
+        """A reconciliation that began with this target number ended: there is a new acknowledgement to send."""
         self.add(added, member_epoch)
         self.is_first = False
         self.reached = target_number
@@ -149,7 +149,7 @@ class Ownership:
         self._changed()
 
     def resolve(self, names: Mapping[UUID, str]) -> None:
-        """Learn topic names; an id keeps its name, for what is held is given up by the name it was assigned with."""
+        """Learn topic names; an id keeps its name, by which its partitions are released later."""
         self.names = {topic_id: name for topic_id, name in names.items() if name} | self.names
         self._changed()
 
@@ -158,7 +158,7 @@ class Ownership:
         self.is_first = is_first
 
     def forget(self) -> None:
-        """The membership is over."""
+        """The membership has ended."""
         self.owned.clear()
         self.withheld = frozenset()
         self.names.clear()

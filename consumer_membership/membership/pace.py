@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 
-#: A member heartbeats this often while a change is under way: a scale-out takes about three heartbeats, so 0.2 s makes
+#: The interval between a member's heartbeats during a change: a scale-out takes about three heartbeats, so 0.2 s makes
 #: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
 QUICK_S = 0.2
 #: After so many quick heartbeats each one waits longer than the one before by the growth factor, up to the interval.
@@ -13,8 +13,8 @@ QUICK_BEATS = 5
 GROWTH = 1.6
 #: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
 COUNTED_BEATS = 64
-#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often. The quickest
-#: of the latest round trips counts, since a single slow one says nothing of the coordinator's load.
+#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator gets fewer requests. The quickest
+#: of the latest round trips counts, since a single slow one does not show the coordinator's load.
 ROUND_TRIPS = 20.0
 REMEMBERED_ROUND_TRIPS = 8
 
@@ -40,7 +40,7 @@ class Pace:
         self._round_trips.append(max(0.0, after_s))
 
     def spacing_s(self, bound_s: float, *, most_s: float = inf) -> float:
-        """Seconds from one heartbeat to the next: `most_s` at most where the coordinator is quick, `bound_s` always."""
+        """Seconds from one heartbeat to the next: `most_s` at most if the coordinator is quick, `bound_s` always."""
         beats = self._beats - len(self._first_s)
         quick = self._first_s[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
         is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS

@@ -13,7 +13,7 @@ from consumer_membership.types import GroupProtocol
 
 
 def new_protocol(choice: ProtocolChoice, context: MemberContext, new_member_id: Callable[[], str]) -> MemberProtocol:
-    """The chosen protocol, at its beginning."""
+    """Create the chosen protocol in its initial state."""
     match choice.protocol:
         case GroupProtocol.CONSUMER:
             refuse_conversion = choice.settings.refuse_conversion

@@ -34,7 +34,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import Assignment, Instant, Offsets, TopicPartition
 
-#: The commit before a revocation is given up after this time, for the revocation holds up the others.
+#: The commit before a revocation is given up after this time, because the revocation delays other members.
 REBALANCE_COMMIT_S = 30.0
 
 
@@ -53,7 +53,7 @@ class Phase(Enum):
 
 
 class AttemptKind(Enum):
-    """What an attempt is for."""
+    """The purpose of an attempt."""
 
     #: No attempt runs, or none that has anything left to give up or to take.
     NONE = "none"
@@ -93,12 +93,13 @@ class Reconciler:
         self.phase = Phase.IDLE
         self.since: Instant | None = None
         self.kind = AttemptKind.NONE
-        #: What the attempt has the application give up; one that leaves gives up everything, and names nothing.
+        #: The partitions that the application releases in the attempt; one that leaves releases everything, and names
+        #: nothing.
         self.revoking: Assignment = frozenset()
-        #: What of it the member owns no more then; the rest is given back by the same attempt.
+        #: The part of it that the member does not own afterwards; the same attempt returns the rest.
         self._surplus: Assignment = frozenset()
         self._adding: Assignment = frozenset()
-        #: What a leaving member held.
+        #: The partitions that a leaving member held.
         self._given_up: Assignment = frozenset()
         self._epoch = 0
         self._target_number = 0
@@ -107,14 +108,14 @@ class Reconciler:
         self._commit_within_s = REBALANCE_COMMIT_S
         #: Whether the application holds back partitions for a revocation that has not taken place.
         self._has_paused = False
-        #: When Metadata may be asked next; None while it is being asked.
+        #: When Metadata may be requested next; None while a request is in flight.
         self._resolve_at: Instant | None = 0.0
-        #: When the start offsets may be asked for next; None while they are being asked for.
+        #: When the start offsets may be requested next; None while a request is in flight.
         self._fetch_at: Instant | None = None
         self._uses_eager_callbacks = False
 
     def set_eager_callbacks(self, *, is_eager: bool) -> None:
-        """Whether callbacks follow the eager protocol from now on: everything is revoked, and the whole is assigned."""
+        """Set whether callbacks follow the eager protocol: everything is revoked, and the whole is assigned."""
         self._uses_eager_callbacks = is_eager
 
     @property
@@ -139,7 +140,7 @@ class Reconciler:
         return bool(self._ownership.owned) or self.is_leaving or self.phase in (Phase.ASSIGN, Phase.LOSE)
 
     def claims(self) -> Assignment:
-        """What the coordinator must not give to others: what is owned, and what the running attempt will assign.
+        """The partitions that no other member may get: owned, or about to be assigned by this attempt.
 
         A complete heartbeat that left the latter out while its on_assign runs would read as its revocation. A leaving
         member claims what it gave up, too: commits of it may still be under way, and the leave itself ends the claim.
@@ -148,17 +149,18 @@ class Reconciler:
 
     @property
     def awaits_first_names(self) -> bool:
-        """Whether Metadata has not answered yet for what is unresolved: too early to acknowledge the rest alone."""
+        """Whether Metadata has not answered yet for unresolved topics: too early to acknowledge the rest alone."""
         return bool(self._ownership.unresolved) and self._resolve_backoff.failures == 0
 
     # ---- beginning and ending ----
 
     def begin(self, *, gives_up_all: bool = False) -> None:
-        """Begin an attempt towards the target as far as it is resolved.
+        """Begin an attempt towards the resolved part of the target.
 
-        With eager callbacks, an attempt that changes anything has the application give up everything and assigns the
-        whole, from the offsets that are committed by then. The member owns what stays all the while, so that no other
-        member notices. `gives_up_all`: the protocol itself is eager, and its target reflects that already.
+        With eager callbacks, an attempt that changes anything has the application release everything and assigns the
+        whole, from the offsets that are committed by then. The member owns retained partitions all the while, so that
+        other members notice nothing. `gives_up_all`: the protocol itself is eager, and its target reflects that
+        already.
         """
         ownership = self._ownership
         self.attempt += 1
@@ -168,7 +170,7 @@ class Reconciler:
         if self._uses_eager_callbacks and not gives_up_all and (surplus or missing):
             given_back = kept
             ownership.tell_next(is_first=True)
-        # An attempt that did not get to its end may have had the application give up some of it already.
+        # An attempt that did not end may have had the application release some partitions already.
         self._disown(surplus & ownership.withheld)
         self.kind = AttemptKind.RECONCILE
         self._surplus = surplus & ownership.owned.keys()
@@ -181,11 +183,11 @@ class Reconciler:
         self._move_on()
 
     def begin_leaving(self) -> None:
-        """Begin to give up everything that the application holds."""
+        """Begin to release everything that the application holds."""
         may_hold = self.may_hold
         self.attempt += 1
         if self.phase is Phase.ASSIGN:
-            # on_assign may be running, or have returned: the application holds these until it gives them up, too.
+            # on_assign may be running, or have returned: the application also holds these until it releases them.
             self._ownership.add(self._adding, self._event.identity.member_epoch)
         self._given_up = frozenset(self._ownership.owned)
         self._enter(Phase.IDLE)
@@ -198,7 +200,7 @@ class Reconciler:
             self._move_on()
 
     def lose(self) -> None:
-        """Give up everything without asking the coordinator; on_lost is due where the application may hold anything."""
+        """Release everything without the coordinator; on_lost is due if the application may hold anything."""
         may_hold = self.may_hold
         self._forget()
         self._enter(Phase.LOSE if may_hold else Phase.IDLE)
@@ -206,19 +208,19 @@ class Reconciler:
             self._event.emit(LosePartitions(attempt=self.attempt))
 
     def left(self) -> None:
-        """Everything was given up in good order and the membership is over."""
+        """Everything was released in order and the membership has ended."""
         self._forget()
         self._enter(Phase.IDLE)
 
     def _forget(self) -> None:
-        """The membership is over, and so is everything that was under way in it."""
+        """The membership has ended, and so has every action in it."""
         self.attempt += 1
         self._ownership.forget()
         self._end_attempt()
         self._given_up = frozenset()
         self._commit_id = None
         self._has_paused = False
-        # The next membership asks again: an answer of Metadata that is still to come may arrive between the two.
+        # The next membership requests it again: a late response of Metadata may arrive between the two.
         self._resolve_at = 0.0
         self._resolve_backoff.reset()
 
@@ -264,11 +266,11 @@ class Reconciler:
                 return Phase.IDLE
 
     def _move_on(self, offsets: Offsets = MappingProxyType({})) -> None:
-        """Enter the following phase and order its work; a commit phase without offsets is passed over."""
+        """Enter the following phase and order its work; a commit phase without offsets is skipped."""
         self._enter(self._following())
         match self.phase:
             case Phase.PAUSE:
-                # With nothing to revoke any more it ends the pause of a revocation that raised.
+                # With nothing left to revoke it ends the pause of a revocation that raised.
                 self._has_paused = self._revokes
                 self._event.emit(PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking()))
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
@@ -289,7 +291,7 @@ class Reconciler:
                 self._end_attempt()
 
     def _names_of_revoking(self) -> frozenset[TopicPartition] | None:
-        """What a step gives up; None: all that the application holds."""
+        """The partitions that a step releases; None: all that the application holds."""
         return None if self.is_leaving else self._ownership.named(self.revoking)
 
     def _fetch(self) -> None:
@@ -306,7 +308,7 @@ class Reconciler:
     # ---- completions ----
 
     def step_finished(self, event: StepFinished) -> bool:
-        """Take the application's completion of a step; False: it is of another attempt or phase, and is dropped."""
+        """Process the application's completion of a step; False: it is of another attempt or phase, and is dropped."""
         if event.attempt != self.attempt or self.phase is not _PHASE_OF_STEP[event.step]:
             return False
         if event.step is Step.LOSE:
@@ -317,35 +319,35 @@ class Reconciler:
             self._enter(Phase.AWAIT_POLL)
             return True
         if event.step is Step.REVOKE:
-            # A raising callback does not stop a leave: what it had is given up all the same, and committed until then.
+            # A raising callback does not stop a leave: its partitions are released and committed all the same.
             self._take_away()
             self._has_paused = False
         self._move_on(event.offsets)
         return True
 
     def _take_away(self) -> None:
-        """The application gave up what it was to."""
+        """The application released the partitions."""
         if self.is_leaving:
             self._ownership.drop(self._ownership.owned)
             return
-        # It reads what stays from what is committed by now, so that an older commit must not be repeated after that.
+        # Retained partitions are read from the committed offsets, so an older commit must not be repeated after that.
         self._commits.revoked(self._ownership.named(self.revoking))
         self._ownership.drop(self._surplus)
         self._ownership.withhold(self.revoking)
 
     def _disown(self, partitions: Assignment) -> None:
-        """These are not owned any more, and may soon be others'."""
+        """These are not owned any more, and may soon belong to other members."""
         self._commits.revoked(self._ownership.named(partitions))
         self._ownership.drop(partitions)
 
     def commit_over(self, commit_id: int) -> None:
-        """A commit is over, well or not; if the attempt waits for it, it goes on."""
+        """A commit has ended, well or not; if the attempt waits for it, it continues."""
         if commit_id == self._commit_id:
             self._commit_id = None
             self._move_on()
 
     def start_offsets_fetched(self, attempt: int, offsets: Mapping[TopicPartition, int]) -> None:
-        """The start offsets of what is to be added are there; an answer that lacks some is as good as none."""
+        """The start offsets of new partitions have arrived; an incomplete response counts as none."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return
         asked = self._ownership.named(self._adding)
@@ -357,7 +359,7 @@ class Reconciler:
         self._move_on()
 
     def start_offsets_failed(self, attempt: int) -> bool:
-        """The start offsets could not be had: ask again after a backoff. False: no attempt waits for them any more."""
+        """The start offsets could not be fetched: retry after a backoff. False: no attempt waits for them any more."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return False
         self._fetch_at = self._event.now + self._fetch_backoff.next_delay()
@@ -367,7 +369,7 @@ class Reconciler:
         return True
 
     def topic_ids_resolved(self) -> None:
-        """Metadata answered; what is still unresolved is asked for again after a backoff."""
+        """Metadata answered; unresolved topics are requested again after a backoff."""
         self._resolve_at = self._event.now
         if self._ownership.unresolved:
             self._resolve_at += self._resolve_backoff.next_delay()
@@ -377,7 +379,7 @@ class Reconciler:
     # ---- time ----
 
     def advance(self) -> None:
-        """Ask again for what is due to be asked again."""
+        """Repeat the requests that are due."""
         now, unresolved = self._event.now, self._ownership.unresolved
         if unresolved and self._resolve_at is not None and now >= self._resolve_at:
             self._resolve_at = None

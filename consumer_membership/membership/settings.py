@@ -1,4 +1,4 @@
-"""What the core needs to know of the configuration, in its own units."""
+"""The configuration values that the core needs, in its own units."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class MemberSettings:
     `heartbeat_interval_s` None: the broker's interval; otherwise an upper bound beside the broker's.
     `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
     `instance_pool`: the ids from which the member claims a free one, instead of an `instance_id` of its own.
-    `topic_refresh_s`: how often to see whether the subscribed topics are there; None: never.
-    `leave_timeout_s`: how long leaving may take from `LeaveRequested` on, commit and answer included, callbacks not.
+    `topic_refresh_s`: how often to check whether the subscribed topics exist; None: never. `leave_timeout_s`: the time
+    limit of a leave from `LeaveRequested` on, commit and response included, callbacks not.
     """
 
     group_id: str
@@ -43,7 +43,7 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicSettings:
-    """What the classic protocol needs to know beside `MemberSettings`; durations in seconds.
+    """The settings of the classic protocol in addition to `MemberSettings`; durations in seconds.
 
     `assignors` in the order of preference (`partition.assignment.strategy`); at least one, and with a rebalance
     protocol that all of them support.
@@ -52,18 +52,18 @@ class ClassicSettings:
     assignors: tuple[Assignor, ...]
     session_timeout_s: float = 45.0
     heartbeat_interval_s: float = 1.5
-    #: How often the leader looks whether its topics have changed (topic.metadata.refresh.interval.ms).
+    #: How often the leader checks whether its topics have changed (topic.metadata.refresh.interval.ms).
     refresh_interval_s: float = 300.0
-    #: What no subscribed pattern matches (topic.blacklist), as Python's `re` for whole names.
+    #: The names that no subscribed pattern matches (topic.blacklist), as Python's `re` for whole names.
     blacklist: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> RebalanceProtocol:
-        """The most that all assignors support: COOPERATIVE before EAGER, as in Java."""
+        """The best protocol that all assignors support: COOPERATIVE before EAGER, as in Java."""
         common = frozenset.intersection(*(frozenset(assignor.protocols) for assignor in self.assignors))
         return RebalanceProtocol.COOPERATIVE if RebalanceProtocol.COOPERATIVE in common else RebalanceProtocol.EAGER
 
     @property
     def is_eager(self) -> bool:
-        """Whether everything is given up before each rebalance."""
+        """Whether everything is released before each rebalance."""
         return self.protocol is RebalanceProtocol.EAGER

@@ -1,9 +1,9 @@
 """Which subscribed topics do not exist: the errors that the application receives, and when to check again.
 
 librdkafka's classic consumer reports each subscribed name that no topic has, and each pattern that matches none, once,
-and again when that changes; without it a wrong name is silence for ever. `TopicWatch` does so under both protocols. It
-says when to look: with the subscription, when a topic's partitions went, and now and then, sooner while something is
-missing. It does not wait for anything: a member joins and is assigned what there is all the same.
+and again when that changes; otherwise a wrong name would never be noticed. `TopicWatch` does so under both protocols.
+It decides when to check: with the subscription, when a topic's partitions were revoked, and periodically, more often
+while a topic is missing. It delays nothing: a member joins and is assigned the partitions of existing topics.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from consumer_membership.membership.history import History
 from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import BrokerError, Instant, Subscription, TopicPattern
 
-#: Kafka's error code and name for a topic that is not there; librdkafka reports a pattern without a match by them, too.
+#: Kafka's error code and name for a missing topic; librdkafka also reports a pattern without a match with them.
 UNKNOWN_TOPIC_CODE = 3
 _UNKNOWN_NAME = "UNKNOWN_TOPIC_OR_PART"
 _UNKNOWN_WORDS = "Broker: Unknown topic or partition"
-#: How soon a topic that is missing is looked for again: often at first, since it may just be on its way.
+#: The intervals between checks for a missing topic: short at first, since it may be about to be created.
 SOON_S, LATE_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """A subscribed topic or pattern of which nothing can be read, and why."""
+    """A subscribed topic or pattern that cannot be read, and the reason."""
 
     topic: str
     error: BrokerError
@@ -38,30 +38,30 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChanges:
-    """What a look changed."""
+    """The result of a check."""
 
     #: The errors that the application receives.
     unavailable: tuple[Unavailable, ...] = ()
-    #: Topics that were reported, and exist now.
+    #: Topics that were reported as missing, and exist now.
     appeared: tuple[str, ...] = ()
 
 
 def compiled(patterns: Iterable[TopicPattern]) -> Mapping[str, re.Pattern[str]]:
-    """Those of these patterns that a member can match by, for `fullmatch`, each by its text."""
+    """The patterns that a member can match itself, for `fullmatch`, each by its text."""
     return {one.text: re.compile(one.member) for one in patterns if one.member is not None}
 
 
 class TopicWatch:
-    """The subscription of one member, and what of it is not there.
+    """The subscription of one member, and its missing topics.
 
-    `refresh_s` None: it never checks on its own.
+    `refresh_s` None: it never checks periodically.
     """
 
     def __init__(self, event: EventContext, history: History, refresh_s: float | None, jitter: Jitter) -> None:
         self._event = event
         self._history = history
         self._refresh_s = refresh_s
-        #: What the application subscribed last, and when.
+        #: The latest subscription, and when it was made.
         self.subscription = Subscription()
         self.subscribed_at: Instant = 0.0
         self._lists_all = True
@@ -69,14 +69,14 @@ class TopicWatch:
         self._compiled: Mapping[str, re.Pattern[str]] = {}
         #: Of these topics the member has partitions.
         self._held: frozenset[str] = frozenset()
-        #: What is not available, by name or pattern, since the last look.
+        #: The unavailable names and patterns since the last check.
         self.unavailable: Mapping[str, BrokerError] = {}
         #: The code with which each topic was reported; equal codes are not reported twice.
         self._told: dict[str, int] = {}
-        #: The topics that the patterns matched at the last look; None: there was no look since they were subscribed.
+        #: The topics that the patterns matched at the last check; None: there was no check since they were subscribed.
         self.matched: frozenset[str] | None = None
         self._look_at: Instant | None = None
-        #: When what is missing should be looked for again; None: nothing is.
+        #: When to check again for missing topics; None: none is missing.
         self.again_at: Instant | None = None
         self._request: int | None = None
         self._last_request = 0
@@ -88,17 +88,17 @@ class TopicWatch:
 
     @property
     def _wanted(self) -> frozenset[str]:
-        """All that can be missing, by name or pattern."""
+        """All names and patterns that can be missing."""
         return self.subscription.topics | self.subscription.blacklisted | self._compiled.keys()
 
     @property
     def due_at(self) -> Instant | None:
-        """When to look; None: not now, or never."""
+        """When to check; None: not now, or never."""
         may_ask = self._lists_all or not self.subscription.patterns
         return self._look_at if self._request is None and may_ask else None
 
     def describe(self) -> str | None:
-        """What is not there, for people; None: everything is."""
+        """The missing topics and patterns, for people; None: all exist."""
         found = [self._describe_one(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return "; ".join(found) if found else None
 
@@ -110,7 +110,7 @@ class TopicWatch:
         return Wait(what=WaitsFor.PARTITIONS, since=since, detail=reason)
 
     def describe_refused(self) -> str | None:
-        """The topics that may not be described, for people: the coordinator refuses a join that names one."""
+        """The topics that cannot be described, for people: the coordinator refuses a join that names one."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
         return "; ".join(self._describe_one(name, self.unavailable[name]) for name in sorted(refused)) or None
 
@@ -126,7 +126,7 @@ class TopicWatch:
     # ---- what happens ----
 
     def list_all(self, *, does: bool) -> None:
-        """Ask for the list of all topics where there are patterns, or not: who has that list calls `on_metadata`."""
+        """Set whether patterns need the list of all topics from here; otherwise their owner calls `on_metadata`."""
         self._lists_all = does
 
     def subscribe(self, subscription: Subscription, asked_at: Instant | None = None) -> None:
@@ -145,7 +145,7 @@ class TopicWatch:
         self._look_at = now if subscription and self._refresh_s is not None else None
 
     def holds(self, topics: frozenset[str]) -> None:
-        """The member has partitions of these topics now: they are there, and one that it had may be gone."""
+        """The member has partitions of these topics now: they exist, and one that it had may be deleted."""
         if self._look_at is not None:
             before, self._held = self._held, topics
             if before - topics:
@@ -155,9 +155,9 @@ class TopicWatch:
             self.report_topics(self._now_without(unavailable))
 
     def looks_for_refused(self) -> bool:
-        """The coordinator refuses some topic without naming it: whether a look at the topics can name it.
+        """The coordinator refuses some topic without naming it: whether a check of the topics can name it.
 
-        With patterns it does not: the list of all topics leaves such a one out.
+        With patterns it cannot: the list of all topics omits such a topic.
         """
         if self._look_at is None or self.subscription.patterns:
             return False
@@ -166,7 +166,7 @@ class TopicWatch:
         return True
 
     def ask_if_due(self) -> None:
-        """Look at the subscribed topics (with patterns, at all), if that is due."""
+        """Check the subscribed topics (with patterns, all topics), if that is due."""
         if self.due_at is None or self._event.now < self.due_at:
             return
         self._last_request += 1
@@ -175,11 +175,11 @@ class TopicWatch:
         self._event.emit(LookUpTopics(request_id=self._request, topics=topics))
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the question that is under way."""
+        """Whether this is the number of the request in flight."""
         return request_id == self._request
 
     def on_metadata(self, names: Collection[str], refused: Mapping[str, BrokerError]) -> None:
-        """These topics are there, and those may not be described; all other ones are missing."""
+        """Process the existing topics, and those that cannot be described; all other ones are missing."""
         self._request = None
         absent = self.subscription.blacklisted | self.subscription.topics - frozenset(names)
         unavailable = {name: _not_available(name, refused.get(name)) for name in absent}
@@ -196,12 +196,12 @@ class TopicWatch:
         self.report_topics(changes)
 
     def on_metadata_failed(self) -> None:
-        """The question got no answer: what is known stays, and it is asked again."""
+        """The request got no response: keep the known state, and repeat it."""
         self._request = None
         self._look_at = self._event.now + self._pace.next_delay()
 
     def report_topics(self, changes: TopicChanges) -> None:
-        """Report to the application which subscribed topics are not available, and to the log which ones have come."""
+        """Report the unavailable topics to the application, and the topics that appeared to the log."""
         history = self._history
         for one in changes.unavailable:
             history.raise_to_application(Problem.REFUSED, one.error, one.topic)

@@ -1,4 +1,4 @@
-"""What people and programs may see of a member: an immutable picture, taken after each event."""
+"""The view of a member for people and programs: an immutable snapshot, taken after each event."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastError:
-    """What went wrong last, when, and when the member recovered from it (None: it has not).
+    """The last error, when it happened, and when the member recovered from it (None: it has not).
 
-    `topic`: the subscribed topic that the error is about, None where it is about the member or its brokers.
+    `topic`: the subscribed topic of the error; None if it is about the member or its brokers.
     """
 
     error: BrokerError
@@ -35,20 +35,24 @@ class LastError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipView:
-    """One member at one moment.
+    """One member at one moment: an immutable snapshot. Times are of the monotonic clock (`time.monotonic`), in seconds.
 
-    `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator last
-    assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` is what the member,
-    or the consumption of its partitions, waits for (None: nothing); `waits_for_detail` has the names and errors that
-    belong to it, `waits_since` is when the wait began and `waits_until` when it ends at the latest, if that is known.
-    Times are of the monotonic clock (`time.monotonic`).
-    `member_epoch` (in a classic group the generation) is 0 and nothing is owned while the member is not in its group:
-    from the moment that it knows of its end, for a replacement may have the very epoch that it had.
-    `transitions` are the latest ones, oldest first. `session_timeout_s` is the group's session timeout where the broker
-    tells it, and a member with an instance id asks: how long it may be away before its partitions go to others
-    (KIP-345).
-    `last_error` is what went wrong last, `last_error_at` when; `last_error_over_at` is when the member recovered from
-    it, None while it has not. `present_error` is the error that still lasts.
+    `owned` maps each owned partition to the member epoch at which it was assigned. `target` is the coordinator's latest
+    assignment (`unresolved` counts its partitions whose topic id has no known name yet).
+
+    `waits_for` is what the member, or the consumption of its partitions, waits for (None: nothing); `waits_for_detail`
+    has the names and errors that belong to it, `waits_since` is when the wait began and `waits_until` when it ends at
+    the latest, if that is known.
+
+    `member_epoch` is the KIP-848 epoch, in a classic group the generation. It is 0 and `owned` is empty from the moment
+    at which the member knows that it is not in its group: a replacement may have the same epoch.
+
+    `transitions` are the latest changes of state, oldest first. `session_timeout_s` is the group's session timeout if
+    the broker reports it, which members with an instance id request: how long such a member may be away before its
+    partitions are assigned to other members (KIP-345).
+
+    `last_error` is the last error, `last_error_at` when it happened; `last_error_over_at` is when the member recovered
+    from it, None while it has not. `present_error` is the error that still lasts.
     """
 
     state: MemberState
@@ -70,15 +74,16 @@ class MembershipView:
     last_heartbeat_at: Instant | None
     last_error: BrokerError | None
     transitions: tuple[Transition, ...]
-    #: The subscribed names that no topic has, and the patterns that match none, when that was last looked for.
+    #: The subscribed names that no topic has, and the patterns that match none, at the latest check.
     missing_topics: frozenset[str] = frozenset()
     #: Why the member uses `protocol`: the configuration, and the coordinator's response to it.
     protocol_reason: str = ""
     #: The type of the group, as the coordinator reported it at the join; None while it is not a member. A group of the
-    #: consumer protocol may hold classic members, too: `protocol` is what this one uses.
+    #: consumer protocol may also have classic members: `protocol` is what this member uses.
     group_protocol: GroupProtocol | None = None
-    #: Until when the owned partitions are certainly owned, by the coordinator's last answer; afterwards their records
-    #: are withheld until the coordinator has answered again. None: it owns nothing that a session keeps.
+    #: Until when the owned partitions are certainly owned, by the coordinator's latest response; afterwards their
+    #: records are withheld until the coordinator has responded again. None: it owns no partition that a session
+    #: protects.
     lease_until: Instant | None = None
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None
@@ -96,24 +101,24 @@ class MembershipView:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll with a subscription is what the member waits for: no rebalance starts outside poll."""
+        """Whether the member waits for a poll with a subscription: no rebalance starts outside poll."""
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     def lease_expired(self, now: Instant) -> bool:
-        """Whether records of what the member owns may belong to another member by now (`lease_until`)."""
+        """Whether another member may own the partitions by now, so that their records are withheld (`lease_until`)."""
         return self.lease_until is not None and now >= self.lease_until
 
     @property
     def is_settled(self) -> bool:
-        """Whether the member has taken over what it was assigned, so that nothing of it is on its way."""
+        """Whether the member has applied its assignment, so that no change is in progress."""
         return self.state in (MemberState.ACK, MemberState.STABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolView:
-    """What a member's protocol adds to its `MembershipView`; the fields that have its names are explained there.
+    """The part of a `MembershipView` that the protocol provides; the fields with equal names are explained there.
 
-    `wait` None: the protocol waits for nothing of its own.
+    `wait` None: the protocol waits for nothing.
     """
 
     member_id: str
@@ -127,7 +132,7 @@ class ProtocolView:
 
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
-    """The member of this picture after an end that its state machine has not seen: FATAL, and not in its group."""
+    """Return this view after an end that its state machine has not processed: FATAL, and not in its group."""
     end = Transition(at=now, old=view.state, new=MemberState.FATAL, reason=str(error))
     return replace(
         view,
