@@ -16,7 +16,7 @@ from consumer_membership.aio.workers import call_on_loop
 
 Callback = Callable[..., object]
 #: Interval in seconds at which a waiting thread checks whether the loop can still respond.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 #: The keys of callbacks that a poll calls.
 _POLLED = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
@@ -107,7 +107,7 @@ class LoopCallbacks:
     def _result(self, ended: Future[object]) -> object:
         while not ended.done():
             try:
-                return ended.result(_LOOK_S)
+                return ended.result(_CHECK_S)
             except TimeoutError:
                 if self._loop.is_closed() and not ended.done():
                     raise RuntimeError("Event loop is closed; its callback cannot run") from None
@@ -126,7 +126,7 @@ def _on_another_loop(callback: Callback, args: tuple[object, ...]) -> object:
     def work() -> None:
         try:
             ended.set_result(asyncio.run(_called(callback, args)))
-        except BaseException as error:  # noqa: BLE001 - it comes out of the call
+        except BaseException as error:  # noqa: BLE001 - the call raises it
             ended.set_exception(error)
 
     threading.Thread(target=work, name="consumer-membership-aio", daemon=True).start()

@@ -412,7 +412,7 @@ class AIOConsumer(TheirConsumer):
         def make() -> None:
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - it comes out of the awaited call
+            except BaseException as error:  # noqa: BLE001 - the awaited call raises it
                 call_on_loop(loop, partial(settle, None, error))
             else:
                 call_on_loop(loop, partial(settle, result, None))

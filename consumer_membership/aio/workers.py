@@ -61,7 +61,7 @@ class AwaitedPoll:
         error: BaseException | None = None
         try:
             self._prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
-        except BaseException as raised:  # noqa: BLE001 - what a callback raises comes out of the awaited call
+        except BaseException as raised:  # noqa: BLE001 - the awaited call raises a callback's exception
             error = raised
         if error is None and not self._is_over:
             return False
@@ -172,9 +172,9 @@ class Waiters:
             self._is_looking = True
         self._joined.set()
         if is_first:
-            self._workers.do(self._look)
+            self._workers.do(self._poll_all)
 
-    def _look(self) -> None:
+    def _poll_all(self) -> None:
         """Poll the consumers of the shared thread in turn; one with work gets its own thread for a moment."""
         while True:
             with self._lock:

@@ -90,16 +90,16 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
 
 
 def _callback(
-    config: dict[str, object], key: str, refusal: type[ConfigurationError], words: str
+    config: dict[str, object], key: str, refusal: type[ConfigurationError], message: str
 ) -> Callable[..., object] | None:
     """Remove a callable from the configuration; None if it was not given, but an explicit None is an error."""
     if key not in config:
         return None
     given = config.pop(key)
     if not callable(given):
-        raise refusal(key, given, f"{words}; remove the key if you need no callback")
+        raise refusal(key, given, f"{message}; remove the key if you need no callback")
     if _is_coroutine_function(given):
-        raise refusal(key, given, f"{words}: {_NOT_AWAITED}")
+        raise refusal(key, given, f"{message}: {_NOT_AWAITED}")
     return given
 
 
@@ -208,8 +208,8 @@ def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscript
         subscription = Subscription(topics=topics - blacklisted, patterns=patterns, blacklisted=blacklisted)
         _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:
-        words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
-        raise InvalidCallError(words, INVALID_ARG_CODE) from problem
+        message = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
+        raise InvalidCallError(message, INVALID_ARG_CODE) from problem
     return subscription
 
 
@@ -283,7 +283,7 @@ def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lo
     Raises:
         TypeError: a callback is not callable.
     """
-    me = weakref.ref(consumer)  # a consumer that nobody refers to any more must not be kept by its own callbacks
+    me = weakref.ref(consumer)  # its own callbacks must not keep an unused consumer alive
     return RebalanceListener(
         on_assign=_for_session(me, _listener_callback(on_assign, "on_assign")),
         on_revoke=_for_session(me, _listener_callback(on_revoke, "on_revoke")),
@@ -356,5 +356,5 @@ def leave_option(membership: str) -> LeaveOption:
     try:
         return LeaveOption(membership)
     except ValueError:
-        words = ", ".join(repr(option.value) for option in LeaveOption)
-        raise ValueError(f"membership={membership!r}: expected one of {words}") from None
+        options = ", ".join(repr(option.value) for option in LeaveOption)
+        raise ValueError(f"membership={membership!r}: expected one of {options}") from None

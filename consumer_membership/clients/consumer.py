@@ -117,10 +117,10 @@ class Consumer(LibrdkafkaConsumer):
         self._ready = session.buffer.ready
         self._is_layout_checked = False
 
-    def _use(self, words: str = "Consumer closed") -> Session:
+    def _use(self, message: str = "Consumer closed") -> Session:
         """Return the session, or raise `RuntimeError` if the consumer is closed."""
         if self._session is None:
-            raise RuntimeError(words)
+            raise RuntimeError(message)
         return self._session
 
     def _use_observer(self) -> ConsumerObserver:
@@ -211,7 +211,7 @@ class Consumer(LibrdkafkaConsumer):
     def subscribe(
         self,
         topics: list[str],
-        on_assign: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]  # None is refused, as there
+        on_assign: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]  # None is an error, as in confluent-kafka
         on_revoke: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
@@ -326,7 +326,7 @@ class Consumer(LibrdkafkaConsumer):
             raise ValueError("expected either message or offsets")
         session.commits.store(given)
 
-    @overload  # type: ignore[override]  # what it is called with there it is here, and by position
+    @overload  # type: ignore[override]  # accepts confluent-kafka's calls, also with positional arguments
     def commit(
         self,
         message: Message | None = None,
@@ -456,16 +456,16 @@ class Consumer(LibrdkafkaConsumer):
         session.set_credentials(user, arguments.sendable("password", password, is_secret=True))
 
     def _use_handle(self) -> Session:
-        words = "Handle has been closed"
-        session = self._use(words)
+        message = "Handle has been closed"
+        session = self._use(message)
         if session.life.is_ours and session.life.is_closed:
-            raise RuntimeError(words)
+            raise RuntimeError(message)
         return session
 
     # ---- the member ----
 
     @raises_as_confluent
-    def memberid(self) -> str | None:  # type: ignore[override]  # confluent-kafka has none, either, before it joins
+    def memberid(self) -> str | None:  # type: ignore[override]  # also None in confluent-kafka before the join
         """Return the member id; with `group.protocol=consumer` this client generates it (22 characters, KIP-1082).
 
         A classic member receives its id from the broker when it joins, and has none (None) before and after its
@@ -607,7 +607,7 @@ def session_of(consumer: Consumer) -> Session:
     Raises:
         RuntimeError: the consumer is closed.
     """
-    return consumer._in_use()  # noqa: SLF001 - of this module
+    return consumer._in_use()  # noqa: SLF001 - same module
 
 
 def _missing(name: str) -> property:

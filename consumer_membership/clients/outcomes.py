@@ -155,6 +155,6 @@ class PendingCommit:
         errors = self._commits.end(self._commit_id)
         failure = overall_error(errors)
         if failure is not None:
-            words = str(failure) if failure.message else kafka_error(failure).str()
-            raise CommitFailedError(f"Commit failed: {words}", failure.code)
+            message = str(failure) if failure.message else kafka_error(failure).str()
+            raise CommitFailedError(f"Commit failed: {message}", failure.code)
         return [_one(partition, at, errors) for partition, at in self._asked]

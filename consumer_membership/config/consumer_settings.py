@@ -51,8 +51,8 @@ class SettingsBase(BaseSettings):
 
     def __repr__(self) -> str:
         """Show every key that was set, secrets as `***`."""
-        said = ", ".join(f"{key}={shown(key, value)!r}" for key, value in self.as_config().items())
-        return f"{type(self).__name__}({said})"
+        values = ", ".join(f"{key}={shown(key, value)!r}" for key, value in self.as_config().items())
+        return f"{type(self).__name__}({values})"
 
     __str__ = __repr__
 

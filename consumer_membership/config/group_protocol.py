@@ -21,7 +21,7 @@ CLASSIC_HEARTBEAT_MS = 1_500
 #: One lost heartbeat must not end the session.
 _HEARTBEATS_A_SESSION = 3
 #: Longer lists are shortened in messages.
-_TOLD = 5
+_MOST_SHOWN = 5
 #: One day means "never".
 _NEVER_MS = 86_400_000
 
@@ -87,8 +87,8 @@ def _fitting(
     if needy is not None:
         return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
     if given.get(_BLACKLIST):
-        words = f"brokers resolve patterns and do not know {_BLACKLIST}"
-        return (_CLASSIC,), f"group.protocol=auto; {words}"
+        reason = f"brokers resolve patterns and do not know {_BLACKLIST}"
+        return (_CLASSIC,), f"group.protocol=auto; {reason}"
     return wanted, "group.protocol=auto"
 
 
@@ -123,7 +123,7 @@ def _shown(value: object) -> str:
     """Return a value of the configuration for display: a list with commas, a long list shortened."""
     if not isinstance(value, list | tuple):
         return str(value)
-    is_long = len(value) > _TOLD
+    is_long = len(value) > _MOST_SHOWN
     return ",".join(map(str, [value[0], "...", value[-1]] if is_long else value))
 
 

@@ -107,8 +107,8 @@ def _note(text: str, letters: Iterable[str]) -> str:
     found = sorted(set(letters))
     if not found:
         return ""
-    words = ", ".join(f"`\\{letter}` is the letter {letter}" for letter in found)
-    return f"in {text!r} {words}, as in librdkafka (POSIX); for a digit write [0-9]"
+    notes = ", ".join(f"`\\{letter}` is the letter {letter}" for letter in found)
+    return f"in {text!r} {notes}, as in librdkafka (POSIX); for a digit write [0-9]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,8 +80,8 @@ def _imported(path: str) -> object:
     try:
         found: object = getattr(importlib.import_module(module), name)
     except Exception as error:  # a user's own module may raise anything
-        words = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path!r} cannot be imported: {words}; expected package.module:Name") from error
+        cause = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path!r} cannot be imported: {cause}; expected package.module:Name") from error
     return found
 
 
@@ -118,9 +118,9 @@ def _made(given: object, what: str) -> tuple[Assignor, object, object]:
         if isinstance(assignor, Assignor):
             return assignor, assignor.name, assignor.protocols
     except Exception as error:  # a user's own code may raise anything
-        words = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"the assignor {what} cannot be created without arguments, or its name cannot be read: {words}"
+            f"the assignor {what} cannot be created without arguments, or its name cannot be read: {cause}"
         ) from error
     raise ValueError(
         f"{what} is not an assignor: it needs name, protocols, user_data() and assign(); see "

@@ -113,8 +113,8 @@ def _for_members(text: str) -> str:
     try:
         pattern = translate(text)
     except NotPosixError as refused:
-        words = f'Failed to parse pattern "{text}": {refused}; use POSIX extended regular expressions'
-        raise ValueError(words) from refused
+        message = f'Failed to parse pattern "{text}": {refused}; use POSIX extended regular expressions'
+        raise ValueError(message) from refused
     return pattern.member or ""
 
 
@@ -175,12 +175,12 @@ def _integer(minimum: int, maximum: int) -> Reader[int]:
     return read
 
 
-def _choice(words: dict[str, T]) -> Reader[T]:
+def _choice(choices: dict[str, T]) -> Reader[T]:
     def read(key: str, value: object) -> T:
         text = str(value).strip().lower()
-        if text in words:
-            return words[text]
-        known = f"expected one of {', '.join(words)}"
+        if text in choices:
+            return choices[text]
+        known = f"expected one of {', '.join(choices)}"
         if not text:
             raise ValueError(f'Configuration property "{key}" cannot be set to empty value: {known}')
         raise ValueError(f'Invalid value "{value}" for configuration property "{key}": {known}')

@@ -90,7 +90,7 @@ class ApplicationLedger:
         self._left = waiting
         self.poll.add(now - began_at, now)
 
-    def look(self, polls: int, records: int, now: Instant) -> None:
+    def sample(self, polls: int, records: int, now: Instant) -> None:
         """Add a sample from another thread: the polls and records so far (`PrefetchBuffer.progress`)."""
         new = 0 if self._seen_records is None else records - self._seen_records
         self._handed_out.add(0.0, now, max(new, 0))

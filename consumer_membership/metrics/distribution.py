@@ -92,7 +92,7 @@ class Durations:
             sample = self._begin_sample(now)
         self._buckets[bisect_left(BOUNDS_S, seconds)] += times
         self._sum_s += seconds * times
-        if seconds > sample[3]:  # noqa: PLR1730 - half the price of a call of `max`, in each poll that fetches
+        if seconds > sample[3]:  # noqa: PLR1730 - half the cost of `max`, in each poll that fetches
             sample[3] = seconds
         for listener in self._listeners:
             listener(seconds)

@@ -174,7 +174,7 @@ def _recorder(record: Callable[..., None], attributes: Mapping[str, str]) -> Dur
     def recorded(seconds: float) -> None:
         try:
             record(seconds, attributes)
-        except Exception:  # noqa: BLE001 - of a provider that others wrote; a member must not end with it
+        except Exception:  # noqa: BLE001 - a provider's error must not end a member
             _LOG.debug("A duration could not be recorded", exc_info=True)
 
     return recorded

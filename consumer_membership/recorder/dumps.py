@@ -103,7 +103,7 @@ class Dumps:
             return None
         try:
             path = self.write(cause)
-        except Exception as error:  # noqa: BLE001 - whatever is the matter with it, the member goes on
+        except Exception as error:  # noqa: BLE001 - the member continues after any error
             return f"Failed to write a recording ({cause}): {type(error).__name__}: {error}"
         return f"Wrote a recording of this member to {path} ({cause}); read it with: consumer-membership replay {path}"
 

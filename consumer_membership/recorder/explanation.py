@@ -34,7 +34,7 @@ from consumer_membership.types import Instant
 
 _S = MemberState
 #: The side that must act next, for each wait of a reconciliation.
-_TURNS: Mapping[WaitsFor, str] = MappingProxyType(
+_NEXT_ACTIONS: Mapping[WaitsFor, str] = MappingProxyType(
     {
         WaitsFor.POLL_TO_REVOKE: "The application must act: this step runs inside poll, consume or close.",
         WaitsFor.ON_REVOKE: "The application must act: its callback had not returned, or was not called because the "
@@ -64,7 +64,7 @@ _ANSWERS = (
 )
 #: An older poll or response, in seconds, is mentioned.
 _LONG_S = 2.0
-_TOLD_TRANSITIONS = 4
+_SHOWN_TRANSITIONS = 4
 
 
 def explained(recording: Recording, entries: tuple[Entry, ...], view: MembershipView) -> str:
@@ -81,9 +81,9 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
         if view.waits_until is not None:
             until = f", and would have waited for {_lasted(max(0.0, view.waits_until - now))} more"
         yield f"It had waited{since} for {view.waits_for_text}{until}."
-        turn = _TURNS.get(view.waits_for)
-        if turn is not None:
-            yield turn
+        action = _NEXT_ACTIONS.get(view.waits_for)
+        if action is not None:
+            yield action
     yield from _about_polls(recording, entries, view, now)
     yield from _about_answers(entries, now)
     if view.present_error is not None and view.state is not _S.FATAL:
@@ -92,7 +92,7 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
         over = f"The last error ended {_lasted(now - view.last_error_over_at)} before"
         yield f"{over}: {_ended(str(view.last_error))}"
     if view.transitions:
-        latest = view.transitions[-_TOLD_TRANSITIONS:]
+        latest = view.transitions[-_SHOWN_TRANSITIONS:]
         led = "; ".join(f"{now - one.at:.1f} s before the end, {one.old} to {one.new} ({one.reason})" for one in latest)
         yield f"Latest state changes: {led}."
 

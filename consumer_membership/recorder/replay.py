@@ -160,7 +160,7 @@ class Replay:
                 f"event {number} takes more than {MOST_CPU_S:g} s of CPU time; does the recording have a regular "
                 "expression that backtracks without end?"
             ) from None
-        except Exception as raised:  # noqa: BLE001 - the core's own fault is what a recording may be about
+        except Exception as raised:  # noqa: BLE001 - a recording may show a defect of the core
             error = f"{type(raised).__name__}: {raised}"
         what = ""
         if error != entry.error:
@@ -177,7 +177,9 @@ class Replay:
         for assignor in self.recording.protocols.classic.assignors:
             for effect in entry.effects:
                 if isinstance(effect, SendJoin) and isinstance(assignor, RecordedAssignor):
-                    assignor.user_data_by_name.update({name: said.user_data for name, said in effect.protocols})
+                    assignor.user_data_by_name.update(
+                        {name: subscription.user_data for name, subscription in effect.protocols}
+                    )
 
     def _compared_view(self, number: int, entry: Entry, view: MembershipView) -> Difference | None:
         seen = self.recording.view

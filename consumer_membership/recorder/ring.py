@@ -176,7 +176,7 @@ class Recorder:
 
         try:
             state = taken(self.member, self.settings, self._protocols, self._chance, self._seal)
-        except Exception as error:  # noqa: BLE001 - the member goes on, whatever is the matter with its recording
+        except Exception as error:  # noqa: BLE001 - the member continues without a recording
             self.failure = f"{type(error).__name__}: {error}"
             self._stop_recording()
             return

@@ -88,8 +88,8 @@ def offset_commit(
         if code is None:
             errors[partition] = _LEFT_OUT
         else:
-            words = f"{partition.topic} [{partition.partition}] does not exist" if code == _NOWHERE else None
-            errors[partition] = None if code == _SUCCESS else group_error(code, words, group_id)
+            text = f"{partition.topic} [{partition.partition}] does not exist" if code == _NOWHERE else None
+            errors[partition] = None if code == _SUCCESS else group_error(code, text, group_id)
     return CommitAnswered(commit_id=commit_id, verdict=commit_verdict(frozenset(codes.values())), errors=errors)
 
 
@@ -164,10 +164,10 @@ def of_group(groups: Iterable[Message], group_id: str) -> Message | None:
     return next((group for group in groups if group.group_id == group_id), None)
 
 
-def _offset(found: Message, group_id: str, words: str | None = None) -> OffsetAndMetadata | BrokerError | None:
+def _offset(found: Message, group_id: str, text: str | None = None) -> OffsetAndMetadata | BrokerError | None:
     """Return the committed offset (None: no committed offset), or the error."""
     if int(found.error_code) != _SUCCESS:
-        return group_error(int(found.error_code), words, group_id)
+        return group_error(int(found.error_code), text, group_id)
     if found.committed_offset < 0:
         return None
     return OffsetAndMetadata(

@@ -45,9 +45,9 @@ def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered
             error=with_remedy(Api.JOIN_GROUP, _why_not_joined(code, group_id, order)),
             member_id=message.member_id if code == _E.member_id_required else "",
         )
-    told = _mismatch(group_id, message, [name for name, _ in order.protocols])
-    if told is not None or message.protocol_name is None:
-        error = told or _inconsistent(group_id, "the coordinator selected no protocol")
+    mismatch = _mismatch(group_id, message, [name for name, _ in order.protocols])
+    if mismatch is not None or message.protocol_name is None:
+        error = mismatch or _inconsistent(group_id, "the coordinator selected no protocol")
         return JoinRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error)
     members: dict[str, MemberSubscription] = {}
     unreadable: dict[str, str] = {}
@@ -90,33 +90,33 @@ def _inconsistent(group_id: str, what: str) -> BrokerError:
 
 def _why_not_joined(code: int, group_id: str, order: SendJoin) -> BrokerError:
     """Return a JoinGroup's error with a message that has the key and the value, because the broker sends no message."""
-    words = ""
+    text = ""
     match code:
         case _E.group_max_size_reached:
             # Java's message.
-            words = f"Consumer group {group_id} already has the configured maximum number of members."
+            text = f"Consumer group {group_id} already has the configured maximum number of members."
         case _E.inconsistent_group_protocol:
             offered = ", ".join(name for name, _ in order.protocols)
-            words = (
+            text = (
                 f"Group {group_id} has no assignor in common with this member ({offered}), or it uses the consumer "
                 "protocol and accepts no classic members (the broker's group.consumer.migration.policy)."
             )
         case _E.invalid_session_timeout:
-            words = (
+            text = (
                 f"session.timeout.ms={order.session_timeout_s * 1000:.0f} is outside the broker's "
                 "group.min.session.timeout.ms and group.max.session.timeout.ms."
             )
         case _E.unsupported_version if order.instance_id is not None:
-            words = f"The broker does not support static members, but group.instance.id is '{order.instance_id}'."
+            text = f"The broker does not support static members, but group.instance.id is '{order.instance_id}'."
         case _:
             return _why_refused(code, group_id, order.instance_id)
-    return broker_error(code, words)
+    return broker_error(code, text)
 
 
 def _why_refused(code: int, group_id: str, instance_id: str | None) -> BrokerError:
     if code == _E.fenced_instance_id:
-        words = f"group.instance.id '{instance_id}' is held by another member of group {group_id}."
-        return broker_error(code, words)
+        text = f"group.instance.id '{instance_id}' is held by another member of group {group_id}."
+        return broker_error(code, text)
     return group_error(code, None, group_id)
 
 
@@ -126,9 +126,9 @@ def sync_group(message: Message, group_id: str, order: SendSync) -> SyncAnswered
     if code != _SUCCESS:
         error = with_remedy(Api.SYNC_GROUP, _why_refused(code, group_id, order.instance_id))
         return SyncRejected(request_id=order.request_id, verdict=classic_verdict(Api.SYNC_GROUP, code), error=error)
-    told = _mismatch(group_id, message, [order.protocol_name])
-    if told is not None:
-        return SyncRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=told)
+    mismatch = _mismatch(group_id, message, [order.protocol_name])
+    if mismatch is not None:
+        return SyncRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=mismatch)
     try:
         assigned = decode_assignment(message.assignment)
     except MalformedError as error:
@@ -167,8 +167,8 @@ def offset_commit(message: Message, group_id: str, order: CommitOffsets) -> Clas
     """Return the response to this commit, with its meaning for the membership."""
 
     def explained(error: BrokerError) -> BrokerError:
-        said = error if error.message else _why_refused(error.code, group_id, order.instance_id)
-        return with_remedy(Api.OFFSET_COMMIT, said)
+        explained_error = error if error.message else _why_refused(error.code, group_id, order.instance_id)
+        return with_remedy(Api.OFFSET_COMMIT, explained_error)
 
     answer = answers.offset_commit(message, order.commit_id, group_id, order.offsets)
     membership = commit_membership(frozenset(error.code for error in answer.errors.values() if error is not None))

@@ -268,8 +268,8 @@ def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     version = int.from_bytes(value[:_VERSION_BYTES], "big", signed=True)
     if not 0 <= version <= kind.newest:
         raise MalformedError(f"{kind.value.name} has version {version}; up to {kind.newest} is known")
-    said, _ = read_data(kind.value, version, value, _VERSION_BYTES)
-    return kind.read(whose, said)
+    content, _ = read_data(kind.value, version, value, _VERSION_BYTES)
+    return kind.read(whose, content)
 
 
 @lru_cache(maxsize=_KEYS)

@@ -102,7 +102,7 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
     A topic that does not exist or cannot be described is absent. A topic that has temporarily no leader is present: an
     assignment does not depend on leaders, and its absence would revoke its partitions from all members.
     """
-    told = {
+    described = {
         name: topic.partitions
         for name, topic in found.topics.items()
         if names is None or name in names
@@ -110,12 +110,12 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
     }
     racks = {
         TopicPartition(name, number): frozenset(found.racks[node] for node in one.replicas if node in found.racks)
-        for name, partitions in told.items()
+        for name, partitions in described.items()
         for number, one in partitions.items()
         if found.racks
     }
     # Partitions are numbered from 0; one that a broker omits exists nevertheless.
-    return Topics(partitions={name: max(partitions) + 1 for name, partitions in told.items()}, racks=racks)
+    return Topics(partitions={name: max(partitions) + 1 for name, partitions in described.items()}, racks=racks)
 
 
 #: The errors of topics that do not exist, in contrast to topics without a leader.
@@ -132,9 +132,9 @@ def present_of(found: ClusterMetadata) -> frozenset[str]:
 
 def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
     """Return those of these topics that the broker does not describe to this client, with the error."""
-    words = "Broker: Topic authorization failed, so its partitions are not assigned; grant DESCRIBE and READ on it"
+    message = "Broker: Topic authorization failed, so its partitions are not assigned; grant DESCRIBE and READ on it"
     return {
-        name: broker_error(topic.error.code, words)
+        name: broker_error(topic.error.code, message)
         for name, topic in found.topics.items()
         if names is not None and name in names
         if topic.error is not None and topic.error.code == ErrorCode.topic_authorization_failed

@@ -269,14 +269,14 @@ def remove_members(
     versions: BrokerVersions, group_id: str, members: Iterable[MemberIdentity], reason: str | None
 ) -> Call:
     """Return a LeaveGroup on behalf of these members (KIP-345; of any kind of member on Kafka 4.0 and later)."""
-    said = None if reason is None else reason[:_MAX_REASON]
+    reason_sent = None if reason is None else reason[:_MAX_REASON]
     return Call(
         api=Api.LEAVE_GROUP,
         version=versions.of(Api.LEAVE_GROUP),
         fields={
             "group_id": group_id,
             "members": [
-                {"member_id": member.member_id, "group_instance_id": member.instance_id, "reason": said}
+                {"member_id": member.member_id, "group_instance_id": member.instance_id, "reason": reason_sent}
                 for member in members
             ],
         },

@@ -1,7 +1,7 @@
 """The client's part of KIP-714: request a broker's metrics subscription, and push the metrics on time.
 
 Without I/O and without a clock: `due` returns the request to send now, `next_deadline` the time of the next call, and
-`told`, `pushed` or `failed` receive the result. One request is in flight at a time.
+`subscribed`, `pushed` or `failed` receive the result. One request is in flight at a time.
 
 | state | meaning | ends when |
 |---|---|---|
@@ -171,7 +171,7 @@ class TelemetrySession:
 
     # ---- results ----
 
-    def told(self, answer: Message, now: Instant) -> None:
+    def subscribed(self, answer: Message, now: Instant) -> None:
         """Take in the broker's subscription."""
         if self.state is not _S.ASKING:
             return

@@ -206,13 +206,13 @@ def heartbeat_error(code: int, message: str | None, group_id: str, *, is_member:
 
 
 def _heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
-    words = (message or "").strip()
+    text = (message or "").strip()
     if code == _E.unsupported_version:
-        said = f" Message of the broker: {words}" if words else ""
-        return broker_error(code, _NO_CONSUMER_PROTOCOL + said)
+        detail = f" Message of the broker: {text}" if text else ""
+        return broker_error(code, _NO_CONSUMER_PROTOCOL + detail)
     if code == _E.invalid_regular_expression:
-        text = f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {words}"
-        return broker_error(code, text.rstrip())
+        explained = f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {text}"
+        return broker_error(code, explained.rstrip())
     if code == _E.group_max_size_reached:
-        return broker_error(code, words or "The consumer group has reached its maximum capacity.")
-    return group_error(code, words, group_id)
+        return broker_error(code, text or "The consumer group has reached its maximum capacity.")
+    return group_error(code, text, group_id)

@@ -291,7 +291,7 @@ class Connection:
         return BytesToSend(data=self._authenticate(mechanism))
 
     def _authenticate(self, mechanism: Mechanism) -> bytes:
-        from consumer_membership.wire.authentication import Authentication  # noqa: PLC0415 - only who has SASL needs it
+        from consumer_membership.wire.authentication import Authentication  # noqa: PLC0415 - needed only with SASL
 
         try:
             self._authentication = Authentication(mechanism, self._versions)

@@ -54,8 +54,8 @@ def judge_handshake(name: str, code: int, offered: Iterable[str]) -> None:
         AuthenticationError: the response to SaslHandshake has an error code; the message has the fix.
     """
     if code == _NOT_TAKEN:
-        words = ", ".join(offered) or "none"
-        raise AuthenticationError(f"the broker does not support {name}; set sasl.mechanism to one of: {words}")
+        mechanisms = ", ".join(offered) or "none"
+        raise AuthenticationError(f"the broker does not support {name}; set sasl.mechanism to one of: {mechanisms}")
     if code == _NOT_EXPECTED:
         raise AuthenticationError(
             "SASL is not enabled on this listener; set security.protocol to plaintext or ssl, or use the port of "
@@ -65,14 +65,14 @@ def judge_handshake(name: str, code: int, offered: Iterable[str]) -> None:
         raise AuthenticationError(f"the broker rejected {name} with error code {code}")
 
 
-def judge_reply(name: str, code: int, words: str | None) -> None:
+def judge_reply(name: str, code: int, message: str | None) -> None:
     """Return if the broker continues with the mechanism of this name.
 
     Raises:
         AuthenticationError: the response to SaslAuthenticate has an error code; with the broker's message.
     """
     if code != 0:
-        raise AuthenticationError(f"the broker rejected the credentials for {name}: {words or f'error code {code}'}")
+        raise AuthenticationError(f"the broker rejected the credentials for {name}: {message or f'error code {code}'}")
 
 
 class Plain:
@@ -195,8 +195,8 @@ class Scram:
                 f"the broker's last message of {self.name} ({len(challenge)} bytes) is neither v=signature nor e=error"
             )
         if parts[2] is not None:
-            words = _quoted(parts[2].decode(errors="replace"))
-            raise AuthenticationError(f"the broker rejected the credentials for {self.name}: {words}")
+            message = _quoted(parts[2].decode(errors="replace"))
+            raise AuthenticationError(f"the broker rejected the credentials for {self.name}: {message}")
         if not hmac.compare_digest(parts[1], signature):
             raise AuthenticationError(
                 f"the broker's signature is wrong ({self.name}): the peer does not have the user's keys, so it "
@@ -267,9 +267,9 @@ _MAX_QUOTED = 100
 _NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 
 
-def _quoted(words: str) -> str:
+def _quoted(text: str) -> str:
     """Return a broker's message in one line."""
-    return repr(words[:_MAX_QUOTED])
+    return repr(text[:_MAX_QUOTED])
 
 
 def _encoded(what: str, text: str) -> bytes:

@@ -94,20 +94,20 @@ def has(versions: str, version: int) -> bool:
 class _Block(NamedTuple):
     """The line of a field, and those that are indented below it."""
 
-    words: list[str]
+    tokens: list[str]
     below: list[tuple[int, list[str]]]
 
 
 def _blocks(lines: Iterable[tuple[int, list[str]]]) -> list[_Block]:
     blocks: list[_Block] = []
     margin = -1
-    for indent, words in lines:
+    for indent, tokens in lines:
         if margin < 0:
             margin = indent
         if indent == margin:
-            blocks.append(_Block(words, []))
+            blocks.append(_Block(tokens, []))
         else:
-            blocks[-1].below.append((indent, words))
+            blocks[-1].below.append((indent, tokens))
     return blocks
 
 
@@ -115,11 +115,11 @@ def _fields(blocks: Iterator[_Block], version: int) -> Iterator[Field]:
     for (name, type_name, versions, *options), below in blocks:
         if not has(versions, version):
             continue
-        said = dict(option.split("=") for option in options)
-        tag, default = said.pop("tag", None), said.pop("default", None)
-        is_nullable = has(said.pop("nullable", NEVER), version)
-        if said:
-            raise InternalError(f"the table of {name} has {said}, which is not an option of a field")
+        given = dict(option.split("=") for option in options)
+        tag, default = given.pop("tag", None), given.pop("default", None)
+        is_nullable = has(given.pop("nullable", NEVER), version)
+        if given:
+            raise InternalError(f"the table of {name} has {given}, which is not an option of a field")
         yield Field(
             name=_snake_case(name),
             type=type_name.removeprefix("[]"),

@@ -443,9 +443,9 @@ def _struct_writer(fields: tuple[Field, ...], *, is_flexible: bool) -> Write:
             out.append(0)
             return
         # A tagged field is written only if its value differs from its default.
-        said = [one for one in tagged if one[1] in values and values[one[1]] != one[3]]
-        write_unsigned_varint(out, len(said))
-        for tag, name, write_value, _ in said:
+        present = [one for one in tagged if one[1] in values and values[one[1]] != one[3]]
+        write_unsigned_varint(out, len(present))
+        for tag, name, write_value, _ in present:
             data = bytearray()
             write_value(data, values[name])
             write_unsigned_varint(out, tag)

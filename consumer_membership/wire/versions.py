@@ -165,12 +165,14 @@ def _refusal(api: Api, offered: VersionRange | None, wanted: Sequence[int]) -> s
             "such a broker, or raise group.version if the cluster was upgraded. Brokers without it support only "
             "group.protocol=classic."
         )
-    spoken = ", ".join(map(str, wanted))
-    theirs = f"versions {offered} of it" if offered else "none of it"
+    supported = ", ".join(map(str, wanted))
+    offers = f"versions {offered} of it" if offered else "none of it"
     remedy = f"Use a broker of Apache Kafka {_RELEASES.get((api, wanted[0]), _OLDEST_RELEASE)} or later."
     if offered is not None and offered.lowest > wanted[-1]:
         remedy = "The broker is too new for this package: use a newer version of consumer-membership."
-    return f"{api.title} (api key {api.value}) is needed in version {spoken}, but the broker offers {theirs}. {remedy}"
+    return (
+        f"{api.title} (api key {api.value}) is needed in version {supported}, but the broker offers {offers}. {remedy}"
+    )
 
 
 class BrokerVersions(NamedTuple):

@@ -36,7 +36,7 @@ def test_longest_poll_interval_includes_gaps_seen_by_samples() -> None:
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 100.0, left=9)
     for polls, now in ((3, 102.0), (3, 104.0), (3, 108.0), (10, 110.0)):
-        ledger.look(polls, polls, now)
+        ledger.sample(polls, polls, now)
     polled(ledger, 110.0, 110.0)
     assert ledger.counts(110.0, 10).poll_interval.recent.greatest_s == 6.0
 
@@ -46,7 +46,7 @@ def test_waiting_poll_counts_as_polling_and_idle() -> None:
     ledger = ApplicationLedger()
     ledger.begin_poll(100.0, 0)
     for now in (102.0, 110.0):
-        ledger.look(1, 0, now)
+        ledger.sample(1, 0, now)
     counts = ledger.counts(120.0, 0)
     assert (counts.polled_at, counts.polling_s, counts.idle_ratio) == (120.0, 20.0, 1.0)
     assert counts.poll_interval.count == 0
@@ -64,15 +64,15 @@ def test_poll_served_from_the_buffer_is_dated_by_the_sample_that_saw_it() -> Non
     """A poll from the buffer has the time of the sample that saw it."""
     ledger = ApplicationLedger()
     polled(ledger, 100.0, 100.0, left=9)
-    ledger.look(1, 1, 102.0)
-    ledger.look(2, 2, 104.0)
+    ledger.sample(1, 1, 102.0)
+    ledger.sample(2, 2, 104.0)
     assert ledger.counts(105.0, 2).polled_at == 104.0
 
 
 def test_application_without_a_poll_has_no_idle_ratio_and_no_last_poll() -> None:
     """An application that never polled has neither an idle ratio nor a last poll, also after a sample."""
     ledger = ApplicationLedger()
-    ledger.look(0, 0, 100.0)
+    ledger.sample(0, 0, 100.0)
     counts = ledger.counts(101.0, 0)
     assert (counts.idle_ratio, counts.polled_at, counts.polling_s) == (None, None, 0.0)
 
@@ -81,7 +81,7 @@ def test_record_rate_is_computed_from_the_latest_samples() -> None:
     """The record rate excludes the records that were delivered before the first sample."""
     ledger = ApplicationLedger()
     for records, now in ((1000, 100.0), (1300, 102.0), (1600, 104.0)):
-        ledger.look(1, records, now)
+        ledger.sample(1, records, now)
     assert ledger.counts(105.0, 1600).records_per_s == 20.0
 
 

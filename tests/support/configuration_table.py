@@ -94,8 +94,8 @@ def kind(key: str) -> str:
     if read in _TYPES:
         return _TYPES[read]
     bounds = inspect.getclosurevars(read).nonlocals
-    if "words" in bounds:
-        return ", ".join(f"`{name}`" for name in bounds["words"])
+    if "choices" in bounds:
+        return ", ".join(f"`{name}`" for name in bounds["choices"])
     return _with_unit(key, f"{bounds['minimum']} to {bounds['maximum']}")
 
 

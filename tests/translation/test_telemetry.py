@@ -33,7 +33,7 @@ def answer(api: Api, **fields: object) -> Message:
     return decode(api, 0, bytes(5) + write_data(LAYOUTS[api][1], 0, fields))
 
 
-def told(code: ErrorCode = ErrorCode.none, **fields: object) -> Message:
+def subscription_response(code: ErrorCode = ErrorCode.none, **fields: object) -> Message:
     """Build a GetTelemetrySubscriptions response that requests all consumer metrics once a minute."""
     usual: dict[str, object] = {
         "throttle_time_ms": 0,
@@ -66,7 +66,7 @@ def asking(compressions: frozenset[Compression] = frozenset(), jitter: float = 0
 def pushing(compressions: frozenset[Compression] = frozenset()) -> TelemetrySession:
     """Return a session that has just pushed for the first time, at time 160."""
     session = asking(compressions)
-    session.told(told(), 100.0)
+    session.subscribed(subscription_response(), 100.0)
     assert isinstance(session.due(160.0), PushMetrics)
     return session
 
@@ -75,7 +75,7 @@ def pushing(compressions: frozenset[Compression] = frozenset()) -> TelemetrySess
 def test_first_push_is_due_after_half_to_one_and_a_half_intervals(jitter: float, first_s: float) -> None:
     """The delay is random, so that clients subscribed at the same time do not push at the same time."""
     session = asking(jitter=jitter)
-    session.told(told(), 100.0)
+    session.subscribed(subscription_response(), 100.0)
     assert session.next_deadline() == pytest.approx(100.0 + first_s)
     assert session.due(100.0 + first_s - 0.1) is None
     order = session.due(100.0 + first_s + 0.1)
@@ -104,10 +104,10 @@ def test_next_push_is_due_one_interval_after_response() -> None:
 def test_empty_subscription_is_requested_again_after_interval() -> None:
     """The next request carries the client's id, which the broker does not repeat."""
     session = asking()
-    session.told(told(requested_metrics=()), 101.0)
+    session.subscribed(subscription_response(requested_metrics=()), 101.0)
     assert session.next_deadline() == 101.0 + INTERVAL_S
     assert session.due(161.0) == AskSubscription(client_instance_id=ME)
-    session.told(told(client_instance_id=None), 162.0)
+    session.subscribed(subscription_response(client_instance_id=None), 162.0)
     assert session.client_instance_id == ME
     assert session.state is S.PUSHES
 
@@ -124,7 +124,7 @@ def test_empty_subscription_is_requested_again_after_interval() -> None:
 def test_subscription_selects_metrics_by_prefix(names: tuple[str, ...], name: str, *, is_wanted: bool) -> None:
     """A single empty name selects all metrics."""
     session = asking()
-    session.told(told(requested_metrics=names), 100.0)
+    session.subscribed(subscription_response(requested_metrics=names), 100.0)
     assert session.subscription is not None
     assert session.subscription.wants(name) is is_wanted
 
@@ -144,7 +144,7 @@ def test_subscription_uses_brokers_first_supported_compression(
 ) -> None:
     """The broker's order applies; without a common type, nothing is compressed."""
     session = asking(frozenset(own))
-    session.told(told(accepted_compression_types=accepted), 100.0)
+    session.subscribed(subscription_response(accepted_compression_types=accepted), 100.0)
     assert session.subscription is not None
     assert session.subscription.compression is chosen
 
@@ -161,7 +161,7 @@ def test_rejected_compression_is_not_used_again() -> None:
     session = pushing(frozenset({Compression.ZSTD, Compression.GZIP}))
     session.pushed(pushed(ErrorCode.unsupported_compression_type), 161.0)
     assert isinstance(session.due(161.0), AskSubscription)
-    session.told(told(), 161.0)
+    session.subscribed(subscription_response(), 161.0)
     assert session.subscription is not None
     assert session.subscription.compression is Compression.GZIP
 
@@ -190,7 +190,7 @@ def test_permanent_telemetry_error_ends_session(code: ErrorCode, fault: str | No
     session.pushed(pushed(code), 161.0)
     assert (session.is_over, session.fault, session.next_deadline(), session.end()) == (True, fault, None, None)
     session = asking()
-    session.told(told(code), 101.0)
+    session.subscribed(subscription_response(code), 101.0)
     assert (session.is_over, session.fault) == (True, fault)
 
 
@@ -210,7 +210,7 @@ def test_broker_without_telemetry_ends_session_without_fault() -> None:
 def test_throttled_session_waits_for_throttle_time() -> None:
     """The throttle time may exceed the interval and also delays the first push."""
     session = asking()
-    session.told(told(throttle_time_ms=120_000), 100.0)
+    session.subscribed(subscription_response(throttle_time_ms=120_000), 100.0)
     assert session.next_deadline() == 220.0
     session.due(220.0)
     session.pushed(pushed(throttle_ms=90_000), 221.0)
@@ -222,7 +222,7 @@ def test_failed_telemetry_request_is_retried_after_interval() -> None:
     session = asking()
     session.failed(110.0)
     assert session.next_deadline() == 110.0 + DEFAULT_PUSH_INTERVAL_S
-    session.told(told(), 111.0)
+    session.subscribed(subscription_response(), 111.0)
     assert session.subscription is None
     session = pushing()
     session.failed(165.0)
@@ -242,20 +242,20 @@ def test_ended_session_pushes_last_time_if_subscribed() -> None:
     """The last push does not depend on the interval or on a pending response, and ends the session."""
     for session in (pushing(), asking()):
         if session.state is S.ASKING:
-            session.told(told(), 100.0)
+            session.subscribed(subscription_response(), 100.0)
         last = session.end()
         assert last is not None
         assert last.is_last
         assert (session.is_over, session.end(), session.due(1e9), session.next_deadline()) == (True, None, None, None)
     session = asking()
-    session.told(told(requested_metrics=()), 100.0)
+    session.subscribed(subscription_response(requested_metrics=()), 100.0)
     assert session.end() is None
 
 
 def test_invalid_push_interval_uses_java_default() -> None:
     """An interval of 0 would overload the broker."""
     session = asking()
-    session.told(told(push_interval_ms=0, requested_metrics=()), 100.0)
+    session.subscribed(subscription_response(push_interval_ms=0, requested_metrics=()), 100.0)
     assert session.next_deadline() == 100.0 + DEFAULT_PUSH_INTERVAL_S
 
 

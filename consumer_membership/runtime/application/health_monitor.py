@@ -127,7 +127,7 @@ class HealthMonitor:
         """Sample the partitions; request the ends of stalled ones, and write a recording if one is stuck."""
         now = monotonic()
         polled_at = self._note_polls(now)
-        self._ledger.look(*self._fetcher.buffer.progress(), now)
+        self._ledger.sample(*self._fetcher.buffer.progress(), now)
         with self._fetcher.lock:
             if self._life.is_closed:
                 return

@@ -110,7 +110,7 @@ class Telemetry:
         session = self._session
         answer = await self._answer(self._client.any_call(lambda versions: ask_subscription(versions, order)))
         if answer is not None:
-            session.told(answer, self._clock())
+            session.subscribed(answer, self._clock())
             logger.debug("Subscription of client metrics: %s", session.subscription)
 
     async def _push(self, order: PushMetrics, timeout_s: float | None = None) -> None:
