@@ -191,6 +191,24 @@ def test_automatic_commit_collects_positions_and_reports_through_on_commit(
     assert [at.offset for at in consumer.member.of(PositionsReported)[1].offsets.values()] == [2]
 
 
+@pytest.mark.parametrize("count", [None, 1])
+def test_automatic_commit_excludes_records_that_the_same_call_returns(
+    consumers: ConsumerFactory, topic: str, count: int | None
+) -> None:
+    """An automatic commit covers only records that earlier calls of `poll` or `consume` returned.
+
+    So a loop that handles each record before the next call never commits a record that it has not handled.
+    """
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    consumer.member.order(CollectPositions(commit_id=-1))
+    returned = [consumer.poll(PATIENCE_S)] if count is None else consumer.consume(count, PATIENCE_S)
+    assert [message.offset() for message in returned if message is not None] == [1]
+    (answer,) = consumer.member.of(PositionsReported)
+    assert {partition: at.offset for partition, at in answer.offsets.items()} == {TopicPartition(topic, 0): 1}
+
+
 def test_commit_without_auto_offset_store_commits_stored_offsets(consumers: ConsumerFactory, topic: str) -> None:
     """With enable.auto.offset.store=false, `commit` uses stored offsets and ignores delivered ones."""
     consumer = consumers(enable_auto_offset_store=False)
