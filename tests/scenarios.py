@@ -47,7 +47,7 @@ BROKER = _ids("B", (1, 12), (20, 24), (30, 32))
 CLIENT = _ids("C", (1, 20))
 REQUIRED = MEMBER + HEARTBEAT + BROKER + CLIENT
 
-#: Scenarios that say nothing about this design, and why.
+#: Scenarios that do not apply to this design, and why.
 NOT_APPLICABLE: Mapping[str, str] = {
     "M04": "A text for the log of the preview release, dropped in Kafka 4.0: the member id is made by the client and "
     "known from the start, so that there is no log form without it.",

@@ -3,7 +3,7 @@
 The rules hold for every page, so that a page can be added, split or removed without a change here. A page opts in to
 more by a comment directly before a code block:
 
-- `<!-- run -->`: the block runs on a mock cluster and ends by itself; `<!-- run: 3 -->` interrupts it (Ctrl-C) after
+- `<!-- run -->`: the block runs on a mock cluster until its end; `<!-- run: 3 -->` interrupts it (Ctrl-C) after
   it has printed three lines. The topic `orders` has three records, with the key `key` and the values 0 to 2.
 - `<!-- output -->`: a `text` block after such a block: the lines that it prints; `...` matches any text.
 """

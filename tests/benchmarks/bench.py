@@ -94,7 +94,7 @@ class Bench:
         """Return our side, with its default protocol; underscores in the names of properties stand for dots.
 
         The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one. Its
-        callbacks are told what raw's are told under that protocol, so that what stays goes on.
+        callbacks get the calls that raw's get under that protocol, so that retained partitions continue.
         """
         own = {"group.protocol": "consumer"} if self.subject == _RAW_MODULE else {}
         if not own and "group_protocol" not in config:

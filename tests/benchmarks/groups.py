@@ -240,7 +240,7 @@ def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable
 
 
 def longest_gaps(records: Iterable[Record], began_at: float, ended_at: float) -> dict[int, float]:
-    """For each partition the longest time without a record between two moments, whoever handled it.
+    """For each partition the longest time without a record between two moments, at any member.
 
     A silence that began before, or that went on afterwards, counts as far as it lies between the moments. Every
     partition of the records is there, one that was silent all the time with all of it.

@@ -88,7 +88,7 @@ class Lifetime:
         """Its way to the first record, as soon as it is there.
 
         Raises:
-            WorkerFailedError: None came in time, or the consumer failed for good before.
+            WorkerFailedError: None came in time, or the consumer failed permanently before.
         """
         self.worker.until(lambda: bool(self.firsts() or self.fatal()), timeout_s, "'first'")
         if not self.firsts():
@@ -234,7 +234,7 @@ class StaticGroup:
         return Picture(instance=instance, owned=instance.life.owned(), heard=heard)
 
     def movement(self, before: Picture) -> Movement:
-        """What has changed since; but for the instance of the picture nobody may have begun a new life."""
+        """Return the changes since a snapshot; only its instance may have started again."""
         calls = [call for one in self.instances for call in self._heard_since(one, before)]
         return moved(before.owned, before.instance.life.owned(), calls)
 

@@ -38,7 +38,7 @@ class Account:
     """The records 0 to total - 1 in all ledgers together.
 
     Attributes:
-        lost: How many records nobody handled.
+        lost: The number of records that no member handled.
         twice: For each life how many records that it had in flight when it was killed were handled once more.
         unexplained: How many times a record was handled again that no killed life had in flight.
     """

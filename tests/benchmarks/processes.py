@@ -93,7 +93,7 @@ class Worker:
         return time.monotonic()
 
     def expect(self, word: str, timeout_s: float) -> Said:
-        """Return the latest report with this word, as soon as there is one."""
+        """Return the latest report with this word; wait for the first one."""
         self.until(lambda: any(said.word == word for said in self._said), timeout_s, f"'{word}'")
         return self.said(word)[-1]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DOUBT = 0.05
 _RESAMPLES = 2_000
 _FEWEST_TO_RESAMPLE = 6
-"""Of fewer values a resampled median says nothing about the rare ones; `median_interval` needs as many."""
+"""The fewest values for `median_interval`: the resampled median of fewer values misses the rare ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ def median_above_at_most(bound: str, ours: Series, raw: Series, limit: float, un
 def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:
     """Check that our median does not exceed a multiple of raw's; it may be undecided.
 
-    The values are not paired: what each is made of is chance on each side by itself, as the phase of a heartbeat is.
+    The values are not paired: their chance parts, such as the phase of a heartbeat, are independent on each side.
     """
     measured = quotient(median_of(ours), median_of(raw))
     strict = at_most(bound, measured, limit, "x raw", [ours, raw])
@@ -193,7 +193,7 @@ def quotient(left: float | None, right: float | None) -> float | None:
 def quotient_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float] | None:
     """The interval that the quotient of the medians lies in with about 95 % confidence; None for too few values.
 
-    By resampling (a percentile bootstrap), each side by itself; the same values always give the same interval.
+    By resampling each side independently (a percentile bootstrap); the same values always give the same interval.
     """
     if min(len(left), len(right)) < _FEWEST_TO_RESAMPLE or min(right) <= 0:
         return None

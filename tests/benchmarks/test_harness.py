@@ -225,7 +225,7 @@ def test_handovers_fail_for_a_partition_without_new_records() -> None:
 
 
 def test_tally_counts_lost_and_duplicate_records() -> None:
-    """A record that was handled three times counts as two duplicates, whichever member handled it."""
+    """A record that was handled three times counts as two duplicates, at any member."""
     assert tally([[0, 1, 1], [1, 3]], total=5) == Tally(lost=2, duplicates=2)
 
 
@@ -366,7 +366,7 @@ def test_measured_rejects_a_figure_without_the_unit_of_its_row(monkeypatch: pyte
 
 
 def test_waits_after_measures_the_first_record_of_each_orphaned_partition() -> None:
-    """The wait ends with the first record after the kill, at whichever surviving member."""
+    """The wait ends with the first record after the kill, at any surviving member."""
     handled = [record(0, 1, 9.9), record(0, 2, 10.7), record(0, 1, 10.5), record(1, 1, 12.0), record(2, 1, 10.1)]
     assert waits_after(10.0, [0, 1], handled) == {0: 0.5, 1: 2.0}
 

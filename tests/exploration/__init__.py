@@ -1,12 +1,12 @@
 """Exhaustive exploration of both cores: every interleaving of small worlds, breadth first.
 
-`tests.simulation` draws lots: it meets what is likely. This room has no lots: from each state it takes every step that
+`tests.simulation` draws lots: it meets what is likely. This one has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
 
 **What is real.** The members are `membership.member.GroupMember`s of one protocol, with the built-in assignors where it
 is the classic one; the coordinators and what must hold of a process are those of `tests.simulation`. Only the
 application's thread (`application`), the network and the shell (`process`) are small doubles of their own. `consumer`
-and `classic` have what depends on the protocol: how requests travel (`carrier`), what may happen to a group by itself
+and `classic` have what depends on the protocol: how requests travel (`carrier`), the spontaneous events of a group
 (`life`), and what looks alike (`canonical`). The search, the states and their traces know neither.
 
 **A state** is one number each for the process in each seat, the coordinator, the requests whose sender died, and what
@@ -15,12 +15,12 @@ what the invariants remember of it. Equal parts are stored once (`model`), so th
 worked out once, however many states it occurs in.
 
 A classic rebalance is long, about 30 steps for two members. So a classic world has an *opening*: the exploration begins
-at each state of a run without faults in which somebody joins, dies or leaves, and its depth is counted from there.
+at each state of a run without faults in which a member joins, dies or leaves, and its depth is counted from there.
 
 **Sound abstractions** (`canonical`): nothing is lost by them.
 
 - Numbers that are only compared for equality or order (requests, attempts, statements, targets, commits) are renamed:
-  those that are awaited keep their order from a fixed number on, those that nobody awaits become 0.
+  those that are awaited keep their order from a fixed number on, those that no member awaits become 0.
 - Times for people, histories, round trips and heartbeat spacing are dropped: they decide when something is sent, and
   here each moment is tried. Backoffs count up to the number that makes a difference.
 - Where a world is not "slow", the application tells its member of a performed step at once; but a step that was
@@ -37,7 +37,7 @@ at each state of a run without faults in which somebody joins, dies or leaves, a
 - Topic names are known at once, start offsets too where a world is not "slow"; topics do not change, and automatic
   commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
 - One group, one broker node; the coordinator's session and rebalance timers end at any time. That the group is lost
-  ("dynamic" only) begins its epochs anew, so that a commit from before may count: not looked at.
+  ("dynamic" only) restarts its epochs, so that a commit from before may count: not looked at.
 - A request that was given up arrives before the later ones of its process, or never, and of what a dying process had
   sent some is handled at once and the rest never; but for the world "late requests", where anything may come late.
 - A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
@@ -48,9 +48,9 @@ at each state of a run without faults in which somebody joins, dies or leaves, a
 Of classic worlds alone:
 
 - Generations are not renamed; each costs budget, or ends a rebalance that was begun with one.
-- A rebalance timeout ends when no answer is under way, and for its budget where somebody who lives is missing. The
+- A rebalance timeout ends when no answer is under way, and for its budget where a living member is missing. The
   session of a request that waits does not end, as at a broker; it does for a new member whose first join waits.
-- A static member that a generation went on without (its JoinGroup did not come in time) is excused, too: its leader
+- A static member that a generation went on without (its JoinGroup did not come in time) is also excused: its leader
   sees what it had said before, so that what it holds may be given away before it learns of that.
 - An answer to a JoinGroup or SyncGroup that was given up is lost, but for the world "classic late"; a request that the
   coordinator has forgotten (it answers neither well nor badly, as a broker) ends by its own time.

@@ -30,7 +30,7 @@ Partitions = frozenset[TopicPartition]
 class Application:
     """What an application holds, and what waits for it. `commits`: whether consumed positions are reported.
 
-    `is_eager`: its callbacks are told as under the eager protocol.
+    `is_eager`: its callbacks are called as under the eager protocol.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Application:
         ]
 
     def perform(self, step: StepEffect, *, raises: bool) -> StepFinished:
-        """Perform a step to its end; what the member is told of it."""
+        """Perform a step to its end; return the event for the member."""
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:
             case PausePartitions():

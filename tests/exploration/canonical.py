@@ -1,8 +1,8 @@
-"""Rewrites what all processes have to what behaves alike and looks the same wherever it stands in the same place.
+"""Rewrites what all processes have to an equal form if it behaves alike and is at the same place.
 
 Numbers that are only compared are renamed, times become "due" or "later", and what only people read is dropped; the
 package's docstring says why that loses nothing. The member's clock always stands at 0 between two events. A field of
-the core that this room does not know enters the key as it is: that costs states, never soundness. What depends on the
+the core that is unknown here enters the key as it is: that costs states, never soundness. What depends on the
 protocol is in `consumer.canonical` and `classic.canonical`.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The number of the present attempt; older ones count down from it.
 ATTEMPT = 9
-#: The number of a request that nobody waits for.
+#: The number of a request whose answer no member awaits.
 STALE = 0
 
 
@@ -184,5 +184,5 @@ def _place_application(process: Process) -> None:
     application.drop_overtaken()
     is_idle = not application.mailbox and not application.held and not process.inbox
     if is_idle and process.shown in SILENT:
-        # Nothing is fetchable before it joins anew, which ends the excuse.
+        # Nothing is fetchable before it joins again, which ends the excuse.
         watch.is_excused, watch.paused, watch.step = False, None, None

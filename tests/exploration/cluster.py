@@ -1,6 +1,6 @@
 """A coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value.
 
-What may happen to a group by itself, and what its times look like, is its protocol's: `consumer.life`, `classic.life`.
+Spontaneous events of a group, and its times, depend on the protocol: `consumer.life`, `classic.life`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Address(NamedTuple):
     place: int
 
 
-#: Where answers go that nobody waits for, and those that are given at once.
+#: The destination of answers without a waiter, and of answers that are given at once.
 NOBODY = Address("", 0)
 AT_ONCE = Address("", 1)
 
@@ -40,9 +40,9 @@ class Asked(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """What happens at the coordinator by itself, about which members (their ids, or their processes' names).
+    """A spontaneous event at the coordinator, and its members (their ids, or their processes' names).
 
-    It costs its budget where it is about nobody, or about somebody who lives.
+    It costs its budget if it is about no member, or about a living member.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Happening(NamedTuple):
 
 
 class Life(ABC):
-    """What may happen to a protocol's group by itself. It is without state, and asked about a coordinator's group."""
+    """The spontaneous events of a protocol's groups. It has no state; callers pass a coordinator's group."""
 
     @abstractmethod
     def happenings(self, coordinator: Any) -> Iterator[Happening]:
@@ -63,7 +63,7 @@ class Life(ABC):
 
     @abstractmethod
     def happen(self, coordinator: Any, happening: Happening) -> list[Released]:
-        """Let it happen; whom it answers."""
+        """Let it happen; return the answered requests."""
 
     @abstractmethod
     def canonicalise(self, coordinator: Any) -> None:
@@ -99,7 +99,7 @@ class Cluster:
         return next((one.answer for one in released if one.key == question.address), None)
 
     def happen(self, happening: Happening) -> None:
-        """Let something happen by itself."""
+        """Let a spontaneous event happen."""
         before, waited = self.coordinator.members(GROUP), set(self.coordinator.waiting())
         released = self.life.happen(self.coordinator, happening)
         if GROUP not in self.coordinator.groups:

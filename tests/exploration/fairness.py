@@ -74,7 +74,7 @@ class Fairness:
         return wrong
 
     def told(self, state: State) -> str:
-        """The run from this state in words."""
+        """Return the run from this state as text."""
         lines: list[str] = []
         before = self._quiet(state)
         for number, (label, reached) in enumerate(self._run(state)):
@@ -159,7 +159,7 @@ class Fairness:
     # ---- its end ----
 
     def _unsettled(self, state: State) -> str | None:
-        """Why nobody can say that this state is settled."""
+        """Return why this state does not count as settled."""
         model = self.model
         present = [one for number in state[: len(model.seats)] if (one := model.processes.values[number]) is not None]
         served = frozenset(one.instance_id for one in present if one.is_stable) - {None}
@@ -176,7 +176,7 @@ class Fairness:
         return model.clusters.values[state[-3]].unfinished(len(stable))
 
     def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
-        """Somebody goes on for each instance id, unless its newest process, the one that may take it over, is dead.
+        """A process continues for each instance id, unless its newest process, the one that may take it over, is dead.
 
         That one may also have been in the group before and been replaced, or have lost a race or waited in vain, and
         the other is dead since.

@@ -27,7 +27,7 @@ _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
     | {"classic", "_targets", "_effects", "_unresolved", "_named_owned", "_named_target"}
-    # A member's parts are told once, of its context.
+    # A member's parts are described once, with its context.
     | {"_context", "_event", "event", "_history", "history", "_coordinator", "_reconciler", "_auto_commit", "_watch"}
     | {"_leave", "_listeners"}
     # Which protocols a member may speak beside its own, and why: these members speak one.
@@ -125,7 +125,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 
 def key_of(value: Any) -> Hashable:
-    """A hashable value, equal for equal contents; objects that several others refer to are told for each."""
+    """A hashable value, equal for equal contents; objects that several others refer to are repeated for each."""
     kind = type(value)
     if kind in _PLAIN:
         return cast("Hashable", value)
@@ -158,7 +158,7 @@ _TELLERS: dict[type, Callable[[Any], Hashable]] = {
 
 
 def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:
-    """How objects of this class are told, of which this is one: they all have the same fields."""
+    """Return the function that makes objects of this class hashable; all of them have the fields of `value`."""
     if issubclass(cls, Enum):
         return lambda one: one.name
     if issubclass(cls, tuple):

@@ -155,7 +155,7 @@ class Model:
         return found
 
     def happenings(self, cluster: int) -> list[Happening]:
-        """What may happen at the coordinator by itself."""
+        """Return the spontaneous events that the coordinator allows."""
         found = self._happenings.get(cluster)
         if found is None:
             found = self._happenings[cluster] = list(self.clusters.values[cluster].happenings())
@@ -239,7 +239,7 @@ class Model:
         return self._step(label, (*state[:seat], after, *state[seat + 1 :]), act)
 
     def _step(self, label: Label, state: State, act: Act) -> Step:
-        """The state with the coordinator moved on, its answers under way, and whoever it removed excused."""
+        """The state with the coordinator moved on, its answers under way, and the members that it removed excused."""
         seats = len(self.seats)
         if act.removed or act.released or act.dropped:
             numbers = list(state[:seats])
@@ -268,7 +268,7 @@ class Model:
         return None
 
     def happen(self, state: State, happening: Happening) -> Iterator[Step]:
-        """Something happens at the coordinator by itself, if that can be and can be paid for."""
+        """Let a spontaneous event happen at the coordinator, if it is possible and can be paid for."""
         cluster = state[len(self.seats)]
         lives = any(self._lives(state, one) for one in happening.about)
         if happening.needs_life and not lives:

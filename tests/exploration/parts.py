@@ -56,7 +56,7 @@ class Face:
 
 @dataclass(slots=True)
 class Local:
-    """A step of one process: what it costs, and what becomes of it, once somebody can pay; or the rule it breaks."""
+    """A step of one process: what it costs, and what becomes of it, once a budget covers it; or the rule it breaks."""
 
     move: Move
     budget: int
@@ -69,7 +69,7 @@ class Act(NamedTuple):
 
     after: int
     reply: int
-    #: Answers to others' requests that waited, and requests that nobody will answer any more.
+    #: Answers to others' requests that waited, and requests that will never be answered.
     released: tuple[tuple[Address, int], ...]
     dropped: tuple[Address, ...]
     removed: tuple[str, ...]

@@ -1,9 +1,9 @@
 """One process of an explored world: the member, its application, and what is under way between it and the coordinator.
 
 Each public method that `moves` names is one step that may happen next; it changes this object, which the model has
-copied before. A request that was given up stays under way (`zombies`), an answer that nobody waits for too (`late`):
+copied before. A request that was given up stays under way (`zombies`), so does an answer without a waiter (`late`):
 both may still arrive. How a protocol's requests travel is its `carrier`'s: a part without state of its own, whose
-public methods are steps, too.
+public methods are also steps.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ Task: TypeAlias = DescribeTopics | ComputeAssignment
 #: The moves of which a process has several, told apart by their number.
 _NUMBERED = frozenset({"take_late", "leave"})
 _S = MemberState
-#: What members order that nobody answers, or that is for nobody here.
+#: The orders of members that have no answer, or no receiver here.
 _UNANSWERED = (
     *(FindCoordinator, StateChanged, InstanceReleased, Warned, ProtocolChosen),
     *(CommitCompleted, RaiseToApplication, CollectPositions),
@@ -138,7 +138,7 @@ class Process:
     watch: Watch
     #: How many partitions its topic has.
     partitions: int
-    #: Names of errors with which the member may end for good.
+    #: Names of errors with which the member may end permanently.
     may_end_with: frozenset[str]
     #: How the application may leave.
     leave_options: tuple[LeaveOption, ...]
@@ -290,7 +290,7 @@ class Process:
         self.feed(CoordinatorFound(coordinator=NODE))
 
     def take_late(self, number: int) -> None:
-        """An answer arrives that nobody waits for any more."""
+        """An answer arrives that no longer has a waiter."""
         self.feed(self.late.pop(number))
 
     def take_reply(self) -> None:
@@ -334,7 +334,7 @@ class Process:
         self.watch.excuse()
 
     def quieten(self) -> None:
-        """What nobody waits for will never arrive."""
+        """Drop an answer without a waiter."""
         self.zombies.clear()
         self.late.clear()
 
@@ -391,7 +391,7 @@ class Process:
         self.post_later(finished)
 
     def post_later(self, event: Any) -> None:
-        """The application, or somebody else beside the network, tells the member something."""
+        """The application, or another source beside the network, sends the member an event."""
         if self.is_slow:
             self.inbox.append(event)
         else:

@@ -1,4 +1,4 @@
-"""A way through a model's states in words."""
+"""A way through a model's states, as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def told(model: Model, path: Sequence[State], last: Step | None) -> str:
 
 
 def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[str]:
-    """One step from this state in words."""
+    """Return one step from this state as text."""
     process = model.processes.values[state[label.seat]] if 0 <= label.seat < len(model.seats) else None
     who = process.name if process is not None else f"seat {label.seat}" if label.seat >= 0 else "coordinator"
     match label.kind, label.detail:
@@ -54,7 +54,7 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
 
 
 def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]:
-    """What the core was told in this step, and what it ordered."""
+    """Return the events that the core received in this step, and its orders."""
     try:
         match label.kind, label.detail:
             case "local", Move() as move:

@@ -34,7 +34,7 @@ RULES: Mapping[str, Rules | ClassicRules] = {
     # It does not wait for a group's second member.
     CLASSIC: ClassicRules(initial_rebalance_delay_s=0.0),
 }
-#: What can be paid for, each from a budget of its own; what goes wrong costs one of "all", too.
+#: The kinds of steps, each with its own budget; a fault also costs one of "all".
 KINDS = (
     "all",
     "loss",
@@ -88,7 +88,7 @@ class World:
     is_settled: bool = True
     opening: tuple[str, ...] = ()
     auto_commit: bool = False
-    #: Whether callbacks are told as under the eager protocol.
+    #: Whether callbacks are called as under the eager protocol.
     is_eager: bool = False
     #: Whether the application's posts and the answers to OffsetFetch take their time.
     is_slow: bool = False

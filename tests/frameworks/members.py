@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 PARTITIONS = 4
 #: Frameworks are processes of their own, some of which start a broker of workers first.
 PROGRAMS_S = 90.0
-#: How far each part of the journey goes.
+#: How far each part of the walkthrough goes.
 SOME = 100
 #: Between two records.
 PAUSE_S = 0.005
@@ -130,7 +130,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome of one journey: lost and repeated records and exit codes."""
+    """The outcome of one walkthrough: lost and repeated records and exit codes."""
 
     lost: list[int]
     twice: list[int]
@@ -162,7 +162,7 @@ class Journey:
     records: list[list[int]] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Run the journey; return the outcome by the members' processed records."""
+        """Run the walkthrough; return the outcome by the members' processed records."""
         with Feeder(self.servers, self.topic) as feeder, self.start(0) as first:
             first.wait(lambda records: len(records) >= SOME, "the first works")
             with self.start(1) as second:

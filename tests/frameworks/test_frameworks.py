@@ -38,7 +38,7 @@ def program(python: Path, whose: str, *words: str) -> list[str]:
 
 
 def journey(python: Path, whose: str, kafka: Broker, app: str, *more: str) -> tuple[Journey, Outcome]:
-    """The journey and its outcome of two members of this program, in a group with its own topic."""
+    """The walkthrough of two members of this program in a group with its own topic, and its outcome."""
     servers, name = kafka.bootstrap_servers, unique("frameworks")
     topic = create_topic(servers, name, PARTITIONS)
 

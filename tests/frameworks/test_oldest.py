@@ -27,7 +27,7 @@ from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-#: What the tests of clients want besides, and those that compare with what later releases do.
+#: The other requirements of the client tests, and the tests that compare with later releases.
 OF_TESTS = ("hypothesis>=6.100", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3", "wrapt")
 LATER = ("test_arguments.py", "test_parity.py")
 

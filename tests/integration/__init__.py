@@ -1,1 +1,1 @@
-"""Floor 5: the package on a real Apache Kafka broker."""
+"""Level 5: the package on a real Apache Kafka broker."""

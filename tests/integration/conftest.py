@@ -1,4 +1,4 @@
-"""Fixtures of floor 5: the brokers that most of its tests take."""
+"""Fixtures of level 5: the brokers that most of its tests take."""
 
 from __future__ import annotations
 

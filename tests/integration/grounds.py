@@ -1,4 +1,4 @@
-"""Grounds of floor 5: a broker, and a way to be a member on it."""
+"""The environments of level 5: a broker, and a way to be a member on it."""
 
 from __future__ import annotations
 

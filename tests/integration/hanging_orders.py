@@ -1,4 +1,4 @@
-"""The example for Kubernetes with a handler that hangs: at the first record that says so, once in all."""
+"""The example for Kubernetes with a handler that hangs once: at the first record that orders it."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Company:
     members: list[Partner] = field(default_factory=list)
     gone: list[Partner] = field(default_factory=list)
     _admin: AdminClient | None = None
-    #: The last generation that somebody who is gone is known to have led.
+    #: The last generation that a member that left is known to have led.
     _led_until: int = 0
 
     def __enter__(self) -> Self:
@@ -148,9 +148,9 @@ class Company:
         return self
 
     def _commit_the_beginning(self) -> None:
-        """Have every partition's beginning committed before anybody comes, so that nobody has to look it up.
+        """Commit every partition's beginning before a member joins, so that no member has to look it up.
 
-        librdkafka begins anew, a moment later, where a rebalance cuts such a look-up short, whatever has been committed
+        librdkafka starts again, a moment later, if a rebalance interrupts this request, whatever has been committed
         meanwhile (`test_cut_short_resets`): what its members were given twice so would be no fault of the group.
         """
         outsider = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.group})
@@ -238,7 +238,7 @@ class Company:
             member.client_id: frozenset(p.partition for p in member.assignment.topic_partitions)
             for member in described.members
         }
-        # Everything is asked of one picture: between two rebalances of a cooperative assignor nobody owns what moves.
+        # All checks read one snapshot: between two cooperative rebalances no member owns the partitions that move.
         is_complete = sorted(p for owned in meant.values() for p in owned) == list(range(self.partitions))
         is_meant = meant == {partner.life.client_id: partner.owned for partner in self.members}
         return is_complete and is_meant and described.state is ConsumerGroupState.STABLE
@@ -258,11 +258,11 @@ class Company:
     # ---- the books ----
 
     def seen(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) was given to somebody."""
+        """Return how often each (partition, offset) was delivered."""
         return sum((partner.records() for partner in self.everybody), Counter())
 
     def everything_seen(self, written: Mapping[int, int]) -> None:
-        """Wait until each record was given to somebody; `written` says how many each partition has."""
+        """Wait until each record was delivered; `written` has the number of records of each partition."""
 
         def is_read() -> bool:
             return all(self._reached(partition) >= count for partition, count in written.items())

@@ -40,7 +40,7 @@ def three_come_and_go(stage: Stage) -> None:
 
 
 def told(kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[Stage], None], **settings: str) -> Calls:
-    """What each member's callbacks are told in a scene, without those that are about nothing.
+    """Return the calls of each member's callbacks in a scene, without those for no partition.
 
     A member of the consumer protocol is in its group before others have given up anything for it, and its first
     assignment is empty then.

@@ -204,7 +204,7 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
     "group forbidden, consumer": (forbidden_group, "consumer", _NO_GROUP, _NO_GROUP),
     "topic forbidden, classic": (forbidden_topic, "classic", _NO_TOPIC, _NO_TOPIC),
     "topic forbidden, consumer": (forbidden_topic, "consumer", _NO_TOPIC_848, _NO_TOPIC),
-    # Under the consumer protocol confluent-kafka says nothing of it.
+    # Under the consumer protocol confluent-kafka does not report it.
     "topic missing, classic": (missing_topic, "classic", _MISSING, _MISSING),
     "group full, classic": (full, "classic", _FULL, replace(_FULL, fatal=True)),
     "group full, consumer": (full, "consumer", _FATAL, replace(_FULL, fatal=True)),
@@ -245,7 +245,7 @@ def test_error_message_has_the_fields_of_the_table(table_broker: Broker, what: s
         print(f"{what} | {kind} | {Said.by(message, at.topic)} | {message.error()}")
         said = Said.by(message, at.topic)
         if at.kind is OURS and what.startswith("group forbidden"):
-            # Told by librdkafka's handle, and by the member, for which it is the end: whoever is the first.
+            # librdkafka's handle and the member both report it, and the member ends; either can be first.
             said = replace(said, fatal=False)
         assert said == (ours if at.kind is OURS else theirs)
         if at.kind is OURS and provoke is full:

@@ -33,9 +33,9 @@ EXAMPLE = "examples/exactly_once.py"
 PARTITIONS, WORKERS = 6, 3
 #: In one transaction.
 BATCH = 10
-#: A worker that was killed leaves a transaction, behind which nobody reads until the brokers end it.
+#: A killed worker leaves a transaction, which blocks readers until the brokers end it.
 TRANSACTION_ENDS_S = 120.0
-#: What a dynamic member that was killed leaves: its session is over by then, too.
+#: The session of a killed dynamic member has also ended by then.
 TRANSACTION_S = 3.0
 #: Longer than any test.
 NEVER_S = 600.0

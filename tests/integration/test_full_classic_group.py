@@ -25,7 +25,7 @@ from tests.support.versions import NEWEST, OLDEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FULL = KafkaError.GROUP_MAX_SIZE_REACHED
-#: Longer than any test, so that the ghost is not gone by itself.
+#: Longer than any test, so that the stale member is not removed by its session timeout.
 LONG_MS = 60_000
 _CRASHES = """
 import json, sys

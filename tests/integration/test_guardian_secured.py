@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: What needs no tokens, which nobody is left to fetch.
+#: The mechanisms without tokens: no process is left to fetch a token.
 WAYS = [way for way in Way if not way.mechanism or way.has_password]
 
 

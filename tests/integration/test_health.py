@@ -131,7 +131,7 @@ def test_health_of_a_paused_consumer_is_paused(kafka: Broker, topic: str, make: 
     """`health` reports PAUSED regardless of how many records are written and how long the pause lasts."""
     consumer = make()
     consumer.subscribe([topic])
-    # Idle is a member without partitions, too.
+    # A member without partitions is also idle.
     while not consumer.assignment():
         consumer.poll(0.05)
     until(consumer, V.IDLE)

@@ -94,7 +94,7 @@ def test_restart_after_a_kill_in_the_first_join_causes_one_rebalance(world: Worl
     world.check()
     settled = world.describe()
     assert (world.target(settled), settled.epoch) == (owned, (before.epoch or 0) + 1)
-    # The first assignment of a member is told even if it is empty: the coordinator has just heard of the topic.
+    # The first assignment is reported even if it is empty: the coordinator has just learned of the topic.
     calls = [(name, frozenset(p for _, p in partitions)) for name, partitions in other.notes.calls if partitions]
     assert calls == [("assign", frozenset(range(PARTITIONS))), ("revoke", owned)]
 

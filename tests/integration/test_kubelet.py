@@ -263,7 +263,7 @@ def test_waiting_classic_rebalance_keeps_all_pods_ready(namespace: Callable[...,
         pod.wait(lambda: pod.is_ready)
         slow.subscribe([here.topic])
         pod.work_until(lambda: bool(slow.assignment()), lambda: slow.poll(0.1))
-        # The rebalance for the slow member is over in the probes, too.
+        # The probes also show the end of the rebalance for the slow member.
         pod.work_until(lambda: "rebalancing" not in pod.of(READINESS)[-1].body, lambda: slow.poll(0.1))
         with here.pod(1, group_protocol="classic") as third:
             pod.wait(lambda: "rebalancing" in pod.of(READINESS)[-1].body)

@@ -37,10 +37,10 @@ from tests.support.versions import NEWEST, OLDEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 CLASSIC, CONSUMER = GroupProtocol.CLASSIC, GroupProtocol.CONSUMER
-#: Until the coordinator notices a death, where nobody leaves on the dead member's behalf.
+#: Until the coordinator notices a death, if no process leaves on the dead member's behalf.
 _SHORT_SESSION_MS = 6_000
 _MOVES = ("assigned", "revoked", "lost")
-#: librdkafka tells its application when a conversion overtakes its JoinGroup; it joins again by itself.
+#: librdkafka tells its application when a conversion overtakes its JoinGroup; it rejoins automatically.
 _OVERTAKEN = "JoinGroup failed: Broker: Group rebalance in progress"
 
 
@@ -385,7 +385,7 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
         for member in guests:
             member.wait(partial(_commits_after, count=len(member.account.told)), "a commit that is taken")
         for _ in range(3):
-            # Nobody waits for the other: the next rebalance begins before this one is over.
+            # The rebalances overlap: the next one begins before this one is over.
             visitor = migration.join(OURS)
             visitor.wait(lambda a: a.view is not None and bool(a.view.generation), "its epoch")
             migration.company.dismiss(visitor)

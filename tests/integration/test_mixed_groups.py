@@ -67,7 +67,7 @@ def test_each_client_leads_a_mixed_group_without_losing_a_record(
             company.dismiss(led[-1])
             company.settled()
             led.append(company.leader())
-        # The last one is alone now: it is to lead somebody, too.
+        # The last member is alone now: let it also lead another member.
         last = company.members[0]
         company.join(Client.KAFKA_PYTHON if last.life.client is Client.OURS else Client.OURS, strategy)
         company.settled()

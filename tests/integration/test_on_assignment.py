@@ -110,7 +110,7 @@ def test_on_assignment_that_raises_ends_only_its_own_member(ground: Ground) -> N
 
 @on("newest-eager")
 def test_group_with_librdkafka_sends_no_user_data(ground: Ground) -> None:
-    """The group votes for a built-in assignor, which sends no user data, whichever member leads."""
+    """The group votes for a built-in assignor, which sends no user data, with any leader."""
     group, topic = unique("group"), ground.topic(6)
     assignor = Listening()
     raw = RawConsumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "session.timeout.ms": 6000})

@@ -48,7 +48,7 @@ def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
 def test_own_assignor_decides_the_assignment_of_a_group_of_three(ground: Ground) -> None:
     """The assignor is given by import path, as an object and as a class.
 
-    Whichever member leads, its assignment is applied.
+    The assignment of any leader is applied.
     """
     with group_of(ground, OWN, [Alphabetical()], [Alphabetical]) as workers:
         assert by_rank(workers) == INTERLEAVED

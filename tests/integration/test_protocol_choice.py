@@ -146,7 +146,7 @@ def test_commits_and_assignments_before_the_first_poll_survive_the_fallback(old_
     group = unique("group")
     outcomes: list[object] = []
     settings = {"bootstrap.servers": old_style.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
-    # The automatic commit is on and not due: what is polled on the way is not to be committed, too.
+    # The automatic commit is on and not due: records that are polled on the way must not be committed.
     settings |= {"auto.commit.interval.ms": "600000"}
     consumer = Consumer(settings | {"on_commit": lambda error, _: outcomes.append(error)})
     try:

@@ -73,7 +73,7 @@ def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
     forbid(bootstrap, ResourceType.GROUP, group, AclOperation.READ)
     forbid(bootstrap, ResourceType.TOPIC, closed_topic, AclOperation.DESCRIBE)
     with ground.member(group, [open_topic]) as refused:
-        # librdkafka's handle says so, too, sooner or later, and not which group.
+        # librdkafka's handle also reports it, sooner or later, without the group.
         refused.wait(lambda w: any(group in error.str() for error in w.notes.errors), "the refusal of the group")
         assert {error.code() for error in refused.notes.errors} == {KafkaError.GROUP_AUTHORIZATION_FAILED}
     produce(bootstrap, open_topic, 20)

@@ -210,7 +210,7 @@ def test_wrong_password_is_reported_and_corrected_by_set_sasl_credentials(
         worker.order(lambda consumer: consumer.set_sasl_credentials("alice", doors.made.users["alice"]))
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
         worker.settled(4)
-        # A handle that is made anew has them, too.
+        # A new handle also has them.
         worker.order(lambda consumer: consumer._use().fetcher.renew())
         produce(doors.broker.bootstrap_servers, topic, 4)
         worker.wait(lambda w: len(w.notes.records) == 8, "what came after the renewal")

@@ -52,7 +52,7 @@ class Account:
                 self.states.append(state)
             case {"call": call, "partitions": partitions}:
                 self.calls.append((call, tuple(partitions)))
-                # The poll may have called a loss before: how it stands is told behind it, not by what was told before.
+                # The poll may have reported a loss before: the state after the poll counts, not the earlier report.
                 self.state = "" if call == "assign" else self.state
             case {"in_state": state, "owned": owned, "member_id": member_id}:
                 self.state, self.owned = state, frozenset(owned)
@@ -94,7 +94,7 @@ class Victim:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
-            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
+            # The members' own steps, and not the calls for programs of eager groups (`test_eager_callbacks`).
             "rebalance.callbacks": "incremental",
             "recorder.directory": str(folder / "recordings"),
         }
@@ -180,7 +180,7 @@ class Victim:
         assert self.ended() == -signal.SIGKILL
 
     def stop(self) -> None:
-        """Stop it as a debugger or a hypervisor does; returns as soon as it stands still."""
+        """Stop it as a debugger or a hypervisor does; return when it has stopped."""
         process = psutil.Process(self.pid)
         process.suspend()
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "its standing still")

@@ -22,7 +22,7 @@ PARTITIONS = 12
 #: How many records one production adds to each partition.
 DEPTH = 10
 VICTIM = "victim"
-#: Longer than any test: commits are made when the test or a revocation says so.
+#: Longer than any test: only the test or a revocation commits.
 NEVER_MS = 600_000
 
 
@@ -117,13 +117,13 @@ class World:
         return offsets
 
     def everything_seen(self, victim: Victim) -> None:
-        """Wait until each record was given to somebody; `victim` is the one that lives."""
+        """Wait until each record was delivered; `victim` is the member that lives."""
         victim.wait(lambda a: not self.missing_of(a.owned), "all records of its partitions")
         for worker in self.workers:
             worker.wait(lambda w: not self.missing_of(partitions_of(w)), "all records of its partitions")
 
     def missing_of(self, partitions: frozenset[int]) -> set[int]:
-        """The numbers in these partitions that nobody was given yet."""
+        """Return the records of these partitions that were not delivered yet."""
         return {number for number in set(range(self.produced)) - self.numbers() if number % PARTITIONS in partitions}
 
     # ---- the coordinator's books ----

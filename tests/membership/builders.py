@@ -1,7 +1,7 @@
 """A member with everything around it played by hand: `Scene`, and scenes that begin in each state.
 
 The clock is a number, the jitter sits in the middle of its range (so that delays are exact), and the network and the
-application answer when a test says so.
+application answer when a test orders it.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Scene:
         return self.in_touch().reject(ev.Verdict.REJOIN, error)
 
     def fail(self, error: BrokerError = GROUP_FULL) -> Scene:
-        """The next heartbeat is refused for good."""
+        """The coordinator rejects the next heartbeat permanently."""
         return self.in_touch().reject(ev.Verdict.FATAL, error)
 
     def drop(self, *, retriable: bool = True) -> Scene:

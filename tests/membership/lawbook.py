@@ -1,6 +1,6 @@
-"""What must hold of a member's orders, whatever it is told: the order contract of `effects`, and the protocol's rules.
+"""The rules for a member's orders after any event: the order contract of `effects`, and the protocol's rules.
 
-The book plays the application, too: it knows which partitions that one holds, by the steps that it performed.
+The book also plays the application: it knows the application's partitions by the steps that it performed.
 """
 
 from __future__ import annotations

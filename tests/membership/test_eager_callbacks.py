@@ -21,12 +21,12 @@ STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
 
 
 def eager(*owned: object, **settings: object) -> Scene:
-    """STABLE with these partitions; from now on its callbacks are told of the whole."""
+    """STABLE with these partitions; from now on its callbacks receive the whole assignment."""
     return stable(*owned, **settings).subscribe("orders", "payments", is_eager=True)  # type: ignore[arg-type]
 
 
 def steps(scene: Scene, since: int = 0) -> list[tuple[str, frozenset[object]]]:
-    """What the application was told, in order."""
+    """Return the application's events, in order."""
     found: list[tuple[str, frozenset[object]]] = []
     for effect in scene.effects[since:]:
         match effect:

@@ -404,7 +404,7 @@ class Peers(RuleBasedStateMachine):
 
     @rule(error=strategies.sampled_from([GROUP_FULL, BAD_REGEX]), often=strategies.integers(0, 3))
     def is_refused(self, error: BrokerError, often: int) -> None:
-        """The coordinator refuses the member for good."""
+        """The coordinator rejects the member permanently."""
         if often == 0 and self.is_in_touch():
             request = self.heartbeats.pop().request_id
             self.feed(ev.HeartbeatRejected(request_id=request, verdict=ev.Verdict.FATAL, error=error))

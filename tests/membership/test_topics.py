@@ -50,7 +50,7 @@ def saw(scene: SceneT, *names: str, refused: Iterable[str] = ()) -> SceneT:
 
 
 def told(scene: Scene | ClassicScene) -> list[tuple[str | None, int]]:
-    """What the application was told: topic and code."""
+    """Return the application's errors: topic and code."""
     return [(one.topic, one.error.code) for one in scene.effects if isinstance(one, ef.RaiseToApplication)]
 
 

@@ -84,7 +84,7 @@ def test_send_and_ask_start_the_thread_but_post_does_not(line: Line, thread: Thr
 
 
 def test_show_publishes_the_view_and_its_orders_together() -> None:
-    """A thread that reads the view also finds its orders, in whichever order it reads them."""
+    """A thread that reads the view also finds its orders, if it reads them before or after the view."""
     found: deque[ApplicationEffect] = deque()
     taker = threading.Thread(target=lambda: eager.move_orders(found), daemon=True)
 

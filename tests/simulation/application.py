@@ -58,10 +58,10 @@ class Habits:
     callback_s: float = 0.0
     raises: int = 0
     commits_in_revoke: bool = False
-    #: Commits after every so many polls by itself; 0: never.
+    #: The number of polls between two commits of its own; 0: never.
     commits_every: int = 0
     commit_timeout_s: float = 5.0
-    #: Whether its callbacks are told as under the eager protocol, and after how many it shows that it needs not.
+    #: Whether its callbacks are called as under the eager protocol, and after how many calls it shows that it need not.
     is_eager: bool = False
     callbacks_until_incremental: int | None = None
 
@@ -86,7 +86,7 @@ class _Callback:
 
 @dataclass(slots=True)
 class Application:
-    """One application thread. `delivered` is told of each record that the user gets."""
+    """One application thread. `delivered` receives each record that the user gets."""
 
     process: Process
     habits: Habits
@@ -287,7 +287,7 @@ class Application:
             self._return()
 
     def _take_commit(self, effect: CommitCompleted) -> None:
-        """A commit is over: whoever waits for it goes on, also inside a callback."""
+        """A commit is over: its waiter continues, also inside a callback."""
         for partition, error in effect.errors.items():
             if error is None and partition in self.held:
                 self.committed[partition] = effect.offsets[partition].offset

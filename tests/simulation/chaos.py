@@ -27,7 +27,7 @@ CALM_S = 3.0
 #: The application's limits in a run; small, so that a run need not be long.
 MAX_POLL_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 4.0
-#: More ids than a run has processes, and ghosts of processes.
+#: More ids than a run has processes and stale members.
 POOL = tuple(f"pool-{number}" for number in range(16))
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
 QUICK_BEATS_S = 5.0
@@ -275,7 +275,7 @@ class Run:
         world.after(delay_s, start)
 
     def _watch(self, process: Process) -> None:
-        """A process whose member failed for good ends, and is started anew by whoever runs it."""
+        """A process whose member failed permanently ends, and its supervisor starts it again."""
 
         def look() -> None:
             if not process.alive:

@@ -43,7 +43,7 @@ class Coordinator(ABC):
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.topics: dict[str, Topic] = {}
-        #: What happened, oldest first, for whoever wants to look at it.
+        #: The events, oldest first, for checks.
         self.journal: deque[Entry] = deque(maxlen=10_000)
         self._loading_until: Instant | None = None
 
@@ -102,7 +102,7 @@ class Coordinator(ABC):
     # ---- the cluster ----
 
     def create_topic(self, name: str, partitions: int, topic_id: UUID | None = None) -> None:
-        """Create a topic, or one of the same name anew; the id follows from the name unless it is given."""
+        """Create a topic, or create one again; the id follows from the name unless it is given."""
         topic_id = topic_id or uuid5(NAMESPACE_OID, name)
         self.topics[name] = Topic(name=name, topic_id=topic_id, partitions=partitions)
 
@@ -143,7 +143,7 @@ def _refused(request: Request, refusal: Refused) -> Answer:
     """A refusal in the form of the request's answer."""
     match request:
         case Beat() if refusal.code == code.COORDINATOR_LOAD_IN_PROGRESS:
-            # A broker that does not know yet says nothing bad (rules 4.10).
+            # A broker that does not know yet reports no error (rules 4.10).
             return Alive()
         case Commit():
             return CommitResults(codes=dict.fromkeys(request.offsets, refusal.code))

@@ -82,7 +82,7 @@ def epoch(member: GroupMember) -> int:
 
 
 def fatal_error(member: GroupMember) -> BrokerError | None:
-    """Why it ended for good."""
+    """Return why it ended permanently."""
     return member._fatal
 
 
@@ -177,7 +177,7 @@ def repairs_at(member: GroupMember) -> Instant | None:
 
 
 def make_heartbeat_due(member: GroupMember, ago_s: float) -> None:
-    """Let the last heartbeat have been sent so long ago, and nothing stand in the way of the next one."""
+    """Let the last heartbeat have been sent so long ago, and nothing delay the next one."""
     heartbeats = protocol(member).heartbeats
     heartbeats._sent_at, heartbeats._not_before = -ago_s, 0.0
 
@@ -193,7 +193,7 @@ def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
 
 
 def replace_part(member: GroupMember, name: str, broken: type) -> None:
-    """Put a broken part in the place of a sound one, with what that knows; the protocol is a part, too."""
+    """Put a broken part in the place of a sound one, with its state; the protocol is also a part."""
     protocol = member._protocol
     owner = member.context if hasattr(member.context, name) else protocol
     part = protocol if name == "protocol" else getattr(owner, name)

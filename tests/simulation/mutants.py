@@ -212,7 +212,7 @@ class RepeatsBare(Heartbeats):
 
 
 class TakesBack(InstanceClaim):
-    """Takes its instance id back from whoever took it over."""
+    """Takes its instance id back from the member that took it over."""
 
     def begin(self, *, asked_at: Instant | None) -> None:  # noqa: ARG002
         """As if the application had asked for each join just now."""
@@ -236,7 +236,7 @@ class TakesOverAgainAndAgain(InstanceClaim):
 
 
 class ComesBackFromTheDead(GroupMember):
-    """Joins again at the next poll after it ended for good."""
+    """Joins again at the next poll after it ended permanently."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """Join, whatever ended it."""

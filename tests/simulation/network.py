@@ -60,7 +60,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Connection:
-    """One connection of a process to whichever node it asks: requests arrive, and are answered, in order."""
+    """One connection of a process to any node: requests arrive, and are answered, in order."""
 
     world: World
     feed: Callable[[Event], None]
@@ -82,7 +82,7 @@ class Connection:
         self.exchanges.append(exchange)
         chance = world.random.random
         if node_id in world.nodes_down:
-            world.after(self._latency(), lambda: self.break_off("connection refused"))  # type: ignore[arg-type]  # nobody looks at it
+            world.after(self._latency(), lambda: self.break_off("connection refused"))  # type: ignore[arg-type]  # its result is unused
             return
         arrival = self.arrived_at = max(self.arrived_at, world.now + self._latency())
         if chance() < faults.request_lost or self.is_cut:

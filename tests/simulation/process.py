@@ -86,7 +86,7 @@ class Process:
         self._outbox: Outbox = world.make_outbox()
         self._turns: dict[int, Turn] = {}
         self.alive = True
-        #: Whether the application was told of a fatal error.
+        #: Whether the application received a fatal error.
         self.failed = False
         self.left_at: Instant | None = None
         self.deadline: Instant | None = None

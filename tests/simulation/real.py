@@ -78,7 +78,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
         self._sent: dict[Key, _Sent] = {}
 
     def close(self) -> None:
-        """Close the connections of requests that nobody answered."""
+        """Close the connections of requests without an answer."""
         for sent in self._sent.values():
             sent.connection.close()
 

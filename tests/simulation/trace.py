@@ -12,7 +12,7 @@ from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, Topic
 
 
 def words(value: object) -> str:  # noqa: PLR0911 - one return for each kind of value
-    """This value in few words; fields that say nothing are left out."""
+    """Return this value as a short text, without its empty fields."""
     match value:
         case str():
             return value

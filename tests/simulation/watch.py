@@ -1,9 +1,9 @@
-"""What must hold of one process at each event, whoever draws the lots and whichever protocol its member speaks.
+"""What must hold of one process at each event, in every run and for both protocols.
 
 **Which overlaps are permitted.** Two processes may fetch the same partition only while the membership of one of them
 is over without its knowledge or without its application's: the coordinator removed it (a session, a rebalance timeout,
 an administrator), let another member id take its instance id's place or went on to a generation without it, or it left
-because its application does not poll (STALE). Such a process is *excused* from that moment until it joins anew, and by
+because its application does not poll (STALE). Such a process is *excused* from that moment until it joins again, and by
 then it must hold nothing. A classic member's excuse also ends with a share that the coordinator has given it since and
 that it has taken over: a static member that a generation went on without joins again with what it holds.
 """
@@ -95,7 +95,7 @@ class Holding(Protocol):
 
 
 class Watched(Protocol):
-    """A process, as far as it is looked at. `may_end_with` names the errors with which its member may end for good."""
+    """The observed part of a process. `may_end_with` names the errors with which its member may end permanently."""
 
     name: str
     member: GroupMember
@@ -112,7 +112,7 @@ class Watch:
     """What the invariants remember of one process."""
 
     is_excused: bool = False
-    #: What the member was told that the application holds, and what it was not told yet.
+    #: The application's partitions as reported to the member, and those not reported yet.
     told: frozenset[TopicPartition] = frozenset()
     history: list[frozenset[TopicPartition]] = field(default_factory=list)
     #: Whether a heartbeat is out.
@@ -123,11 +123,11 @@ class Watch:
     is_searching: bool = False
     #: Whether a KIP-848 member was not let in since its application made it join.
     is_newest: bool = False
-    #: From whom it took over in this join, and how often.
+    #: The members from which it took over in this join, and how often.
     taken_from: str | None = None
     takeovers: int = 0
     stale_holder: str | None = None
-    #: Whether it was refused because the group is full, so that it may remove its own stale member for good (KIP-389).
+    #: Whether the group was full, so that it may remove its own stale member permanently (KIP-389).
     was_full: bool = False
     #: Whether the coordinator has given an excused classic member a share.
     is_confirmed: bool = False

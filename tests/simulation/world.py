@@ -250,7 +250,7 @@ class World:
 
     @property
     def wanted(self) -> set[TopicPartition]:
-        """All partitions that somebody who lives subscribes to."""
+        """Return all partitions that a living member subscribes to."""
         subscriptions = [process.subscription for process in self.living]
         names = frozenset[str]().union(*(one.topics for one in subscriptions))
         patterns = [pattern.member or "" for one in subscriptions for pattern in one.patterns]

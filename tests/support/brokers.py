@@ -1,7 +1,7 @@
 """The brokers of a whole test run, for all its processes: each kind is started once and used by every worker.
 
 The process in which pytest was started keeps them (`BrokerKeeper`); the processes that run tests ask it (`RunBrokers`)
-over a socket in this run's folder. A broker that no test module holds any longer may be stopped to make room for
+over a socket in this run's folder. A broker that no test module holds any longer may be stopped to make space for
 others. If the keeper is killed, its brokers' watchdogs end them.
 """
 
@@ -153,7 +153,7 @@ class BrokerKeeper:
                 wish.version, wish.nodes, wish.properties, backend=wish.backend, security=security
             )
             with self._lock:
-                # Between the two it may have been stopped to make room.
+                # Between the two it may have been stopped to make space.
                 if not broker.is_stopped:
                     if broker not in held:
                         held.add(broker)

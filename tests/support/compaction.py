@@ -11,7 +11,7 @@ from tests.support.kafka import create_topic, unique
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Properties of a broker: the cleaner looks every quarter of a minute by itself.
+#: Properties of a broker: the cleaner runs every 15 s by default.
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
 #: Of a topic: a segment for each second of the records' own times, cleaned as soon as it is not the last one.
 _CLEANED = {

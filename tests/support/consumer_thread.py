@@ -191,7 +191,7 @@ class Worker(ConsumerThread[Consumer]):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
-            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
+            # The members' own steps, and not the calls for programs of eager groups (`test_eager_callbacks`).
             "rebalance.callbacks": "incremental",
         }
         settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}

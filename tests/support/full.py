@@ -20,7 +20,7 @@ MORE_SEEDS = "more seeds of the same search"
 AT_LENGTH = "at length what another test shows sooner"
 BENCHMARKS = "the arithmetic of benchmarks, which no change of the package touches"
 
-#: Parameters by which a test has an older broker, themselves or in a tuple; "oldest-eager" is one, too.
+#: Parameters by which a test has an older broker, themselves or in a tuple; "oldest-eager" is also one.
 _OLDER = ("oldest", OLDEST, *(version for version in OTHERS if version != NEWEST), "Kafka 3.9")
 
 #: By name, as `fnmatch` reads it.
@@ -43,7 +43,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
         # The page is as large with commits every second.
         "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
-        # Three nodes: test_coordinator.py stops one of them, too.
+        # Three nodes: test_coordinator.py also stops one of them.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.
         "tests/devbroker/test_jvm.py::*_stops_cleanly[[]2]": AT_LENGTH,
@@ -97,7 +97,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_frameworks.py::test_bytewax_*": AT_LENGTH,
         # A broker of its own, whose topic of committed offsets is deleted: tests/devbroker awaits that topic.
         "tests/integration/test_seen_answers.py::test_fresh_broker_*": AT_LENGTH,
-        # A real Prometheus: the gate compares the names and labels of the queries with the catalogue.
+        # A real Prometheus: the gate compares the names and labels of the queries with the catalog.
         "tests/integration/test_dashboard.py::*": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,

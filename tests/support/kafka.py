@@ -141,7 +141,7 @@ def _enqueue(
         try:
             producer.produce(topic, value, key, partition, on_delivery=acknowledged)
         except BufferError:
-            # The queue is full: the acknowledgements that are waiting make room.
+            # The queue is full: the acknowledgements that are waiting make space.
             producer.poll(_POLL_S)
         else:
             producer.poll(0)

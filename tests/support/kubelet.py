@@ -156,7 +156,7 @@ class Kubelet:
             return
         first = psutil.Process(process.pid)
         found: list[psutil.Process] = []
-        # Who stands still makes no child that would be left.
+        # A stopped process starts no child that would be left.
         while new := [one for one in (first, *first.children(recursive=True)) if one not in found]:
             found += new
             for one in new:

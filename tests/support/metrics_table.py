@@ -1,4 +1,4 @@
-"""Generate the table of `docs/reference/metrics.md` from the catalogue: `python -m tests.support.metrics_table`."""
+"""Generate the table of `docs/reference/metrics.md` from the catalog: `python -m tests.support.metrics_table`."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _program() -> Path:
         if go is None:
             raise RuntimeError(_NEEDS)
         program.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever builds it at the same time has the same.
+        # A process that builds it at the same time has the same.
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
             built = subprocess.run(
                 [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],

@@ -17,7 +17,7 @@ from tests.support.proxy import Proxy
 
 #: The number of the request, in front of an answer.
 NUMBER_BYTES = 4
-#: Nobody here asks for them.
+#: No test here needs them.
 _NO_FEATURES: Mapping[str, object] = {"supported_features": (), "finalized_features": ()}
 
 

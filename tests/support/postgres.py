@@ -101,7 +101,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
     if made.returncode:
         raise RuntimeError(f"{bin_folder / 'initdb'} failed:\n{made.stdout}{made.stderr}")
     with (data / "pg_hba.conf").open("a") as rules:
-        # Whoever is in the address's network; those of loopback stand there already.
+        # The hosts in the address's network; those of loopback are listed already.
         rules.write("host all all samenet scram-sha-256\n")
     (port,) = draw_ports(1, host=host)
     settings = {

@@ -142,7 +142,7 @@ class Topic:
 class _Node:
     node_id: int
     port: int = 0
-    #: Bound to the port and never listening: nobody else gets it while the node is stopped, nor a client that calls it
+    #: Bound to the port and never listening: no process gets it while the node is stopped, nor a client that calls it
     #: the same one for its own end of the connection.
     place: socket.socket | None = None
     listener: socket.socket | None = None

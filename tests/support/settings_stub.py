@@ -16,7 +16,7 @@ import consumer_membership
 from consumer_membership import ConsumerSettings
 
 STUB = Path(consumer_membership.__file__).parent / "config" / "typed_settings.pyi"
-#: The type of a field, what it is when it is read, and what it takes: texts of an environment are read, too.
+#: The type of a field, what it is when it is read, and what it takes: it also reads texts of an environment.
 _TYPES: dict[UnionType | Any, tuple[str, str]] = {
     int | None: ("int | None", "int | str | None"),
     bool | None: ("bool | None", "bool | str | None"),

@@ -263,7 +263,7 @@ class Application:
         self._called("lost", partitions)
 
     def _called(self, call: str, partitions: list[Partition]) -> None:
-        # Whatever comes of it is told again, also where it is what was told before.
+        # The outcome is reported again, also if it equals the previous report.
         self._standing = ()
         say(call=call, partitions=sorted(partition.partition for partition in partitions))
 

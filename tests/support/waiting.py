@@ -42,7 +42,7 @@ def wait_until(
         what: The awaited event, for the failure's message.
         patience_s: Seconds after which this fails.
         seen: Returns the current state, for the failure's message.
-        between: Called between two looks instead of a pause, for example to poll a consumer.
+        between: Called between two calls instead of a pause, for example to poll a consumer.
         changed: Called under this condition, `look` runs again only when the condition is notified.
 
     Raises:
@@ -106,7 +106,7 @@ async def async_wait_until(
     *,
     seen: Callable[[], object] | None = None,
 ) -> object:
-    """Return the first true result of `look`, a function or a coroutine function; other tasks run between two looks.
+    """Return the first true result of `look`, a function or a coroutine function; other tasks run between two calls.
 
     The arguments and the failure are those of `wait_until`.
     """

@@ -236,7 +236,7 @@ def _turn(bench: Bench, one: Contestant, backlog: str, plan: Iterator[Schedule])
     with counted_in(*one.series), ExitStack() as stack:
         topic = backlog
         if one.circumstance == FLOWING:
-            # A new one each time: a group reads from the beginning, and nobody shall have more to read than others.
+            # A new topic each time: a group reads from the beginning, and each measurement reads the same amount.
             topic = bench.topic("classic")
             stack.enter_context(bench.streaming(topic, STREAM_BEATS_PER_S))
         group = stack.enter_context(Group(bench, one.side, topic))

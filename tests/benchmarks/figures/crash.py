@@ -213,7 +213,7 @@ class _Refusal:
         )
 
     def notes(self) -> list[str]:
-        """In words what happened."""
+        """Return the outcome as text."""
         return [f"{self.side.label}, {self.words.count(words)} x: {words}" for words in sorted(set(self.words))]
 
 

@@ -1,4 +1,4 @@
-"""How long the partitions of a killed process stand still, with a guardian and without."""
+"""How long the partitions of a killed process stall, with a guardian and without."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def waits_after(killed_at: float, orphans: Iterable[int], handled: Iterable[Reco
     """For each orphaned partition: the kill to the first record that a survivor handled.
 
     Raises:
-        WorkerFailedError: nobody handled anything of one of them.
+        WorkerFailedError: no member handled records of one of them.
     """
     first: dict[int, float] = {}
     for record in handled:

@@ -111,7 +111,7 @@ def _chance_to_join(members: int) -> float:
 
 
 def _await_silence(members: list[GroupMember], expected: int) -> None:
-    """Return as soon as as many records were handled as there are and no more come, or none come for long."""
+    """Return when all records were handled and no more arrive, or when none arrive for long."""
     count, changed_at = -1, time.monotonic()
     while time.monotonic() - changed_at < (2.0 if count >= expected else _SILENCE_S):
         now_count = sum(one.progress() for one in members)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.samples import Check
 
 _RAW_MODULE = "confluent_kafka"
-#: At most so much more than raw, by what the machine does besides.
+#: The allowed difference from raw, which covers other work of the machine.
 SLOWER_BY_S = {"quiet": 0.10, "busy": 0.20}
 _SPIN = "while True: pass"
 #: The class as well: a module that imports it when it is asked for is not lighter for who wants a consumer.

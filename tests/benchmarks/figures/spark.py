@@ -30,7 +30,7 @@ _TIMEOUT_S = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """What is compared: our way and theirs, in words and for the worker, and how much faster ours must be."""
+    """A comparison: our way and theirs, as text and for the worker, and how much faster ours must be."""
 
     ours: str
     theirs: str

@@ -53,7 +53,7 @@ class Scenario:
         return f"{self.victim} killed, {self.sink}"
 
     def pid(self, mark: Mark) -> int:
-        """Whom to kill of an attempt."""
+        """Return the process to kill in this attempt."""
         return mark.pid if self.victim == WORKER else mark.executor
 
 

@@ -143,7 +143,7 @@ def _spent(driver_pid: int, broker: psutil.Process) -> dict[str, float]:
 
 
 def _memory(driver_pid: int) -> str:
-    """Of the driver, in words."""
+    """Return the memory of the driver and of its JVM as text."""
     driver = psutil.Process(driver_pid)
     jvm = sum(child.memory_info().rss for child in driver.children())
     return f"driver {driver.memory_info().rss / _MIB:.0f} MiB in Python, {jvm / _MIB:.0f} in its JVM"

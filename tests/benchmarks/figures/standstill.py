@@ -1,4 +1,4 @@
-"""How long a partition stands still when it changes hands."""
+"""How long a partition stalls when it changes hands."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Job:
         expected: How many records there are.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
         partitions: How many partitions there are.
-        is_observed: Whether a callback is told what happens (`on_event`, which ours alone has).
+        is_observed: Whether a callback receives events (`on_event`, which ours alone has).
     """
 
     module: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _AFTER_FATAL_S = 0.05
-"""Before the next poll of a consumer that has failed for good, which may return at once and keep a core busy."""
+"""The pause before the next poll of a consumer that failed permanently: the poll may return at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Lifetime:
         say("constructed", at=constructed)
 
     def is_record(self, message: Message) -> bool:
-        """Whether this is a record; the first one of each partition is told, and each kind of error once."""
+        """Return whether this is a record; report the first one of each partition, and each kind of error once."""
         error = message.error()
         if error is not None:
             self.failed(error)

@@ -1,4 +1,4 @@
-"""One member of a group that consumes until it is told to leave, and remembers every record that it handled.
+"""One member of a group that consumes until it receives the order to leave, and remembers every record that it handled.
 
 Orders: `subscribe` (once), `report` (what it owns), `end`.
 """
@@ -33,7 +33,7 @@ class Job:
         topic: What it subscribes to.
         poll_s: How long one `poll` may wait.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
-        is_observed: Whether a callback is told what happens (`on_event`, which ours alone has).
+        is_observed: Whether a callback receives events (`on_event`, which ours alone has).
     """
 
     module: str

@@ -1,4 +1,4 @@
-"""What stands in Spark's tasks while members are killed; a module that tasks import, as a worker's own is not."""
+"""The handler of Spark's tasks while members are killed; a module that tasks can import, unlike a worker's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Spark application that runs members with a fenced sink until it is told to end; every attempt leaves a mark."""
+"""One Spark application that runs members with a fenced sink until it is stopped; every attempt leaves a mark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
         bootstrap: The broker.
         master: Spark's master.
         topic: What is consumed.
-        group: By whom.
+        group: The consumer group.
         instances: How many members.
         sink: `PARQUET`, `POSTGRES` or `KAFKA`.
         place: The folder, the table or the topic of the sink.

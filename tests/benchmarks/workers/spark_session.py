@@ -41,7 +41,7 @@ def session(master: str, jars: Sequence[str] = ()) -> SparkSession:
 
 
 def _keep_stdout_for_words() -> None:
-    """Let the JVM inherit stderr as its stdout: whoever listens to the worker takes each line of stdout for JSON."""
+    """Let the JVM inherit stderr as its stdout: the parent process reads each line of the worker's stdout as JSON."""
     words = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = os.fdopen(words, "w")

@@ -58,7 +58,7 @@ class Turn:
     instances: int
 
     def order(self) -> str:
-        """As a worker is told."""
+        """Return the argument for a worker."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
@@ -205,7 +205,7 @@ def _counted_by_udf(records: DataFrame) -> int:
 
 
 def _aggregated(records: DataFrame) -> int:
-    """How many; what they weigh is asked for, too, so that the values have to be read."""
+    """Return the number of records; it also sums up their sizes, so that the values have to be read."""
     row = records.selectExpr("count(*) AS records", "sum(length(value)) AS bytes").collect()[0]
     if not row.bytes:
         raise ValueError("the values are empty")

@@ -1,4 +1,4 @@
-"""A producer that writes one record to each partition at a steady beat, until it is told to end or has written all."""
+"""A producer that writes one record to each partition at a steady rate, until it is stopped or has written all."""
 
 from __future__ import annotations
 

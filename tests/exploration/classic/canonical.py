@@ -1,4 +1,4 @@
-"""Rewrites a classic process to one that behaves alike and looks the same whenever it stands in the same place.
+"""Rewrites a classic process to an equal form if it behaves alike and is at the same place.
 
 Generations are not renamed: each of them costs budget.
 """
@@ -74,7 +74,7 @@ def _rename_requests(process: Process) -> None:
 
 
 def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:
-    """This order or event with the number by which the member awaits it, or with one that nobody awaits."""
+    """Return this order or event with the number by which the member awaits it, or with a number without a waiter."""
     if isinstance(one, CommitOffsets | FetchCommitted | ComputeAssignment) or not hasattr(one, "request_id"):
         return one
     changes: dict[str, Any] = {"request_id": numbers.get(one.request_id, STALE)}

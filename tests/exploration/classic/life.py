@@ -1,4 +1,4 @@
-"""What happens to a classic group by itself."""
+"""The spontaneous events of a classic group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClassicLife(Life):
         yield Happening("move", budget="forget")
 
     def happen(self, coordinator: ClassicCoordinator, happening: Happening) -> list[Released]:
-        """Let it happen; whom it answers."""
+        """Let it happen; return the answered requests."""
         if happening.name == "move":
             released = coordinator.move(coordinator.node_id, 0.0, loading_s=0.0)
             coordinator._loading_until = None

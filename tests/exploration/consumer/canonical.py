@@ -1,4 +1,4 @@
-"""Rewrites a KIP-848 process to one that behaves alike and looks the same whenever it stands in the same place."""
+"""Rewrites a KIP-848 process to an equal form if it behaves alike and is at the same place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from consumer_membership.membership.member import GroupMember
     from tests.exploration.process import Process
 
-#: Since when somebody waits whose patience is at its end.
+#: The start of a wait whose time limit has passed.
 LONG_AGO = -1000.0
 AWAITED = 1
 LEAVE = 2

@@ -1,4 +1,4 @@
-"""What happens to a KIP-848 group by itself."""
+"""The spontaneous events of a KIP-848 group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConsumerLife(Life):
         yield Happening("forget_group", budget="forget")
 
     def happen(self, coordinator: ConsumerCoordinator, happening: Happening) -> list[Released]:
-        """Let it happen; nobody waits for an answer."""
+        """Let it happen; no request waits for an answer."""
         group = coordinator.groups[GROUP]
         match happening.name:
             case "end_session":

@@ -146,7 +146,7 @@ def test_unsubscribe_during_the_removal_ends_it() -> None:
     assert (scene.state, answered(scene).kinds) == (S.UNSUBSCRIBED, [])
 
 
-# ---- a coordinator that knows the ghost alone -----------------------------------------------------------------------
+# ---- a coordinator that knows only the stale member -----------------------------------------------------------------
 
 
 def fenced(scene: ClassicScene, how: str) -> ClassicScene:

@@ -86,7 +86,7 @@ def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
 
 
 def told(scene: Scene) -> list[tuple[Problem, str]]:
-    """What the application was told by the last event: the kind, and the error's name."""
+    """Return the application's last event: the kind, and the error's name."""
     return [(effect.problem, effect.error.name) for effect in scene.new(RaiseToApplication)]
 
 
@@ -432,7 +432,7 @@ def test_dynamic_member_is_refused_by_a_full_group_at_once() -> None:
 
 
 def pooled(policy: ConflictPolicy = ConflictPolicy.WAIT, **holders: Holder) -> Scene:
-    """A pool's member that joins and was told who holds what."""
+    """Return a member with a pool that joins and knows the holder of each id."""
     return describe(joining(instance_pool=POOL, conflict_policy=policy), **holders)
 
 

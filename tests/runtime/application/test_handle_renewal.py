@@ -115,7 +115,7 @@ class ShuttingDown:
     def restart(self, consumer: Consumer) -> None:
         """Stop and start again while this consumer requests metadata."""
         self.is_going = True
-        with suppress(KafkaException):  # the answer or the connection's end, whichever is noticed first
+        with suppress(KafkaException):  # the answer or the connection's end, which come in either order
             consumer.list_topics(timeout=5)  # the race needs the answer, a second and more on a busy machine
         self.broker.stop_node(1)
         self.is_going = False

@@ -1,4 +1,4 @@
-"""The order of one member's requests, whichever of them is delayed."""
+"""The order of one member's requests, with a delay of any of them."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class ClassicCoordinator(Coordinator):
         return self._released()
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
-        """Take a member out as an administrator does: whoever waited for it is answered."""
+        """Remove a member as an administrator does: requests that waited for it are answered."""
         released = self.ask("administrator", group_id, Leave(members=(MemberIdentity(member_id),)), now)
         return [one for one in released if one.key != "administrator"]
 
@@ -157,7 +157,7 @@ class ClassicCoordinator(Coordinator):
         return self._released()
 
     def pass_time(self, now: Instant) -> list[Released]:
-        """Let what is due end, each thing at most once; what starts thereby and is due too comes with the next call."""
+        """Let what is due end, each thing at most once; effects that are then due come with the next call."""
         released: list[Released] = []
         for group_id, timer in self.timers():
             if timer.at <= now and timer in self.groups[group_id].timers():

@@ -177,7 +177,7 @@ class ClassicGroup:
         return self.state in {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
 
     def prepare_or_complete(self, reason: str, now: Instant) -> None:
-        """Begin a rebalance, or end the join phase of the one that runs if nobody is missing any more."""
+        """Begin a rebalance, or end the join phase of the running one if no member is missing any more."""
         if self.can_rebalance:
             if self.state is not GroupState.EMPTY or self.roster.members:
                 self.prepare(reason, now)
@@ -291,7 +291,7 @@ class ClassicGroup:
             self.happened.append(Removed(member_id=member_id, reason=reason))
 
     def _send_off(self, member_id: str, reason: str) -> None:
-        """Remove somebody whose JoinGroup may wait; a waiting SyncGroup stays unanswered, as at a broker."""
+        """Remove a member whose JoinGroup may wait; a waiting SyncGroup stays unanswered, as at a broker."""
         member = self.roster.members.get(member_id)
         if member is not None:
             self.answer_join(member, Refused(code.UNKNOWN_MEMBER_ID))
@@ -362,7 +362,7 @@ class ClassicGroup:
             member.join = member.sync = None
 
     def load(self, now: Instant) -> None:
-        """Become what was written; sessions start anew, and ids that were given out are forgotten."""
+        """Become what was written; sessions restart, and ids that were given out are forgotten."""
         self.roster = self.written.roster(now)
         self.generation, self.assignor = self.written.generation, self.written.assignor
         self.state = GroupState.STABLE if self.roster.members else GroupState.EMPTY

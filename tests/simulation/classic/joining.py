@@ -33,7 +33,7 @@ def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer |
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """KIP-389: while joining the first ones that join are in, afterwards whoever is a member."""
+    """KIP-389: while joining the first ones that join are in, afterwards the current members."""
     known = group.roster.members.get(member_id)
     match group.state:
         case GroupState.EMPTY | GroupState.DEAD:

@@ -41,7 +41,7 @@ class ClassicMember:
         self.join = key
 
     def start_session(self, now: Instant) -> None:
-        """Start the session's timer anew."""
+        """Restart the session's timer."""
         self.session_ends_at = now + self.session_timeout_s
 
     @property
@@ -84,7 +84,7 @@ class Roster:
             self.leader_id = member.member_id
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Take a member or an id that was given out away; whoever came first after a leader leads."""
+        """Remove a member or an id that was given out; the oldest member after a removed leader leads."""
         member = self.members.pop(member_id, None)
         self.pending.pop(member_id, None)
         if member is not None and member.instance_id is not None:
@@ -125,7 +125,7 @@ class Roster:
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether nobody is missing, nor one of those that were told to come back with their id."""
+        """Return whether no member is missing, nor one that must come back with its id."""
         return len(self.joined) == len(self.members) and not self.pending
 
     @property
@@ -144,7 +144,7 @@ class Roster:
     # ---- the assignor ----
 
     def supports(self, protocol_type: str, offers: tuple[Offer, ...]) -> bool:
-        """Whether somebody who offers this has an assignor in common with all members."""
+        """Return whether a member that offers this has an assignor in common with all members."""
         if not self.members:
             return bool(protocol_type) and bool(offers)
         return protocol_type == self.protocol_type and not self.common_assignors().isdisjoint(

@@ -74,7 +74,7 @@ def told(kind: type[T], given: object) -> T:
 
 
 def new_id(sut: ClassicCoordinator, now: float = 0.0) -> str:
-    """What a dynamic member is told to join with."""
+    """Return the member id that a dynamic member must join with."""
     return told(MemberIdRequired, answer(sut, join(), now)).member_id
 
 
@@ -92,7 +92,7 @@ def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> lis
 
 
 def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None = None, **fields: str) -> Sync:
-    """A SyncGroup of somebody who joined; the leader's with its shares."""
+    """A SyncGroup of a member that joined; the leader's with its shares."""
     given = tuple(Share(member_id, frozenset(partitions)) for member_id, partitions in (shares or {}).items())
     return Sync(
         member_id=joined.member_id,

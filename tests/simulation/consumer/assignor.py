@@ -15,9 +15,9 @@ Assignor: TypeAlias = Callable[[Wanted, Mapping[str, Assignment]], dict[str, Ass
 
 
 def uniform(wanted: Wanted, before: Mapping[str, Assignment]) -> dict[str, Assignment]:
-    """Give each partition that somebody wants to one of those who want it.
+    """Give each partition that a member wants to one of the members that want it.
 
-    Nobody ends with two more than a member that wants one of its partitions, and what a member has stays where it is
+    No member ends with two more than a member that wants one of its partitions, and what a member has stays where it is
     unless the balance asks for its move.
     """
     members = sorted(wanted)

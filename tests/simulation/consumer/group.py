@@ -32,7 +32,7 @@ NEVER: Final[Instant] = float("-inf")
 class ConsumerGroup:
     """The members, their targets, who holds what, and the committed offsets of one group.
 
-    `removed` is told of each member that goes and why: "left", "left for a while", "session", "rebalance", "removed",
+    `removed` receives each member that goes and why: "left", "left for a while", "session", "rebalance", "removed",
     "replaced".
     """
 
@@ -204,7 +204,7 @@ class ConsumerGroup:
         return new
 
     def _take_in(self, member: ConsumerMember, beat: Heartbeat, now: Instant) -> bool:
-        """Take in what the heartbeat says of the member; whether the group must be assigned anew for it."""
+        """Take in the member's heartbeat; return whether the group must be assigned again for it."""
         is_new = member.member_id not in self.target
         before = (member.topics, member.pattern, self._assignor() if self.rules.assigns_for_another_assignor else None)
         if beat.rebalance_timeout_s is not None:
@@ -264,7 +264,7 @@ class ConsumerGroup:
                 self.remove(member.member_id, "rebalance")
 
     def restart_timers(self, now: Instant) -> None:
-        """A coordinator that loads the group starts its members' timers anew."""
+        """A coordinator that loads the group restarts its members' timers."""
         for member in self.members.values():
             member.session_ends_at = now + self.rules.session_timeout_s
             if member.rebalance_ends_at is not None:

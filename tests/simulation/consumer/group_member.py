@@ -15,7 +15,7 @@ class Standing(Enum):
     STABLE = "stable"
     #: It must give something up first, and keeps its epoch until it says that it did.
     UNREVOKED = "unrevoked partitions"
-    #: It has the target's epoch, and something that it shall get is still somebody else's.
+    #: It has the target's epoch, and another member still owns a partition of its target.
     UNRELEASED = "unreleased partitions"
 
 
@@ -43,7 +43,7 @@ class ConsumerMember:
 
     @property
     def holds(self) -> Assignment:
-        """Everything that nobody else may get now."""
+        """Return all partitions that no other member may get now."""
         return frozenset(self.assigned) | frozenset(self.revoking)
 
     def is_reconciled_to(self, epoch: int) -> bool:
@@ -53,7 +53,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """What one heartbeat changes of one member. `owned` is what the member says that it owns; None: it says nothing."""
+    """What one heartbeat changes of one member. `owned` is what the member reports as owned; None: no report."""
 
     target: Assignment
     target_epoch: int
@@ -80,7 +80,7 @@ class Reconciliation:
                     self._shrink(member)
 
     def _owns_any_of(self, partitions: dict[TopicIdPartition, int]) -> bool:
-        """Whether the member still owns one of these; a heartbeat that says nothing of it leaves it in doubt."""
+        """Whether the member still owns one of these; a heartbeat without a report leaves it in doubt."""
         return self.owned is None or any(partition in self.owned for partition in partitions)
 
     def _shrink(self, member: ConsumerMember) -> None:

@@ -178,7 +178,7 @@ def _where(start: _Start | None) -> str:
     return "which it did not have" if start is None else f"where it was to go on at {start.offset} ({start.why})"
 
 
-#: How much of what was told before and after stands below a repetition.
+#: How many lines before and after are listed below a repetition.
 _LINES_BEFORE, _LINES_AFTER = 40, 10
 
 

@@ -181,7 +181,7 @@ def _config(life: Lifetime) -> dict[str, object]:
     if life.instance_id is not None:
         config["group.instance.id"] = life.instance_id
     if life.client is Client.OURS:
-        # In the place of the broker's interval under the consumer protocol, too.
+        # Also in the place of the broker's interval under the consumer protocol.
         config["heartbeat.interval.ms"] = life.heartbeat_interval_ms
     if life.strategies and life.protocol != "consumer":
         config["partition.assignment.strategy"] = ",".join(life.strategies)

@@ -33,7 +33,7 @@ _ASSIGNORS = {
 }
 _JOINED = re.compile(r"Successfully synced group in generation Generation\{generationId=(\d+)")
 _LEADS = re.compile(r"Finished assignment for group at generation (\d+)")
-#: How its reports begin; the log has lines with a brace, too.
+#: How its reports begin; the log also has lines with a brace.
 _REPORT = '{"timestamp":'
 #: slf4j-simple's name of the stream that the reports are on.
 _BESIDE_THE_REPORTS = Path("System.out")

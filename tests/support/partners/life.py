@@ -40,7 +40,7 @@ STRATEGIES = {
     Client.JAVA: _ALL,
 }
 
-#: Who can be a member by KIP-848, too.
+#: The clients that can also be members by KIP-848.
 SPEAKS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
 
 
