@@ -1,9 +1,11 @@
-"""A consumer for asyncio: a task that reads, others that work, and a clean end at Ctrl-C.
+"""Consume with asyncio: handle the records of a batch concurrently, commit the batch, and end cleanly at a signal.
 
     python examples/asyncio_consumer.py -b localhost:9092 -t orders
 
-Each record is handled by a task of its own, a few at a time; what is handled in order is committed. Ends after some
-seconds, or by Ctrl-C.
+Each record of a batch is handled in its own task. When all of them are done, the batch is committed. If a task raises,
+the other tasks are cancelled, the batch is not committed, and the program ends with the exception: after a restart, the
+group receives the whole batch again. The program ends after --seconds, or with Ctrl-C or SIGTERM after the current
+batch.
 """
 
 import argparse
@@ -11,7 +13,7 @@ import asyncio
 import os
 import signal
 
-from consumer_membership import Message, TopicPartition
+from consumer_membership import KafkaException, Message, TopicPartition
 from consumer_membership.aio import AIOConsumer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -21,51 +23,61 @@ parser.add_argument("-t", "--topic", default="orders")
 parser.add_argument("--seconds", type=float, default=30)
 options = parser.parse_args()
 
-AT_ONCE = 20
+BATCH = 20
 
 
 async def handle(message: Message) -> None:
-    """Something that waits for others: a database, a web service."""
+    """Replace this with your work, for example a request to a database or a web service."""
     await asyncio.sleep(len(message.value() or b"") / 1000)
 
 
-async def read(consumer: AIOConsumer) -> None:
-    """Handle some records at a time, and commit them together: what is not committed is read again."""
-    while True:
-        messages = await consumer.consume(AT_ONCE, timeout=1.0)
-        for message in messages:
-            if message.error() is not None:
+async def consume(consumer: AIOConsumer, stopping: asyncio.Event) -> None:
+    """Handle and commit batches until `stopping` is set. Raises what `handle` raises, in an ExceptionGroup."""
+    while not stopping.is_set():
+        records = []
+        for message in await consumer.consume(BATCH, timeout=1.0):
+            if message.error() is None:
+                records.append(message)
+            elif message.error().fatal():
+                raise KafkaException(message.error())
+            else:
                 print(f"error: {message.error()}")
-                if message.error().fatal():
-                    return
-        records = [message for message in messages if message.error() is None]
-        await asyncio.gather(*(handle(record) for record in records))
-        if records:
+        if not records:
+            continue
+        async with asyncio.TaskGroup() as tasks:
+            for message in records:
+                tasks.create_task(handle(message))
+        try:
             await consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            # Usually the partitions belong to another member now. That member handles these records again.
+            print(f"not committed: {error}")
+        else:
             print(f"handled {len(records)}")
 
 
 async def on_assign(consumer: AIOConsumer, partitions: list[TopicPartition]) -> None:
-    """Callbacks may be coroutine functions; the first record comes after they have ended."""
-    for place in await consumer.committed(partitions, timeout=10):
-        print(f"assigned {place.partition}, from {max(place.offset, 0)}")
+    """Print where each partition starts. Callbacks may be coroutine functions; the first record is returned later."""
+    for partition in await consumer.committed(partitions, timeout=10):
+        print(f"assigned {partition.partition}, from {max(partition.offset, 0)}")
 
 
 async def main() -> None:
-    """Read until the time is over, or Ctrl-C comes."""
+    """Consume until the time is over or a signal arrives."""
     config = {
         "bootstrap.servers": options.bootstrap_servers,
         "group.id": options.group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
-    async with AIOConsumer(config) as consumer:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    loop.call_later(options.seconds, stopping.set)
+    async with AIOConsumer(config) as consumer:  # the end of the block leaves the group
         await consumer.subscribe([options.topic], on_assign=on_assign)
-        reading = asyncio.create_task(read(consumer))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, reading.cancel)
-        await asyncio.wait([reading], timeout=options.seconds)
-        reading.cancel()
-        await asyncio.wait([reading])
+        await consume(consumer, stopping)
         print("leaving")
 
 

@@ -1,11 +1,11 @@
-"""Read, process, write: the result of each record is there exactly once, whichever process dies when.
+"""Read, process and write exactly once from Kafka to Kafka, also if processes are killed.
 
     python examples/exactly_once.py -b localhost:9092 -t orders -o invoices
 
-Start it as often as you like, each with an --instance of its own or all without. What is written and how far was read
-are one transaction: readers with isolation.level=read_committed see both or nothing. A process that stood still while
-others took its partitions over cannot finish what it began: the group's coordinator refuses its offsets. Ends after
-some seconds without a record, or by Ctrl-C.
+Start as many processes as you like, each with its own --instance or all without. The results of a batch and its offsets
+are one transaction: consumers with isolation.level=read_committed see both or neither. A process that was suspended
+while other processes took over its partitions cannot finish its transaction, because the group coordinator rejects its
+offsets. The program ends after some seconds without a record, or with Ctrl-C or SIGTERM after the current transaction.
 """
 
 import argparse
@@ -15,40 +15,46 @@ import threading
 import time
 import uuid
 
-from confluent_kafka import Producer
-
-from consumer_membership import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from consumer_membership import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from consumer_membership.admin import AdminClient, NewTopic
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("-b", "--bootstrap-servers", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
 parser.add_argument("-g", "--group", default="exactly-once")
 parser.add_argument("-t", "--topic", default="orders")
-parser.add_argument("-o", "--out", default="invoices")
-parser.add_argument("-i", "--instance", help="group.instance.id: who is killed and started again goes on at once")
+parser.add_argument("-o", "--out", default="invoices", help="the output topic; created if it does not exist")
+parser.add_argument("-i", "--instance", help="group.instance.id: a killed process continues at once when it restarts")
 parser.add_argument("--batch", type=int, default=100, help="records in one transaction")
-parser.add_argument("--idle", type=float, default=10, help="seconds without a record after which it ends")
-parser.add_argument("--transaction-timeout", type=float, default=10, help="seconds; what the killed leave waits for it")
+parser.add_argument("--idle", type=float, default=10, help="end after this many seconds without a record")
+parser.add_argument(
+    "--transaction-timeout",
+    type=float,
+    default=10,
+    help="seconds until the brokers abort the transaction of a killed process",
+)
 options = parser.parse_args()
 
 stopping = threading.Event()
 for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, lambda *_: stopping.set())  # between two transactions
+    signal.signal(number, lambda *_: stopping.set())
 
-# Of this process alone. With an instance id the next process has it, too, and ends what this one has left.
+# Each process needs its own id. With an instance id, the next process has the same id and ends the transaction that
+# this process left open.
 transactional_id = f"{options.group}-{options.instance or uuid.uuid4()}"
 
 
 class Transactions:
-    """A producer, replaced before a request that is late on its way could end a later transaction (KIP-890).
+    """A transactional producer that is replaced before a delayed request could end a later transaction (KIP-890).
 
-    librdkafka sends such requests again by itself. Only its log says when: a connection failed, an answer did not come.
+    librdkafka resends such requests automatically, and only its log shows it: a connection failed or a request timed
+    out.
     """
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Make a new producer; afterwards what the one before has left is over, committed or aborted."""
+        """Create a producer. `init_transactions` first ends the transaction of the previous producer."""
         self.may_be_late = False
         config = {
             "bootstrap.servers": options.bootstrap_servers,
@@ -59,60 +65,83 @@ class Transactions:
         self.producer.init_transactions()
 
     def log(self, _level: int, _text: str, kind: str, *_line: str) -> None:
-        """Take a line of librdkafka's log."""
+        """Receive a line of librdkafka's log."""
         if kind in ("FAIL", "REQTMOUT"):
             self.may_be_late = True
 
     def begin(self) -> Producer:
         """Begin the next transaction."""
-        self.producer.poll(0)  # what librdkafka has logged
+        self.producer.poll(0)  # receives the log lines
         if self.may_be_late:
             self.start()
         self.producer.begin_transaction()
         return self.producer
 
     def abort(self) -> None:
-        """End the transaction, unless it is committed without our knowing it."""
+        """Abort the transaction. If that fails, its result is unknown, and a new producer ends it."""
         try:
             self.producer.abort_transaction()
-        except KafkaException as refused:
-            if refused.args[0].fatal():
+        except KafkaException as error:
+            if error.args[0].fatal():
                 raise
             self.start()
 
 
 def process(message: Message) -> bytes:
-    """Do what the application is for."""
+    """Replace this with your work."""
     return b"invoice for " + (message.value() or b"nothing")
 
 
 def write(producer: Producer, consumer: Consumer, records: list[Message]) -> None:
-    """One transaction: the results, and the offsets behind what they were made of."""
-    behind: dict[tuple[str, int], int] = {}
+    """Write one transaction: the results of the records, and the offsets after them."""
+    offsets: dict[tuple[str, int], int] = {}
     for message in records:
         producer.produce(options.out, process(message), message.key())
-        behind[message.topic(), message.partition()] = message.offset() + 1
-    membership = consumer.consumer_group_metadata()
+        offsets[message.topic(), message.partition()] = message.offset() + 1
+    metadata = consumer.consumer_group_metadata()
     if consumer.generation() < 0:
-        # Offsets of nobody would be taken where the group has no members.
-        raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "no member any more"))
-    producer.send_offsets_to_transaction([TopicPartition(*place, at) for place, at in behind.items()], membership)
+        # A group without members would accept offsets without a member id.
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "not a member of the group"))
+    producer.send_offsets_to_transaction([TopicPartition(*key, offset) for key, offset in offsets.items()], metadata)
     producer.commit_transaction()
 
 
-def go_back(consumer: Consumer, records: list[Message]) -> None:
-    """Read again from what is committed. Whoever has lost the partitions does so anyway, when it has some again."""
+def seek_to_committed(consumer: Consumer, records: list[Message]) -> None:
+    """Read the records again, from the committed offsets. Partitions that were lost need no seek."""
     first = {(message.topic(), message.partition()): message.offset() for message in reversed(records)}
-    for place in consumer.committed([TopicPartition(*place) for place in first], timeout=60):
-        if place.error is not None:
-            raise KafkaException(place.error)
-        if place in consumer.assignment():
-            at = place.offset if place.offset >= 0 else first[place.topic, place.partition]
-            consumer.seek(TopicPartition(place.topic, place.partition, at))
+    for partition in consumer.committed([TopicPartition(*key) for key in first], timeout=60):
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+        if partition in consumer.assignment():
+            offset = partition.offset if partition.offset >= 0 else first[partition.topic, partition.partition]
+            consumer.seek(TopicPartition(partition.topic, partition.partition, offset))
+
+
+def create_output_topic() -> None:
+    """Create the output topic with the broker's defaults, unless it exists. Without it, each transaction would fail."""
+    admin = AdminClient({"bootstrap.servers": options.bootstrap_servers})
+    if options.out in admin.list_topics(timeout=30).topics:
+        return
+    try:
+        admin.create_topics([NewTopic(options.out)])[options.out].result(timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process has just created it
+            raise
+
+
+def without_errors(messages: list[Message]) -> list[Message]:
+    """Return the records; print errors, and raise fatal ones."""
+    for message in messages:
+        if message.error() is not None:
+            if message.error().fatal():
+                raise KafkaException(message.error())
+            print(f"error: {message.error()}")
+    return [message for message in messages if message.error() is None]
 
 
 def main() -> None:
-    """Copy until there is nothing for a while."""
+    """Process records until a signal arrives or there are no records for a while."""
+    create_output_topic()
     config = {
         "bootstrap.servers": options.bootstrap_servers,
         "group.id": options.group,
@@ -126,24 +155,21 @@ def main() -> None:
         transactions = Transactions()
         ends_at = time.monotonic() + options.idle
         while not stopping.is_set():
-            batch = consumer.consume(options.batch, timeout=1)
-            records = [message for message in batch if message.error() is None]
+            records = without_errors(consumer.consume(options.batch, timeout=1))
             if not records:
-                if batch:
-                    print(f"error: {batch[0].error()}")
-                if time.monotonic() > ends_at or (batch and batch[0].error().fatal()):
+                if time.monotonic() > ends_at:
                     break
                 continue
             ends_at = time.monotonic() + options.idle
             producer = transactions.begin()
             try:
                 write(producer, consumer, records)
-            except KafkaException as refused:
-                print(f"not written, {len(records)} records: {refused.args[0].str()}")
-                if refused.args[0].fatal():
-                    raise  # another process has the transactional.id, or this one was too slow for the brokers
+            except KafkaException as error:
+                print(f"not written, {len(records)} records: {error.args[0].str()}")
+                if error.args[0].fatal():
+                    raise  # another process has the transactional.id, or this process exceeded the transaction timeout
                 transactions.abort()
-                go_back(consumer, records)
+                seek_to_committed(consumer, records)
             else:
                 print(f"{len(records)} records")
 

@@ -1,10 +1,10 @@
-"""Commit by hand, batch by batch: a record is committed after it was handled, and never before.
+"""Commit each batch after it was handled: at least once, with a tag that identifies late writes.
 
     python examples/manual_commit.py -b localhost:9092 -t orders
 
-Kill it at any point and start it again: it goes on behind the last batch that it committed, so some records may be
-handled twice and none is skipped. What it writes it tags with the member epoch: whoever reads the tags can tell what a
-member wrote that had lost its partitions to a later one.
+Kill the program at any point and start it again: it continues after the last committed batch. Some records may be
+handled twice, and none is skipped. Each output line has the member epoch at which the member received the partition.
+If two members wrote results of the same record, the higher epoch is the current owner's.
 """
 
 import argparse
@@ -22,8 +22,18 @@ options = parser.parse_args()
 
 
 def handle(message: Message, epoch: int) -> None:
-    """Do what the application is for; here: print."""
+    """Replace this with your work."""
     print(f"epoch {epoch}: {message.topic()}[{message.partition()}]@{message.offset()} {message.value()!r}")
+
+
+def without_errors(messages: list[Message]) -> list[Message]:
+    """Return the records; print errors, and raise fatal ones."""
+    for message in messages:
+        if message.error() is not None:
+            if message.error().fatal():
+                raise KafkaException(message.error())
+            print(f"error: {message.error()}")
+    return [message for message in messages if message.error() is None]
 
 
 config = {
@@ -37,19 +47,24 @@ with Consumer(config) as consumer:
     consumer.subscribe([options.topic])
     handled = 0
     while handled < options.records:
-        batch = consumer.consume(min(options.batch, options.records - handled), timeout=10)
-        records = [message for message in batch if message.error() is None]
-        if not records:
-            print(f"error: {batch[0].error()}" if batch else "no record for 10 s")
+        messages = consumer.consume(min(options.batch, options.records - handled), timeout=10)
+        records = without_errors(messages)
+        if not messages:
+            print("no record for 10 s")
             break
+        if not records:
+            continue
         for message in records:
             since = consumer.owned_since(TopicPartition(message.topic(), message.partition()))
             handle(message, since if since is not None else consumer.generation())
         handled += len(records)
         try:
             committed = consumer.commit(asynchronous=False)
-        except KafkaException as refused:
-            # Most likely the partitions belong to another member by now, which handles these records again.
-            print(f"not committed: {refused}")
+        except KafkaException as error:
+            # Usually the partitions belong to another member now. That member handles these records again.
+            print(f"not committed: {error}")
         else:
-            print("committed " + ", ".join(f"{place.topic}[{place.partition}]@{place.offset}" for place in committed))
+            # Partitions with nothing to commit have a negative offset.
+            print(
+                "committed", ", ".join(f"{at.topic}[{at.partition}]@{at.offset}" for at in committed if at.offset >= 0)
+            )

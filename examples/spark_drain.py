@@ -1,8 +1,8 @@
-"""Handle what a group has not handled yet, in Spark's tasks, and end: for Airflow, cron and the like.
+"""Handle all uncommitted records of a group in Spark tasks, then end: for Airflow, cron and similar schedulers.
 
     python examples/spark_drain.py -b localhost:9092 -t orders
 
-The ends of the topic are taken at the start. Start it again: it handles what came since, or has nothing to do.
+The job reads up to the end offsets at its start. Start it again: it handles the records that were produced since then.
 """
 
 import argparse
@@ -24,7 +24,7 @@ options = parser.parse_args()
 
 
 def handle(batch: list[Message], context: SinkContext) -> None:
-    """Do what the application is for, in a task; here: count. What is committed when it returns is done."""
+    """Replace this with your work. It runs in a task; the batch is committed after it returns."""
     lengths = Counter(len(message.value() or b"") for message in batch)
     longest = max(lengths, default=0)
     sys.stderr.write(f"task {context.instance}: {len(batch)} records, the longest has {longest} bytes\n")
@@ -34,10 +34,10 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 spark = SparkSession.builder.master(f"local[{options.instances},4]").appName("drain").getOrCreate()
 
 config = {"bootstrap.servers": options.bootstrap_servers}
-asked = (config, [options.topic], options.group)
-# Names what would break, before anything runs: too few slots, another interpreter, a missing right.
-check(spark, *asked, instances=options.instances, sink=handle).raise_for_errors()
-result = drain(spark, *asked, handle, options.instances)
+arguments = (config, [options.topic], options.group)
+# Reports problems before the job starts: too few slots, another Python version, a missing ACL.
+check(spark, *arguments, instances=options.instances, sink=handle).raise_for_errors()
+result = drain(spark, *arguments, handle, options.instances)
 
 for part in result.partitions:
     print(f"{part.topic}[{part.partition}]: offsets {part.first} to {part.next_offset}, {part.records} records")

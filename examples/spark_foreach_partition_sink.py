@@ -1,9 +1,10 @@
-"""Write a topic to Parquet files from Spark's foreachPartition, each record in one file, whatever happens to the tasks.
+"""Write a topic to Parquet files from Spark's foreachPartition: each record once, also if tasks are killed.
 
     python examples/spark_foreach_partition_sink.py -b localhost:9092 -t orders -o /tmp/orders
 
-Each partition of the frame is a member of the group. A task that is killed is started again by Spark, takes its place
-in the group over, and the sink leaves out what was written already. Start it again: it goes on behind the last record.
+Each partition of the DataFrame is a member of the group. If a task is killed, Spark starts it again: the new task takes
+over the place in the group, and the sink skips the records that are already written. Start the program again: it
+continues after the last record.
 """
 
 import argparse

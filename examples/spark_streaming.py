@@ -1,8 +1,9 @@
-"""A query of Structured Streaming whose group everybody sees: no jar, offsets in a checkpoint, lag in every tool.
+"""A Structured Streaming query that is visible as a consumer group: no jar, and lag in every Kafka tool.
 
     python examples/spark_streaming.py -b localhost:9092 -t orders --checkpoint /tmp/orders-by-length
 
-It reads what is there, and ends; start it again with the same checkpoint for what came since. With --follow it goes on.
+The query reads all available records and ends. Start it again with the same checkpoint to read the records that were
+produced since then. With --follow it does not end.
 """
 
 import argparse
@@ -17,8 +18,8 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("-b", "--bootstrap-servers", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
 parser.add_argument("-g", "--group", default="spark-streaming")
 parser.add_argument("-t", "--topic", default="orders")
-parser.add_argument("--checkpoint", required=True, help="the folder where the query keeps where it is")
-parser.add_argument("--follow", action="store_true", help="go on until it is interrupted")
+parser.add_argument("--checkpoint", required=True, help="the folder for the progress of the query")
+parser.add_argument("--follow", action="store_true", help="continue until Ctrl-C")
 options = parser.parse_args()
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -30,13 +31,13 @@ records = (
     .option("kafka.bootstrap.servers", options.bootstrap_servers)
     .option("subscribe", options.topic)
     .option("group.id", options.group)
-    .option("startingOffsets", "earliest")  # of a query that has no checkpoint yet
+    .option("startingOffsets", "earliest")  # used only if the query has no checkpoint yet
     .load()
 )
 
 
 def handle(batch: DataFrame, number: int) -> None:
-    """Do what the application is for: `batch` is a DataFrame; `number` stays the same when it is repeated."""
+    """Replace this with your work. A batch that is repeated has the same `number`."""
     for row in batch.groupBy("partition").count().orderBy("partition").collect():
         print(f"batch {number}, partition {row['partition']}: {row['count']} records")
 

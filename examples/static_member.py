@@ -1,23 +1,24 @@
-"""Restart without a rebalance: a static member comes back to the partitions that it had.
+"""Restart without a rebalance: a static member receives the partitions that it had before.
 
     python examples/static_member.py -b localhost:9092 -t orders --instance-id worker-1
 
-A member with an instance id does not give its partitions up when it closes: they wait for it, for as long as the
-broker's session timeout says (45 s by default). This one opens, closes and opens again, and compares.
+A member with a group.instance.id keeps its partitions when it closes. The group reserves them until the session ends
+(45 s by default). This program opens a consumer, closes it, opens it again, and compares the partitions.
 """
 
 import argparse
 import os
+import sys
 import time
 
-from consumer_membership import Consumer
+from consumer_membership import Consumer, KafkaException
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("-b", "--bootstrap-servers", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
 parser.add_argument("-g", "--group", default="static-member")
 parser.add_argument("-t", "--topic", default="orders")
 parser.add_argument("--instance-id", default="worker-1")
-parser.add_argument("--patience", type=float, default=30, metavar="SECONDS")
+parser.add_argument("--timeout", type=float, default=30, metavar="SECONDS", help="how long to wait for partitions")
 options = parser.parse_args()
 
 config = {
@@ -28,20 +29,24 @@ config = {
 }
 
 
-def partitions_after_joining() -> set[int]:
-    """Join, wait until partitions are owned, and close: the static member keeps its place."""
+def join() -> set[int]:
+    """Join, wait for partitions, and return them. `close` keeps the static member's partitions reserved."""
     with Consumer(config) as consumer:
         consumer.subscribe([options.topic])
-        began = time.monotonic()
-        while not consumer.membership().owned and time.monotonic() - began < options.patience:
-            consumer.poll(0.1)
+        started = time.monotonic()
+        while not consumer.membership().owned:
+            if time.monotonic() - started > options.timeout:
+                sys.exit(f"no partitions after {options.timeout:g} s; waits for {consumer.membership().waits_for_text}")
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is not None and message.error().fatal():
+                raise KafkaException(message.error())
         view = consumer.membership()
         owned = {partition for _, partition in view.owned}
         print(f"{options.instance_id} owns {sorted(owned)} at epoch {view.member_epoch}")
-        print(f"  {time.monotonic() - began:.2f} s after it subscribed")
+        print(f"  {time.monotonic() - started:.2f} s after it subscribed")
         return owned
 
 
-before = partitions_after_joining()
-after = partitions_after_joining()
-print("the same partitions" if before and after == before else "other partitions")
+before = join()
+after = join()
+print("the same partitions" if after == before else "other partitions")

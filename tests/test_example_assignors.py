@@ -24,7 +24,7 @@ PAIR = Topics(partitions={"orders": 6, "payments": 6})
 ROUNDS = 10
 
 
-class Told(ByLag):
+class FixedLag(ByLag):
     """A `ByLag` with a given lag, which sends no requests."""
 
     def __init__(self, **behind: Iterable[int]) -> None:
@@ -72,23 +72,23 @@ def numbers(assignment: Assignment, topic: str) -> dict[str, list[int]]:
 
 def test_by_lag_balances_the_lag_and_not_the_number_of_partitions() -> None:
     """Two members have the same lag, although one of them has only one partition."""
-    told = Told(orders=[5000, 1000, 1000, 1000, 1000, 1000])
-    given = settled(told, ORDERS, {"a": member("orders"), "b": member("orders")})
-    assert told.of(given) == {"a": 5000, "b": 5000}
+    by_lag = FixedLag(orders=[5000, 1000, 1000, 1000, 1000, 1000])
+    given = settled(by_lag, ORDERS, {"a": member("orders"), "b": member("orders")})
+    assert by_lag.of(given) == {"a": 5000, "b": 5000}
     assert sorted(map(len, given.values())) == [1, 5]
 
 
 def test_by_lag_balances_the_number_of_partitions_without_lag() -> None:
     """Without lag, each member has the same number of partitions."""
-    given = settled(Told(), ORDERS, {name: member("orders") for name in "abc"})
+    given = settled(FixedLag(), ORDERS, {name: member("orders") for name in "abc"})
     assert [len(some) for some in given.values()] == [2, 2, 2]
 
 
 def test_by_lag_moves_no_partition_for_a_small_difference() -> None:
     """A small difference in lag moves no partition."""
-    told = Told(orders=[3000, 1000, 1000, 2900, 1100, 1000])
+    by_lag = FixedLag(orders=[3000, 1000, 1000, 2900, 1100, 1000])
     claims = {"a": member("orders", "orders:0,1,2", 5), "b": member("orders", "orders:3,4,5", 5)}
-    given = assign_checked(told, ORDERS, claims).assignments
+    given = assign_checked(by_lag, ORDERS, claims).assignments
     assert given == {"a": partitions("orders:0,1,2"), "b": partitions("orders:3,4,5")}
 
 
@@ -96,29 +96,29 @@ def test_by_lag_assigns_a_new_member_its_share_in_a_large_group() -> None:
     """The tolerance is a fraction of one member's share, so a new member always receives partitions."""
     topics = Topics(partitions={"orders": 40})
     claims = {f"m{n:02}": member("orders", f"orders:{2 * n},{2 * n + 1}", 5) for n in range(20)}
-    given = settled(Told(orders=[100] * 40), topics, {**claims, "newcomer": member("orders")})
+    given = settled(FixedLag(orders=[100] * 40), topics, {**claims, "newcomer": member("orders")})
     assert len(given["newcomer"]) == 1
 
 
 def test_by_lag_assigns_a_moved_partition_one_round_after_its_revocation() -> None:
     """A moved partition has no owner in the first round (KIP-429)."""
-    told = Told(orders=[4000, 4000, 0, 0, 0, 0])
+    by_lag = FixedLag(orders=[4000, 4000, 0, 0, 0, 0])
     claims = {"a": member("orders", "orders:0,1,2", 5), "b": member("orders", "orders:3,4,5", 5)}
-    first = assign_checked(told, ORDERS, claims).assignments
-    assert told.of(first) == {"a": 4000, "b": 0}
-    assert told.of(settled(told, ORDERS, claims)) == {"a": 4000, "b": 4000}
+    first = assign_checked(by_lag, ORDERS, claims).assignments
+    assert by_lag.of(first) == {"a": 4000, "b": 0}
+    assert by_lag.of(settled(by_lag, ORDERS, claims)) == {"a": 4000, "b": 4000}
 
 
 def test_by_lag_assigns_topics_only_to_their_subscribers() -> None:
     """A topic with one subscriber belongs to it, and shared topics balance the lag."""
-    told = Told(orders=[1000] * 6, payments=[3000, 1000])
+    by_lag = FixedLag(orders=[1000] * 6, payments=[3000, 1000])
     topics = Topics(partitions={"orders": 6, "payments": 2})
-    given = settled(told, topics, {"a": member("orders payments"), "b": member("orders")})
-    assert told.of(given) == {"a": 5000, "b": 5000}
+    given = settled(by_lag, topics, {"a": member("orders payments"), "b": member("orders")})
+    assert by_lag.of(given) == {"a": 5000, "b": 5000}
     assert numbers(given, "payments") == {"a": [0, 1], "b": []}
 
 
-@pytest.mark.parametrize("assignor", [Told(orders=[100] * 6), CoPartitioned()], ids=lambda one: one.name)
+@pytest.mark.parametrize("assignor", [FixedLag(orders=[100] * 6), CoPartitioned()], ids=lambda one: one.name)
 @pytest.mark.parametrize("wanted", ["orders missing", "missing"])
 def test_assignors_ignore_missing_topics_and_members_without_topics(assignor: Assignor, wanted: str) -> None:
     """Members of existing topics receive all partitions in spite of other members' missing or empty subscriptions."""
@@ -129,12 +129,12 @@ def test_assignors_ignore_missing_topics_and_members_without_topics(assignor: As
 @pytest.mark.slow
 def test_by_lag_balances_by_number_and_logs_a_warning_without_a_broker(caplog: pytest.LogCaptureFixture) -> None:
     """If the broker does not respond within the limit, partitions are balanced by number and a warning is logged."""
-    assignor = ByLag("127.0.0.1:1", "lonely", patience_s=0.3)
+    assignor = ByLag("127.0.0.1:1", "lonely", timeout_s=0.3)
     with caplog.at_level(logging.WARNING, "by_lag"):
         given = assignor.assign(ORDERS, {name: member("orders") for name in "ab"})
     assert [len(some) for some in given.values()] == [3, 3]
-    assert [record.getMessage().partition(", for")[0] for record in caplog.records] == [
-        "group lonely is shared by number"
+    assert [record.getMessage().partition(" because")[0] for record in caplog.records] == [
+        "Group lonely: partitions are shared by number"
     ]
 
 
@@ -189,7 +189,7 @@ TOPICS = ("orders", "payments", "refunds")
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[Topics, Subscriptions, Told]:
+def groups(draw: st.DrawFn) -> tuple[Topics, Subscriptions, FixedLag]:
     """Draw topics, subscriptions and claims of one generation; a claim may be of a topic without a subscription."""
     topics = Topics(partitions={topic: draw(st.integers(0, 4)) for topic in TOPICS})
     owned: dict[str, set[TopicPartition]] = {name: set() for name in NAMES}
@@ -205,14 +205,14 @@ def groups(draw: st.DrawFn) -> tuple[Topics, Subscriptions, Told]:
         for name in NAMES
     }
     lags = {topic: draw(st.lists(st.integers(0, 10_000), max_size=4)) for topic in TOPICS}
-    return topics, subscriptions, Told(**lags)
+    return topics, subscriptions, FixedLag(**lags)
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(groups())
 def test_assignors_produce_valid_results_that_settle_from_any_ownership(
-    group: tuple[Topics, Subscriptions, Told],
+    group: tuple[Topics, Subscriptions, FixedLag],
 ) -> None:
     """Each result is complete, has one owner per partition, and after some rounds no partition moves."""
     topics, subscriptions, by_lag = group

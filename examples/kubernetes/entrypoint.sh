@@ -1,16 +1,16 @@
 #!/bin/sh
-# The container's first process: starts the program, passes SIGTERM on, and outlives it by a second.
+# The first process of the container: it starts the program, forwards SIGTERM, and ends one second after the program.
 #
-# A program that is killed has its guardian (crash.guardian.enable) leave the group for it within milliseconds. When the
-# first process of a container ends, the kernel ends all the others at once, the guardian too; so it must not be the
-# program itself, and must not end with it.
+# If the program is killed, its guardian (crash.guardian.enable) leaves the group on its behalf within milliseconds.
+# When the first process of a container ends, the kernel ends all other processes, including the guardian. Therefore
+# the program must not be the first process, and the first process must not end together with the program.
 "$@" &
 program=$!
 trap 'kill -TERM "$program" 2>/dev/null' TERM INT
 while true; do
   wait "$program"
   code=$?
-  # A signal ends the first wait; the program may go on for a while.
+  # A signal interrupts the wait, although the program may still run.
   kill -0 "$program" 2>/dev/null || break
 done
 sleep 1

@@ -1,8 +1,8 @@
-"""Handle the records of a topic, as a pod of Kubernetes: `statefulset.yaml` and `deployment.yaml` run this.
+"""Handle the records of a topic in a Kubernetes pod: `statefulset.yaml` and `deployment.yaml` run this program.
 
-Every setting comes from the environment: CONSUMER_MEMBERSHIP_GROUP_ID is `group.id`, and
-CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS has the probes answered. SIGTERM ends it after the record at hand: what was
-handled is committed, and the member leaves its group, or keeps its place as a static one.
+All settings come from the environment: CONSUMER_MEMBERSHIP_GROUP_ID is `group.id`, and
+CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS is the address of the probes. SIGTERM ends the program after the current record.
+It commits the handled records; then a dynamic member leaves the group, and a static member keeps its partitions.
 """
 
 import logging
@@ -13,17 +13,17 @@ import threading
 from consumer_membership import Consumer, KafkaException, Message
 
 LOG = logging.getLogger("orders")
-ENDS = threading.Event()
+STOPPING = threading.Event()
 
 
 def handle(message: Message) -> None:
-    """Do the work of one record: yours. It must take less than `max.poll.interval.ms`, and can be called again."""
+    """Replace this with your work. It must take less than `max.poll.interval.ms`, and can receive a record twice."""
     LOG.info("%s-%d@%d", message.topic(), message.partition(), message.offset())
 
 
 def consume(consumer: Consumer) -> None:
-    """Handle records until the pod is to end."""
-    while not ENDS.is_set():
+    """Handle records until SIGTERM."""
+    while not STOPPING.is_set():
         message = consumer.poll(1.0)
         if message is None:
             continue
@@ -35,17 +35,17 @@ def consume(consumer: Consumer) -> None:
         elif consumer.health().would_restart_help:
             raise KafkaException(error)
         else:
-            # Another process would meet the same: its place is another's, or it lacks a right. To end would be to begin
-            # again and again, and to take the place back from each other. So it stays, live and not ready, for somebody
-            # to look at.
+            # A restart would not help: another process has this instance id, or an ACL is missing. If the process
+            # ended, Kubernetes would restart it forever, and two processes could take the id from each other. So it
+            # stays alive and not ready until an operator has found the cause.
             LOG.error("%s", error.str())
-            ENDS.wait()
+            STOPPING.wait()
 
 
 def main() -> None:
-    """Consume from the start to SIGTERM."""
+    """Consume until SIGTERM."""
     logging.basicConfig(level=logging.INFO)
-    signal.signal(signal.SIGTERM, lambda *_: ENDS.set())
+    signal.signal(signal.SIGTERM, lambda *_: STOPPING.set())
     with Consumer({}) as consumer:
         consumer.subscribe([os.environ["TOPIC"]])
         consume(consumer)

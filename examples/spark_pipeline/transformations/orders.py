@@ -1,4 +1,4 @@
-"""Tables of the pipeline: every record of the topic, and how many there are by partition."""
+"""The tables of the pipeline: all records of the topic, and their number by partition."""
 
 import os
 
@@ -13,7 +13,7 @@ register(spark)
 
 @dp.table
 def orders() -> DataFrame:
-    """What was read, appended: a run goes on where the last one was."""
+    """Append the new records. Each run continues after the previous one."""
     return (
         spark.readStream.format("kafka-group")
         .option("kafka.bootstrap.servers", os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
@@ -26,5 +26,5 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def orders_by_partition() -> DataFrame:
-    """Made of all of `orders`."""
+    """Count all records of `orders`."""
     return spark.read.table("orders").groupBy("partition").count()
