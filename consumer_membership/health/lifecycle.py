@@ -1,23 +1,8 @@
 """Lifecycle events of a consumer for programs, from its membership and from the samples of its partitions.
 
-| kind | meaning | partitions |
-|---|---|---|
-| JOINED | the group accepted the member, for the first time or again | none |
-| ASSIGNED | the member owns the partitions, and on_assign has returned | the new partitions |
-| REVOKED | the member released the partitions after on_revoke | the released partitions |
-| LOST | other members may already own the partitions: the member was fenced, rejected or too slow | all that it owned |
-| FENCED | the coordinator removed the member, or a newer member has its instance id | none |
-| TAKEOVER | the member released the former holder of its instance id and joins in its place | none |
-| LEFT | the member left: by close, by unsubscribe, or because the application did not poll | none |
-| HEARTBEAT_SILENCE | no heartbeat response for three intervals, at least 5 s | none |
-| HEARTBEATS_RESUMED | heartbeat responses arrive again | none |
-| STUCK | the positions do not move while the ends increase; or a rebalance exceeded its timeout | those stuck |
-| RECOVERED | the positions move again or were paused; or the rebalance is over | those recovered |
-| FATAL | the membership has ended permanently | none |
-| CLOSED | the consumer is closed; this is the last event | none |
-
-Causes come before their effects: FENCED before LOST, JOINED before ASSIGNED. `Lifecycle` compares each input with the
-previous one, so that each change is reported once, from any source and however often it is observed.
+`LifecycleKind` explains each event. Causes come before their effects: FENCED before LOST, JOINED before ASSIGNED.
+`Lifecycle` compares each input with the previous one, so that each change is reported once, from any source and however
+often it is observed.
 """
 
 from __future__ import annotations
@@ -44,7 +29,23 @@ _BEYOND_ITS_TIME = frozenset({_S.RECONCILE, _S.UNSUBSCRIBING})
 
 
 class LifecycleKind(Enum):
-    """The kind of a lifecycle event; the table in this module explains each."""
+    """The kind of a lifecycle event.
+
+    Attributes:
+        JOINED: The group accepted the member, for the first time or again.
+        ASSIGNED: The member owns `partitions`, and on_assign has returned.
+        REVOKED: The member released `partitions` after on_revoke.
+        LOST: Other members may already own `partitions`, because the member was fenced, rejected or too slow.
+        FENCED: The coordinator removed the member, or a newer member has its instance id.
+        TAKEOVER: The member released the former holder of its instance id and joins in its place.
+        LEFT: The member left: by close, by unsubscribe, or because the application did not poll.
+        HEARTBEAT_SILENCE: There was no heartbeat response for three intervals, at least 5 s.
+        HEARTBEATS_RESUMED: Heartbeat responses arrive again.
+        STUCK: The positions of `partitions` do not move while their ends increase; or a rebalance exceeded its timeout.
+        RECOVERED: The positions of `partitions` move again or were paused; or the rebalance is over.
+        FATAL: The membership has ended permanently.
+        CLOSED: The consumer is closed; this is the last event.
+    """
 
     JOINED = "joined"
     ASSIGNED = "assigned"

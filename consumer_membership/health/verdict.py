@@ -1,20 +1,7 @@
 """Derive one verdict from a consumer's view and the progress of its partitions, with the cause and the remedy.
 
-| verdict | meaning | would a restart help? |
-|---|---|---|
-| STARTING | not in a group yet: the member waits for a subscription or for the next poll | no |
-| JOINING | the member is joining the group | no |
-| REBALANCING | partitions are being revoked and assigned, within the rebalance timeout | no |
-| CONSUMING | records are being consumed | no |
-| IDLE | there is nothing to consume: no partitions, or no records after the positions | no |
-| PAUSED | the application paused all of its partitions | no |
-| BEHIND | records are consumed, but more slowly than they are produced | no: add members, or make them faster |
-| STUCK | a position does not move, or a rebalance exceeded its timeout | only if the cause is in this process |
-| NOT_POLLED | no poll for half of max.poll.interval.ms or longer | only after all of it, if the member had joined |
-| FENCED | the coordinator removed the member; it releases its partitions and joins again | no |
-| UNREACHABLE | the brokers cannot be reached or do not respond | no: the cause is outside this process |
-| FATAL | the membership has ended permanently | only if a new process would not fail in the same way |
-| CLOSED | the consumer is closed | no |
+`HealthVerdict` explains each verdict, and when a restart of the process would help. The order of the checks matters: a
+state that has ended, then unreachable brokers, then a membership in transition, then the progress of the partitions.
 """
 
 from __future__ import annotations
@@ -61,7 +48,31 @@ _SAME_AGAIN = frozenset(
 
 
 class HealthVerdict(Enum):
-    """The health of a consumer; the table in this module explains each verdict."""
+    """The health of a consumer.
+
+    `Health.would_restart_help` is true only if the cause is in this process.
+
+    Attributes:
+        STARTING: Not in a group yet: the member waits for a subscription or for the next poll. A restart would not
+            help.
+        JOINING: The member is joining the group. A restart would not help.
+        REBALANCING: Partitions are being revoked and assigned, within the rebalance timeout. A restart would not help.
+        CONSUMING: Records are being consumed.
+        IDLE: There is nothing to consume: no partitions, or no records after the positions.
+        PAUSED: The application paused all of its partitions.
+        BEHIND: Records are consumed, but more slowly than they are produced. Add members, or make them faster.
+        STUCK: A position does not move while its end offset increases or is unknown, or a rebalance exceeded its
+            timeout. A restart helps only if the cause is in this process.
+        NOT_POLLED: The application has not polled for half of max.poll.interval.ms or longer. A restart helps only
+            after the complete interval, if the member had joined.
+        FENCED: The coordinator removed the member; it releases its partitions and joins again. A restart would not
+            help.
+        UNREACHABLE: The brokers cannot be reached or do not respond. A restart would not help, because the cause is
+            outside this process.
+        FATAL: The membership has ended permanently. A restart helps only if a new process would not fail in the same
+            way.
+        CLOSED: The consumer is closed.
+    """
 
     STARTING = "starting"
     JOINING = "joining"

@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden_assignors.jsonl"
 
 
 def partitions(words: str) -> frozenset[TopicPartition]:
-    """`orders:0,2 items:1`."""
+    """Return the partitions of a text such as `orders:0,2 items:1`."""
     return frozenset(
         TopicPartition(topic, int(number))
         for topic, _, numbers in (word.partition(":") for word in words.split())
@@ -40,7 +40,7 @@ def member(
     *,
     is_old: bool = False,
 ) -> MemberSubscription:
-    """What a member tells that owns this since this generation; an old one is of a client before KIP-792."""
+    """Return a member's subscription with these owned partitions and generation; `old`: before KIP-792."""
     told, user_data = partitions(owned), None
     if assignor == "sticky":
         user_data, told = BUILT_IN["sticky"].user_data(frozenset(), told, generation), frozenset()
@@ -68,7 +68,7 @@ class Golden:
     results: Mapping[str, Mapping[str, frozenset[TopicPartition]]]
 
     def subscriptions(self, assignor: str) -> Subscriptions:
-        """As this assignor's members tell them."""
+        """Return the subscriptions as this assignor's members send them."""
         return {
             name: member(
                 words["topics"],

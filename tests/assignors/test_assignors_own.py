@@ -21,7 +21,7 @@ Result = Mapping[str, Collection[TopicPartition]]
 
 
 class Own:
-    """An assignor as a user writes one: it gives what it is told to give."""
+    """A custom assignor with a fixed result."""
 
     name = "own"
 

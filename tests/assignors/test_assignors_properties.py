@@ -28,7 +28,7 @@ from tests.assignors.groups import (
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 STICKY = ("sticky", "cooperative-sticky")
-#: A loaded machine is no failure.
+#: A slow machine must not fail the test.
 _IN_TIME = settings(deadline=None, max_examples=60)
 _NAMES = ("t0", "t1", "t2")
 _RACKS = ("east", "west")
@@ -44,7 +44,7 @@ class Group:
     subscriptions: Subscriptions
 
     def told(self, assignor: str) -> Subscriptions:
-        """As this assignor's members tell it."""
+        """Return the subscription as this assignor's members send it."""
         return {
             name: replace(s, user_data=BUILT_IN[assignor].user_data(s.topics, s.owned, s.generation))
             for name, s in self.subscriptions.items()

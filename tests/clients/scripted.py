@@ -66,9 +66,9 @@ class ScriptedMember:
         self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
         self.questions: list[CommittedOffsetsQuestion] = []
         self.answers_questions = True
-        #: What later authentications are to say.
+        #: The result of later authentications.
         self.credentials: tuple[str, str] | None = None
-        #: What the member says of its connections and of what is committed.
+        #: The member's connection state and committed offsets.
         self.told = MemberFigures()
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
@@ -78,7 +78,7 @@ class ScriptedMember:
         #: Why recordings were asked for.
         self.dumps: list[str] = []
         self._line = line
-        # Taken by itself: the condition's own `with` is Python, and Ctrl-C in there would leave it locked.
+        # Acquired directly: the condition's own `with` is Python code, in which Ctrl-C would leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         view = view_of(MemberState.UNSUBSCRIBED, group_id=self.settings.group_id, member_id=MEMBER_ID)

@@ -240,7 +240,7 @@ def test_invalid_call_raises_the_exception_class_of_confluent_kafka(
     assert str(ours)
 
 
-#: What is ours alone, or would hang or crash over there: method, arguments, what is raised, and words of it.
+#: Calls that exist only here, or hang or crash in confluent-kafka: method, arguments, error type and message.
 OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
     ("begin_commit", (["x"],), TypeError, "expected cimpl.TopicPartition"),
     ("begin_commit", ("x",), TypeError, "requires list of TopicPartition"),

@@ -22,7 +22,7 @@ from tests.clients.scripted import ScriptedConsumer, Thread
 def started(consumers: ConsumerFactory, topic: str, in_on_assign: Callable[[Consumer], object]) -> ScriptedConsumer:
     """A consumer that was assigned partitions 0 and 1 at offset 40, and runs this in its on_assign."""
     calls: Called = []
-    consumer = subscribed(consumers, topic, calls, lambda name, given: name == "assign" and in_on_assign(given))  # type: ignore[arg-type]  # nobody looks at it
+    consumer = subscribed(consumers, topic, calls, lambda name, given: name == "assign" and in_on_assign(given))  # type: ignore[arg-type]  # not used
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 40))
     return consumer
 

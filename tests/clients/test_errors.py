@@ -352,7 +352,7 @@ def test_statistics_cgrp_describes_the_member(consumers: ConsumerFactory, topic:
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
-    told.clear()  # what was told before the assignment
+    told.clear()  # reported before the assignment
     wait_until(lambda: told, "statistics", between=lambda: consumer.consume(RECORDS, 0.05))
     group = json.loads(told[-1])["cgrp"]
     assert (group["join_state"], group["assignment_size"], group["rebalance_cnt"]) == ("steady", 1, 1)

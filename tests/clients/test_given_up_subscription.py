@@ -134,7 +134,7 @@ def test_assignment_that_arrives_after_unsubscribe_returns_no_record(consumers: 
 
 def test_unsubscribe_inside_on_assign_returns_no_record(consumers: ConsumerFactory, topic: str) -> None:
     """It works as an `unsubscribe` after on_assign."""
-    consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())  # type: ignore[arg-type]  # nobody looks at it
+    consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())  # type: ignore[arg-type]  # not used
     consumer.member.confirms_leaves = False
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     assert consumer.poll(SILENCE_S) is None

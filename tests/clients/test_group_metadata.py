@@ -57,7 +57,7 @@ def test_group_metadata_is_accepted_by_the_installed_producer(consumers: Consume
     record(consumer)
     assert consumer.consumer_group_metadata() == pack_group_metadata("group", 5, MEMBER_ID, "i-1")
     producer = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "log_level": 0})
-    with pytest.raises(Exception, match="state") as caught:  # read, then refused for there is no transaction
+    with pytest.raises(Exception, match="state") as caught:  # read, then rejected because there is no transaction
         producer.send_offsets_to_transaction([PartitionOffset(topic, 0, 1)], consumer.consumer_group_metadata(), 1)
     assert caught.value.args[0].code() == -172
 

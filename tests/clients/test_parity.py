@@ -144,7 +144,7 @@ def test_constructor_accepts_and_refuses_what_confluent_kafka_does(name: str) ->
     Outcome.of(lambda: construct(Consumer)).assert_like(Outcome.of(lambda: construct(confluent_kafka.Consumer)))
 
 
-#: What confluent-kafka refuses and this package takes on purpose, with confluent-kafka's words.
+#: Calls that confluent-kafka rejects and this package accepts on purpose, with confluent-kafka's message.
 TAKEN: dict[str, tuple[dict[str, object], str]] = {
     "eager and cooperative": (
         {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky,range"},

@@ -170,7 +170,7 @@ def test_pause_during_a_busy_poll_keeps_all_records_in_order(consumers: Consumer
     done = threading.Event()
 
     def toggle() -> None:
-        # Each resume makes librdkafka fetch anew: without a pause between them some partitions hardly get on.
+        # Each resume restarts librdkafka's fetch: without a delay between them some partitions hardly progress.
         while not done.wait(0.001):
             consumer.pause([PartitionOffset(topic, 0), PartitionOffset(topic, 2)])
             consumer.resume([PartitionOffset(topic, 2), PartitionOffset(topic, 0)])

@@ -90,7 +90,7 @@ def test_crash_guardian_rejects_oauthbearer() -> None:
     assert (refused.key, refused.value) == ("crash.guardian.enable", "true")
     assert "its oauth_cb cannot fetch a new token; remove the key" in str(refused)
     config(tokens, {"crash.guardian.enable": "false"})
-    # The mechanism of a protocol that asks for none is nobody's.
+    # A protocol without SASL ignores the mechanism.
     config({"security.protocol": "ssl", "sasl.mechanism": "OAUTHBEARER"}, wanted)
 
 

@@ -129,7 +129,7 @@ def test_invalid_probe_address_is_rejected(text: object, words: str) -> None:
 
 def test_health_file_must_be_file_path() -> None:
     """The path must name a file; whether it is writable is checked when the consumer is created."""
-    assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - as said
+    assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - a path of the test
     assert not accepted().probe_settings().are_wanted
     for text, words in (("", "cannot be empty"), (" ", "cannot be empty"), ("/tmp/", "a folder"), ("a/..", "a folder")):  # noqa: S108
         assert words in refused(health_file=text).remedy

@@ -242,7 +242,7 @@ def test_leave_during_heartbeat_silence_reports_no_resumption() -> None:
     assert watched.looks() == ["heartbeat_silence"]
 
 
-# ---- partitions that stand ------------------------------------------------------------------------------------------
+# ---- stuck partitions -----------------------------------------------------------------------------------------------
 
 
 def test_stuck_partition_and_its_recovery_are_reported_once() -> None:

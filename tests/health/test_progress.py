@@ -133,7 +133,7 @@ def test_unknown_end_of_a_paused_or_unpolled_partition_is_not_stuck() -> None:
 
 
 def test_partition_of_an_unpolled_consumer_is_not_stuck() -> None:
-    """Positions stand still without being stuck while the application does not poll."""
+    """Positions that do not move are not stuck while the application does not poll."""
     scene = Scene()
     scene.polls = False
     assert not scene.stand(seconds=200).is_stuck

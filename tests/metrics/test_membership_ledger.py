@@ -98,9 +98,9 @@ def test_join_counts_as_a_rebalance_from_the_assignment_to_its_completion() -> N
 
 
 def test_moved_partition_stands_still_until_the_coordinator_knows_it_is_free() -> None:
-    """Moved partitions stand still and kept ones do not.
+    """Moved partitions have a time without records and kept ones do not.
 
-    A received partition stands still from the coordinator's assignment.
+    The time of a received partition counts from the coordinator's assignment.
     """
     scene = Counted().join().give_up()
     assert scene.causes == {C.JOINED: 1, C.ASSIGNMENT: 1}

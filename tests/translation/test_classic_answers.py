@@ -46,7 +46,7 @@ JOIN = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 25: REJOIN, 27: NOW, 79: Clas
 #: Rules 4.10: Java ends at 14.
 SYNC = {14: LATER, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
 BEAT = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
-#: What a commit says of the membership; every code that is not here says nothing.
+#: The meaning of a commit's error codes for the membership; other codes have none.
 COMMIT = {22: KEEP, 25: REJOIN, 27: NOW, 30: ClassicVerdict.FATAL, 82: ClassicVerdict.FATAL}
 CODES = [*(code.value for code in ErrorCode), 134, 199, -2, 32767]
 

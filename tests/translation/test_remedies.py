@@ -18,7 +18,7 @@ from consumer_membership.wire.versions import Api
 from tests.wire.classic import join_answer, join_order, sync_answer, sync_order
 from tests.wire.frames import heartbeat_answer
 
-#: What stands only in the configuration of one protocol's members, or of the brokers for them.
+#: Keys for members of only one protocol, or of the brokers for them.
 KEYS = {
     GroupProtocol.CONSUMER: (
         "group.consumer.",

@@ -25,9 +25,9 @@ FILE = Path(__file__).parent / "golden" / "frames.jsonl"
 JAVA, LIBRDKAFKA = "java", "librdkafka"
 REQUEST, ANSWER = "request", "answer"
 
-#: What stands behind the last field where librdkafka asks for the Metadata of all topics in a flexible version. It
-#: leaves four bytes for their number, of which one is read: what follows is read three bytes too soon, as false, and
-#: ends three bytes behind the message, where the broker does not look (confluentinc/librdkafka issue 5049).
+#: The bytes after the last field if librdkafka requests the Metadata of all topics in a flexible version. It reserves
+#: four bytes for their number, of which the broker reads one: the following field is read three bytes too early, as
+#: false, and three bytes remain after the message, which the broker ignores (confluentinc/librdkafka issue 5049).
 LIBRDKAFKAS_RESTS = frozenset({b"\0\0\0", b"\1\0\0"})
 
 #: The version of a header with tagged fields.

@@ -62,7 +62,7 @@ TOPICS: Mapping[str, int] = {"golden-a": 3, "golden-b": 2}
 RECORDS = 20
 #: Larger ones are left out and counted.
 MOST_BYTES = 4096
-#: No release has this version of ApiVersions: the broker refuses it in words that say which ones it has (KIP-511).
+#: No release has this version of ApiVersions: the broker's error names the versions that it has (KIP-511).
 _UNKNOWN_VERSION = 127
 _POLL_S = 0.05
 

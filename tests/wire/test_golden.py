@@ -74,7 +74,7 @@ NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
 }
 #: What operators alone ask, never recorded: it is held against Kafka's definitions (`test_messages_of_kafka`) and kio.
 NOT_RECORDED = {Api.LIST_GROUPS, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS}
-#: The versions of what members of a classic group tell each other. The structures have 0 to 3.
+#: The versions of the structures that members of a classic group exchange (0 to 3).
 SEEN_BLOBS: Mapping[tuple[str, str], set[int]] = {
     (SUBSCRIPTION.name, JAVA): {3},
     (SUBSCRIPTION.name, LIBRDKAFKA): {3},

@@ -97,7 +97,7 @@ OLDEST = {
                 "JoinGroup": 9,
                 "LeaveGroup": 5,
                 "SyncGroup": 5,
-                # Offered, and refused unless the broker's group.coordinator.rebalance.protocols says otherwise.
+                # Offered, but rejected unless the broker's group.coordinator.rebalance.protocols allows it.
                 "ConsumerGroupHeartbeat": 0,
                 "ConsumerGroupDescribe": 0,
             },
