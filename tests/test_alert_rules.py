@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from consumer_membership import HealthVerdict
-from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS, MetricKind
+from consumer_membership.metrics.catalog import CATALOG, CONSUMER_LABELS, MetricKind
 from tests.support.documents import DOCS, EXAMPLES, blocks
 from tests.support.prometheus import promtool
 
@@ -20,7 +20,7 @@ PAGE = DOCS / "operating" / "metrics-and-alerts.md"
 #: The labels of each series by its name; a histogram has three of them.
 SERIES = {
     f"{row.prometheus}{suffix}": {*CONSUMER_LABELS, *row.labels, *(("le",) if suffix == "_bucket" else ())}
-    for row in CATALOGUE
+    for row in CATALOG
     for suffix in (("_bucket", "_sum", "_count") if row.kind is MetricKind.HISTOGRAM else ("",))
 }
 

@@ -35,7 +35,7 @@ OF_SOME_CONSUMERS = (
     "membership.classic.states",
     "assignors.validation",
     "config.patterns",
-    "metrics.catalogue",
+    "metrics.catalog",
     "metrics.exposition",
     "runtime.guardian",
     "runtime.network.passwords",

@@ -512,7 +512,7 @@ class Consumer(LibrdkafkaConsumer):
         """Return a snapshot of all counters and durations of the consumer.
 
         Never blocks, in any thread, also after `close`. From the first call on, the partitions are sampled as for
-        `health`; all other metrics are counted from the beginning. `metrics.catalogue.java_metrics` returns them under
+        `health`; all other metrics are counted from the beginning. `metrics.catalog.java_metrics` returns them under
         the Java client's names.
         """
         return self._use_observer().metrics()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS, Metric, Reading, consumer_labels
+from consumer_membership.metrics.catalog import CATALOG, CONSUMER_LABELS, Metric, Reading, consumer_labels
 from consumer_membership.metrics.distribution import BOUNDS_S, Distribution
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
@@ -30,7 +30,7 @@ def exposition(sources: MetricsSources = THIS_PROCESS_SOURCES) -> tuple[bytes, s
         (_labels(CONSUMER_LABELS, consumer_labels(metrics)), metrics)
         for metrics in (source.metrics() for source in sources.all())
     ]
-    return "".join(line for row in CATALOGUE for line in _family(row, consumers)).encode(), CONTENT_TYPE
+    return "".join(line for row in CATALOG for line in _family(row, consumers)).encode(), CONTENT_TYPE
 
 
 def _family(row: Metric, consumers: Iterable[tuple[str, Metrics]]) -> Iterator[str]:

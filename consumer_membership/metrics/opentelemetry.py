@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from weakref import WeakKeyDictionary, ref
 
 from consumer_membership.installation import install_command
-from consumer_membership.metrics.catalogue import (
-    CATALOGUE,
+from consumer_membership.metrics.catalog import (
+    CATALOG,
     CONSUMER_LABELS,
     Metric,
     MetricKind,
@@ -85,7 +85,7 @@ class _Instruments:
         self._sources: list[ref[MetricsSource]] = []
         #: The histogram that records the durations of a row under one of its names.
         self._histograms: list[tuple[Metric, str, Histogram]] = []
-        for row in CATALOGUE:
+        for row in CATALOG:
             for name in (row.opentelemetry, *_conventions(row)):
                 if row.kind is MetricKind.HISTOGRAM:
                     bounds = _CONVENTION_BOUNDS_S if name.startswith("messaging.") else BOUNDS_S

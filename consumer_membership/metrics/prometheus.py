@@ -16,8 +16,8 @@ from weakref import ref
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.installation import install_command
-from consumer_membership.metrics.catalogue import (
-    CATALOGUE,
+from consumer_membership.metrics.catalog import (
+    CATALOG,
     CONSUMER_LABELS,
     Metric,
     MetricKind,
@@ -50,12 +50,12 @@ class ConsumerCollector(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Return the names without a snapshot, so that a registry detects a duplicate collector."""
-        return [_family(row) for row in CATALOGUE]
+        return [_family(row) for row in CATALOG]
 
     def collect(self) -> Iterator[Family]:
         """Yield all current series."""
         snapshots = list(self._snapshots())
-        for row in CATALOGUE:
+        for row in CATALOG:
             family = _family(row)
             for metrics in snapshots:
                 for values, reading in row.read(metrics).items():

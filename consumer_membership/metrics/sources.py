@@ -32,7 +32,7 @@ class MetricsSource(Protocol):
         """Return a snapshot of its metrics; never blocks."""
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
-        """Return the durations of a metric of the catalogue, for a listener."""
+        """Return the durations of a metric of the catalog, for a listener."""
 
 
 class MetricsSources:

@@ -61,7 +61,7 @@ class Scene:
 
 
 def test_partition_is_stuck_after_the_limit_while_its_end_advances() -> None:
-    """A partition is stuck once its position has stood still for the configured time while its end advances."""
+    """A partition is stuck once its position has not moved for the configured time while its end advances."""
     assert not Scene().stand(seconds=58).is_stuck
     found = Scene().stand(seconds=62)
     assert (found.is_stuck, found.waits_for, found.since) == (True, PartitionWaitsFor.RECORDS, 1002.0)

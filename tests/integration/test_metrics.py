@@ -8,7 +8,7 @@ import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.metrics.catalogue import java_metrics
+from consumer_membership.metrics.catalog import java_metrics
 from consumer_membership.metrics.exposition import exposition
 from consumer_membership.metrics.membership_ledger import RebalanceCause, Standstill
 from consumer_membership.metrics.snapshot import Metrics

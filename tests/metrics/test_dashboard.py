@@ -1,15 +1,15 @@
-"""The queries of examples/grafana/consumers.json use names and labels of the catalogue."""
+"""The queries of examples/grafana/consumers.json use names and labels of the catalog."""
 
 from __future__ import annotations
 
 import json
 import re
 
-from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS, MetricKind
+from consumer_membership.metrics.catalog import CATALOG, CONSUMER_LABELS, MetricKind
 from tests.support.dashboard import DASHBOARD, queries
 
 ENDS = {MetricKind.HISTOGRAM: ("_bucket", "_sum", "_count")}
-SERIES = {f"{row.prometheus}{end}": row for row in CATALOGUE for end in ENDS.get(row.kind, ("",))}
+SERIES = {f"{row.prometheus}{end}": row for row in CATALOG for end in ENDS.get(row.kind, ("",))}
 #: What Prometheus and its histograms add.
 COMMON = {*CONSUMER_LABELS, "instance", "le"}
 

@@ -1,4 +1,4 @@
-"""The table in docs/reference/metrics.md is generated from the catalogue."""
+"""The table in docs/reference/metrics.md is generated from the catalog."""
 
 from __future__ import annotations
 

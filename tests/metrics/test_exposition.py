@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from consumer_membership.metrics.catalogue import CATALOGUE, MetricKind
+from consumer_membership.metrics.catalog import CATALOG, MetricKind
 from consumer_membership.metrics.exposition import exposition
 from consumer_membership.metrics.prometheus import ConsumerCollector
 from consumer_membership.metrics.sources import MetricsSources
@@ -20,12 +20,12 @@ from tests.metrics.played import Played, scraped
 
 
 def test_exposition_has_the_help_and_type_of_every_catalogue_row() -> None:
-    """Each row of the catalogue has its HELP and TYPE line in Prometheus' text format."""
+    """Each row of the catalog has its HELP and TYPE line in Prometheus' text format."""
     sources = MetricsSources()
     played = Played(sources)
     text, content_type = exposition(sources)
     assert content_type.startswith("text/plain")
-    for row in CATALOGUE:
+    for row in CATALOG:
         assert f"# HELP {row.prometheus} {row.help}" in text.decode(), row.prometheus
         assert f"# TYPE {row.prometheus} {row.kind.value}" in text.decode(), row.prometheus
     assert played.number == 1
@@ -99,5 +99,5 @@ def test_exposition_has_every_counter_of_the_catalogue() -> None:
     sources = MetricsSources()
     played = Played(sources)
     found = scraped(exposition(sources)[0])
-    shown = {row.prometheus for row in CATALOGUE if row.kind is MetricKind.COUNTER and row.read(played.metrics())}
+    shown = {row.prometheus for row in CATALOG if row.kind is MetricKind.COUNTER and row.read(played.metrics())}
     assert shown <= found.keys()

@@ -46,7 +46,7 @@ class Counted(Scene):
         return {cause: count for cause, count in self.counts.rebalances.items() if count}
 
     def stood(self, side: Standstill) -> tuple[int, float]:
-        """Return how many partitions stood still, and for how many seconds in total."""
+        """Return the number of partitions without records, and the total of their times in seconds."""
         found = self.counts.standstill[side]
         return found.count, found.sum_s
 
@@ -115,7 +115,7 @@ def test_rebalance_after_a_new_subscription_has_the_cause_subscription() -> None
 
 
 def test_fence_fails_the_rebalance_and_returned_partitions_count_as_kept() -> None:
-    """A partition that the same member fetches again after a fence stood still since its loss."""
+    """A partition that the same member fetches again after a fence had no records since its loss."""
     scene = Counted().join()
     scene.target(2, A0).fence()
     scene.finish()

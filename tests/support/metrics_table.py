@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import consumer_membership
-from consumer_membership.metrics.catalogue import CATALOGUE, Metric
+from consumer_membership.metrics.catalog import CATALOG, Metric
 
 DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/metrics.md"
 BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
@@ -16,7 +16,7 @@ def rows() -> Iterator[str]:
     """Yield the lines of the table."""
     yield "| Prometheus | type | labels | description | OpenTelemetry | Java client |"
     yield "|---|---|---|---|---|---|"
-    for row in CATALOGUE:
+    for row in CATALOG:
         names = f"{_opentelemetry(row)} | {_java(row)}"
         yield f"| `{row.prometheus}` | {row.kind.value} | {', '.join(row.labels)} | {row.help} | {names} |"
 

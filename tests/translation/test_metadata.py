@@ -177,7 +177,7 @@ def described(*topics: TopicMetadata, racks: dict[int, str] | None = None) -> Cl
 
 
 def test_topics_have_racks_of_their_replicas() -> None:
-    """KIP-881: A partition's racks are those of its replicas, whichever broker leads."""
+    """KIP-881: A partition's racks are those of its replicas, with any leader."""
     found = described(topic("t", (1, 2, 3), (3,)), racks={1: "a", 2: "b", 4: "d"})
     assert metadata.topics_of(found, frozenset({"t"})) == Topics(
         partitions={"t": 2}, racks={T0: frozenset({"a", "b"}), T1: frozenset()}

@@ -61,7 +61,7 @@ def test_codec_equals_kio(table: Table, version: int, theirs: Any, seed: int) ->
 @some_examples
 @given(seed=seeds)
 def test_reader_rejects_truncated_message(table: Table, version: int, theirs: Any, seed: int) -> None:
-    """A message without its last byte is malformed, whichever field that byte belongs to."""
+    """A message without its last byte is malformed, with any last field."""
     frame = written(some_entity(theirs, Random(seed)))
     with pytest.raises(MalformedError):
         reader(layout_of(table, version))(frame[:-1], 0)

@@ -74,7 +74,7 @@ def test_plain_sends_user_and_password_without_authorization_id() -> None:
 
 @pytest.mark.parametrize("challenge", [b"", b"welcome"])
 def test_plain_ends_after_any_response(challenge: bytes) -> None:
-    """Text besides the error code proves nothing; Java's client and librdkafka also ignore it."""
+    """Text beside the error code proves nothing; Java's client and librdkafka also ignore it."""
     plain: Mechanism = Plain("user", "pencil")
     assert plain.answer(challenge) is None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from consumer_membership.metrics.catalogue import java_metrics
+from consumer_membership.metrics.catalog import java_metrics
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.wire.otlp import Point
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer_membership.metrics.application_ledger import ApplicationLedger
-from consumer_membership.metrics.catalogue import java_metrics
+from consumer_membership.metrics.catalog import java_metrics
 from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.runtime.application.telemetry_points import points_of
 from consumer_membership.types import TopicPartition

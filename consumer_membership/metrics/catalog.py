@@ -137,7 +137,7 @@ class Metric:
 
 def java_metrics(metrics: Metrics) -> Mapping[JavaName, float]:
     """Return all Java metrics that this client has, with their values, as the Java client's `Consumer.metrics()`."""
-    return MappingProxyType({name: value for row in CATALOGUE for name, value in row.java_names(row.read(metrics))})
+    return MappingProxyType({name: value for row in CATALOG for name, value in row.java_names(row.read(metrics))})
 
 
 # ---- readings -------------------------------------------------------------------------------------------------------
@@ -625,7 +625,7 @@ _PARTITIONS = (
 )
 
 #: All metrics, in the order of the documentation.
-CATALOGUE: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS)
+CATALOG: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS)
 #: The labels of every series, in addition to those of its row.
 CONSUMER_LABELS = ("group", "client_id", "consumer")
 

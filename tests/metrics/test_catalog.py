@@ -1,4 +1,4 @@
-"""The catalogue of metrics: valid and unique names, and readings that match the snapshot."""
+"""The catalog of metrics: valid and unique names, and readings that match the snapshot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import isnan
 
 from consumer_membership.metrics.application_ledger import ApplicationLedger, CallbackKind
-from consumer_membership.metrics.catalogue import (
-    CATALOGUE,
+from consumer_membership.metrics.catalog import (
+    CATALOG,
     JavaName,
     MetricKind,
     consumer_labels,
@@ -23,9 +23,9 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 COORDINATOR = "consumer-coordinator-metrics"
 
 
-def test_catalogue_names_follow_the_naming_rules_of_prometheus() -> None:
+def test_catalog_names_follow_the_naming_rules_of_prometheus() -> None:
     """Names use base units, seconds are spelled out, and exactly the counters end in _total."""
-    for row in CATALOGUE:
+    for row in CATALOG:
         name = row.prometheus
         assert re.fullmatch(r"kafka_consumer(_[a-z]+)+", name), name
         assert name.endswith("_total") == (row.kind is MetricKind.COUNTER), name
@@ -36,15 +36,15 @@ def test_catalogue_names_follow_the_naming_rules_of_prometheus() -> None:
         assert row.help.endswith("."), name
 
 
-def test_catalogue_names_are_unique_in_each_scheme() -> None:
+def test_catalog_names_are_unique_in_each_scheme() -> None:
     """No name occurs twice in the Prometheus, OpenTelemetry or Java scheme."""
-    assert len({row.prometheus for row in CATALOGUE}) == len(CATALOGUE)
-    assert len({row.opentelemetry for row in CATALOGUE}) == len(CATALOGUE)
-    java = [(metric.group, metric.name) for row in CATALOGUE for metric in row.java]
+    assert len({row.prometheus for row in CATALOG}) == len(CATALOG)
+    assert len({row.opentelemetry for row in CATALOG}) == len(CATALOG)
+    java = [(metric.group, metric.name) for row in CATALOG for metric in row.java]
     assert len(set(java)) == len(java)
 
 
-def test_catalogue_readings_have_a_value_for_each_label() -> None:
+def test_catalog_readings_have_a_value_for_each_label() -> None:
     """Each row has one value per label, for a consumer with partitions and for one without."""
     full = snapshot(
         owned={A0: 3},
@@ -53,7 +53,7 @@ def test_catalogue_readings_have_a_value_for_each_label() -> None:
         fetched={A0: FetchedCounts(records=9, bytes=90)},
     )
     for metrics in (full, snapshot()):
-        for row in CATALOGUE:
+        for row in CATALOG:
             assert {len(values) for values in row.read(metrics)} <= {len(row.labels)}, row.prometheus
 
 
@@ -111,9 +111,7 @@ def test_java_metrics_are_nan_before_the_first_event() -> None:
 def test_join_and_sync_metrics_exist_only_for_classic_members() -> None:
     """A member of the consumer protocol sends no joins and syncs, so it has no series of them."""
     rows = [
-        row
-        for row in CATALOGUE
-        if row.opentelemetry in ("kafka.consumer.join.duration", "kafka.consumer.sync.duration")
+        row for row in CATALOG if row.opentelemetry in ("kafka.consumer.join.duration", "kafka.consumer.sync.duration")
     ]
     assert [len(row.read(snapshot())) for row in rows] == [0, 0]
     classic = snapshot()
@@ -136,7 +134,7 @@ def test_telemetry_names_follow_kip_714() -> None:
 
 def test_state_and_health_metrics_are_one_for_the_current_value_and_zero_otherwise() -> None:
     """State and health have one series per possible value, as a Grafana timeline needs."""
-    rows = {row.prometheus: row.read(snapshot()) for row in CATALOGUE}
+    rows = {row.prometheus: row.read(snapshot()) for row in CATALOG}
     for name, value in (("kafka_consumer_state", "stable"), ("kafka_consumer_health", "idle")):
         assert [labels for labels, reading in rows[name].items() if reading] == [(value,)]
         assert len(rows[name]) > 5
@@ -144,7 +142,7 @@ def test_state_and_health_metrics_are_one_for_the_current_value_and_zero_otherwi
 
 def test_partition_metrics_end_when_the_partition_is_revoked() -> None:
     """A revoked partition has no reading in any row."""
-    rows = [row for row in CATALOGUE if "partition" in row.labels]
+    rows = [row for row in CATALOG if "partition" in row.labels]
     gone = snapshot(
         partitions={A0: partition(5, 9)}, committed={A0: 1}, fetched={A0: FetchedCounts(records=1, bytes=1)}
     )
