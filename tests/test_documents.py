@@ -52,6 +52,7 @@ from consumer_membership import (
     devbroker,
     errors,
     spark,
+    uninstall,
 )
 from consumer_membership.assignors.checked import assign_checked
 from consumer_membership.cli import command, main
@@ -246,8 +247,11 @@ def runnable_blocks() -> list[Runnable]:
 
 
 def run_block(code: str, names: dict[str, object]) -> None:
-    """Run a snippet of a document."""
-    exec(code, names)  # noqa: S102 - that is the test
+    """Run a snippet of a document, and undo its `install()`."""
+    try:
+        exec(code, names)  # noqa: S102 - that is the test
+    finally:
+        uninstall()
 
 
 @pytest.mark.slow

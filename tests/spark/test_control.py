@@ -331,7 +331,8 @@ def test_task_connects_at_once_beside_a_thousand_silent_connections(server: Cont
         with closing(ControlLink(server.address, 0, 1)):
             wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         serving = [thread for thread in threading.enumerate() if thread.name == "consumer-membership-task"]
-        assert 1 <= len(serving) <= 130
+        # 128 callers at once; a thread that is about to end no longer counts as a caller.
+        assert 1 <= len(serving) <= 256
     wait_until(
         lambda: not any(thread.name == "consumer-membership-task" for thread in threading.enumerate()),
         "the end of the link's threads",
