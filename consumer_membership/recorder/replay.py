@@ -80,7 +80,7 @@ class _RecordedChance:
     def give(self, draws: tuple[Draw, ...]) -> None:
         """Set the draws of the next event."""
         if self._left:
-            self.problem = self.problem or "less was drawn than then"
+            self.problem = self.problem or "fewer random draws than in the recording"
         self._left = list(draws)
 
     @property
