@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import consumer_membership
+from consumer_membership import admin, spark
 from tests.support import state_tables
 from tests.support.documents import DOCS
 from tests.support.site import EXAMPLES_INDEX, EXAMPLES_PAGE, Site, configuration, pages_in, python_markdown
@@ -121,3 +124,17 @@ LISTS: Mapping[str, tuple[str, str]] = {
 def test_python_markdown_indents_lists(text: str, expected: str) -> None:
     """Lists of CommonMark become lists of Python-Markdown."""
     assert python_markdown(text) == expected
+
+
+def test_api_pages_document_each_public_name() -> None:
+    """The pages of the API have each class and function that the public packages define."""
+    pages = "\n".join(page.read_text() for page in (DOCS / "reference/api").glob("*.md"))
+    shown = re.findall(r"^::: (\S+)", pages, re.MULTILINE)
+    public = {
+        f"{found.__module__}.{found.__qualname__}"
+        for package in (consumer_membership, admin, spark)
+        for name in package.__all__
+        if getattr(found := getattr(package, name), "__module__", "").startswith("consumer_membership.")
+    }
+    assert sorted(public - set(shown)) == []
+    assert [name for name in shown if pkgutil.resolve_name(name) is None] == []
