@@ -353,7 +353,10 @@ def test_removed_static_member_ends_and_dynamic_member_rejoins(
         fixed.wait(_was_heard_since_it_settled, "a heartbeat that the coordinator took")
         admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
         told = admin.remove_members(group, instance_ids=["a"], member_ids=[str(moving.consumer.memberid())])
-        assert ["ends with a fatal error" in told[0].message, "comes back by itself" in told[1].message] == [True, True]
+        assert ["stops with a fatal error" in told[0].message, "joins again automatically" in told[1].message] == [
+            True,
+            True,
+        ]
         fixed.wait(lambda w: bool(w.notes.errors), "the fatal error")
         error = fixed.notes.errors[0]
         assert (error.code(), error.fatal()) == (KafkaError.UNKNOWN_MEMBER_ID, True)
