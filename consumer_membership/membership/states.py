@@ -1,14 +1,14 @@
-"""The states of a KIP-848 member and the only ways from one to the other.
+"""The states of a KIP-848 member and the only transitions between them.
 
 A member of the consumer protocol knows two things: its *epoch*, which the coordinator raises with each change of
-its assignment, and the partitions it *owns*. The coordinator sends a *target*; the member gives up what is not in it,
-takes what is new, and acknowledges by naming what it owns in the next heartbeat. Only then does the coordinator give
-the freed partitions to another member. So a partition has at most one owner as long as members neither acknowledge too
-early nor go on fetching after they were fenced; the table below is what keeps a member from doing either.
+its assignment, and the partitions it *owns*. The coordinator sends a *target*; the member revokes partitions that are
+not in it, takes the new ones, and acknowledges by listing its partitions in the next heartbeat. Only then does the
+coordinator assign the freed partitions to another member. So a partition has at most one owner as long as members
+neither acknowledge too early nor continue to fetch after they were fenced; the table below prevents both.
 
 Two rules:
 
-1. Which trigger leads from which state to which is in `TRANSITIONS`, and nowhere else: the machine, the diagrams in the
+1. The transitions are in `TRANSITIONS` alone: the machine, the diagrams in the
    documents and the tests read the same table. `StateMachine` is the only writer of a state and refuses a trigger that
    the table lacks for it.
 2. This module does not know what a transition does. That is in `member`, for what both protocols share, and in
@@ -17,13 +17,13 @@ Two rules:
 | state | heartbeats | Kafka's Java name | meaning |
 |---|---|---|---|
 | UNSUBSCRIBED | none | UNSUBSCRIBED | never joined, or left completely |
-| JOINING | at once, full, epoch 0 | JOINING | wants in; no epoch above 0 came back yet |
-| RECONCILE | on the interval | RECONCILING | the target differs from what is owned; steps are running or waiting |
-| ACK | at once | ACKNOWLEDGING | steps finished; the next heartbeat acknowledges them |
-| STABLE | on the interval | STABLE | owns its target |
-| FENCED | none | FENCED | the coordinator does not know this epoch any more; partitions are being declared lost |
+| JOINING | at once, full, epoch 0 | JOINING | asks to join; the coordinator has not returned an epoch above 0 yet |
+| RECONCILE | on the interval | RECONCILING | the target differs from the owned partitions; steps are due or running |
+| ACK | at once | ACKNOWLEDGING | the callbacks have returned; the next heartbeat acknowledges the assignment |
+| STABLE | on the interval | STABLE | owns exactly its target |
+| FENCED | none | FENCED | the coordinator fenced the member; on_lost is called, then the member rejoins |
 | STALE | none | STALE | left because the application did not poll; waits for its next poll |
-| UNSUBSCRIBING | on the interval, then one leave | PREPARE_LEAVING + LEAVING | gives up everything, then leaves |
+| UNSUBSCRIBING | on the interval, then one leave | PREPARE_LEAVING + LEAVING | revokes all partitions, then leaves |
 | FATAL | none | FATAL | refused permanently; only a new subscription helps, if the old one was the cause |
 """
 
@@ -68,7 +68,7 @@ class Trigger(Enum):
     POLL_TIMEOUT = "max.poll.interval.ms exceeded"
     REFUSED = "the coordinator refuses the member"
     LEAVE_REQUESTED = "the application unsubscribes or closes"
-    LEAVE_ENDED = "the leave is answered, or given up"
+    LEAVE_ENDED = "the leave is answered or given up"
 
 
 class ConsumerTrigger(Enum):
@@ -76,9 +76,9 @@ class ConsumerTrigger(Enum):
 
     ASSIGNMENT_RECEIVED = "the coordinator answers the join with an assignment"
     TARGET_CHANGED = "the coordinator changes the assignment"
-    RECONCILED = "the assignment is taken over"
+    RECONCILED = "the assignment is applied"
     ACK_SENT = "the acknowledgement is sent, and the target is reached"
-    ACK_SENT_EARLY = "the acknowledgement is sent, and the target has moved on"
+    ACK_SENT_EARLY = "the acknowledgement is sent, and the target has changed"
 
 
 class TransitionRule(NamedTuple, Generic[StateT]):
@@ -127,10 +127,10 @@ TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
     ),
     TransitionRule(_IN_GROUP, _T.POLL_TIMEOUT, _S.STALE, "KIP-62; section 1.9"),
     TransitionRule((_S.STALE,), _T.PARTITIONS_LOST, _S.JOINING, "section 1.9: on_lost runs inside the next poll"),
-    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: nothing was held"),
-    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 2.4: codes that no retry mends"),
+    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: no partition was held"),
+    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 2.4: codes for which no retry helps"),
     TransitionRule((_S.FATAL,), _T.RESUBSCRIBED, _S.JOINING, "section 2.4: the refused subscription was the cause"),
-    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 1.10: give up everything, then leave"),
+    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 1.10: revoke everything, then leave"),
     TransitionRule(
         (_S.FENCED, _S.STALE), _T.LEAVE_REQUESTED, _S.UNSUBSCRIBED, "section 1.10: there is nothing to leave"
     ),

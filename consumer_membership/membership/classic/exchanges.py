@@ -1,7 +1,7 @@
-"""What a classic member orders and what it learns: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the leader's part.
+"""The effects and events of a classic member: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the leader's part.
 
-Effects are orders (`Send...`), events the facts that answer them. Each pair shares a `request_id`: the core drops an
-answer whose number is not the one it waits for, so that Java's "if the generation is unchanged" needs no comparison.
+Effects are orders (`Send...`), events the facts that answer them. Each pair shares a `request_id`: the core drops a
+response whose number is not the expected one, so that Java's "if the generation is unchanged" needs no comparison.
 
 | effect | answered with |
 |---|---|
@@ -11,12 +11,12 @@ answer whose number is not the one it waits for, so that Java's "if the generati
 | SendClassicLeave | ClassicLeft or ExchangeFailed |
 | CommitOffsets (its `member_epoch` is the generation) | ClassicCommitAnswered or CommitFailed |
 | DescribeTopics | TopicsDescribed or TopicsNotDescribed |
-| ComputeAssignment, on a thread of its own, for it may take its time | AssignmentComputed or AssignmentFailed |
-| NotifyAssignor, on a thread of its own | AssignorNotified or AssignmentFailed |
+| ComputeAssignment, on its own thread, because it may take long | AssignmentComputed or AssignmentFailed |
+| NotifyAssignor, on its own thread | AssignorNotified or AssignmentFailed |
 
-SendJoin is a long poll: it stays unanswered until the group has gathered, for a rebalance timeout at most. Between
-JoinGroup and SyncGroup a leader looks at the topics and has the assignor compute; a member with a pattern, leader or
-not, asks for topics, too. An assignor that observes its assignment is notified before the member takes it over.
+SendJoin is a long poll: it stays unanswered until the group has joined, for a rebalance timeout at most. Between
+JoinGroup and SyncGroup a leader requests the topics and has the assignor compute; a member with a pattern, leader or
+not, also requests topics. An assignor that observes its assignment is notified before the member applies it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 class ClassicVerdict(Enum):
     """What an error code means for a classic member (rules 4.7; the tables are in `translation.verdicts`)."""
 
-    #: Send the same again after a backoff, to the same coordinator.
+    #: Send the request again after a backoff, to this coordinator.
     RETRY = "retry"
-    #: The coordinator is elsewhere: look it up, then send a heartbeat again, or join again where it was a join or sync.
+    #: The coordinator is elsewhere: look it up, then send a heartbeat again, or join again if it was a join or sync.
     REDISCOVER = "rediscover"
     #: The coordinator does not know the member id: reset it and the generation, declare everything lost, join again.
     REJOIN = "rejoin"
     #: The generation is not the group's: reset it, declare everything lost, keep the member id, join at once.
     REJOIN_KEEP_ID = "rejoin with the member id"
-    #: The group rebalances: join at once; what is owned, the generation and the member id stay.
+    #: The group rebalances: join at once; the partitions, the generation and the member id stay.
     REJOIN_NOW = "rejoin now"
-    #: Join after a backoff, all else as REJOIN_NOW: a sync that a loading coordinator refused (rules 4.10).
+    #: Join after a backoff, otherwise as REJOIN_NOW: a sync that a loading coordinator refused (rules 4.10).
     REJOIN_LATER = "rejoin later"
-    #: The coordinator made a member id: join again at once, with it (KIP-394).
+    #: The coordinator assigned a member id: join again at once, with it (KIP-394).
     MEMBER_ID_REQUIRED = "member id required"
-    #: Nothing that this member can do will help.
+    #: No action of this member can help.
     FATAL = "fatal"
 
 
@@ -61,8 +61,8 @@ class SendJoin:
     """Send a JoinGroup, on a connection that heartbeats do not use.
 
     `member_id` is "" for a member that has none yet. `protocols` are the assignors' names in the order of preference,
-    each with the subscription as that assignor wants it, which is written in its `version`. The transport waits for
-    max(its request timeout, `rebalance_timeout_s` + 5 s). `reason` is for the broker's log (KIP-800).
+    each with the subscription in the `version` of that assignor. The transport waits for max(its request timeout,
+    `rebalance_timeout_s` + 5 s). `reason` is for the broker's log (KIP-800).
     """
 
     request_id: int
@@ -76,11 +76,11 @@ class SendJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSync:
-    """Send a SyncGroup. `assignments` by member id are the leader's; empty for a follower. So are `user_data`.
+    """Send a SyncGroup. `assignments` by member id are the leader's, as are `user_data`; both are empty for a follower.
 
-    A leader names every member of the group, one whose subscription cannot be read too: Java's client takes an
-    assignment that was left out for a bug. `versions` are those in which members want their blob, the newest where a
-    member is absent; `MemberSubscription.version` has it.
+    A leader names every member of the group, also one whose subscription cannot be parsed: Java's client treats a
+    missing assignment as a bug. `versions` are those of each member's assignment, the newest if a member is absent;
+    `MemberSubscription.version` has it.
     """
 
     request_id: int
@@ -118,9 +118,9 @@ class SendClassicLeave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopics:
-    """Ask Metadata how many partitions these topics have, and where their replicas are.
+    """Request the number of partitions of these topics, and their replicas, with Metadata.
 
-    `topics` None asks for all that the cluster shows, internal ones too: librdkafka matches them as well.
+    `topics` None requests all topics that the cluster shows, also internal ones: librdkafka matches those as well.
     """
 
     request_id: int
@@ -129,7 +129,7 @@ class DescribeTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeAssignment:
-    """Have the assignor of this name compute who gets what."""
+    """Have the assignor of this name compute the assignment."""
 
     generation: int
     assignor: str
@@ -156,12 +156,12 @@ ClassicEffect: TypeAlias = SendJoin | SendSync | SendClassicHeartbeat | SendClas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswered:
-    """A JoinGroup's success: a generation has gathered.
+    """A JoinGroup succeeded: a generation has joined.
 
     `members` (the leader's only, else empty) are the subscriptions with their instance ids; `unreadable` are members
-    whose subscription cannot be read, each with what is wrong with it: they get an empty assignment, and the others
-    go on. `skip_assignment`: the assignment of a returning static leader stays (KIP-814); it syncs as a
-    follower does, but watches the topics as the leader.
+    whose subscription cannot be parsed, each with the error: they get an empty assignment, and the others continue.
+    `skip_assignment`: the assignment of a returning static leader stays (KIP-814); it syncs as a follower does, but
+    watches the topics as the leader.
     """
 
     request_id: int
@@ -180,13 +180,13 @@ class JoinAnswered:
 
     @property
     def group_protocol(self) -> GroupProtocol:
-        """What the group is: one of the consumer protocol lets classic members in without a leader (KIP-848)."""
+        """The type of the group: one of the consumer protocol accepts classic members without a leader (KIP-848)."""
         return GroupProtocol.CLASSIC if self.leader_id else GroupProtocol.CONSUMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRejected:
-    """A JoinGroup's error answer. `member_id` is the one to join with after MEMBER_ID_REQUIRED, else ""."""
+    """A JoinGroup was refused. `member_id` is the one to join with after MEMBER_ID_REQUIRED, else ""."""
 
     request_id: int
     verdict: ClassicVerdict
@@ -196,9 +196,9 @@ class JoinRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncAnswered:
-    """A SyncGroup's success. `protocol_name` is None if the broker does not report it (below version 5).
+    """A SyncGroup succeeded. `protocol_name` is None if the broker does not report it (below version 5).
 
-    `note` is the reason for an empty assignment that the leader left out or that cannot be read; else "".
+    `note` is the reason for an empty assignment that the leader left out or that cannot be parsed; else "".
     """
 
     request_id: int
@@ -210,7 +210,7 @@ class SyncAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRejected:
-    """A SyncGroup's error answer."""
+    """A SyncGroup was refused."""
 
     request_id: int
     verdict: ClassicVerdict
@@ -219,14 +219,14 @@ class SyncRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicHeartbeatAnswered:
-    """A Heartbeat's success: the session goes on, in this generation."""
+    """A Heartbeat succeeded: the session continues, in this generation."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicHeartbeatRejected:
-    """A Heartbeat's error answer. REJOIN_NOW (a rebalance) prolongs the session as a success does."""
+    """A Heartbeat was refused. REJOIN_NOW (a rebalance) prolongs the session as a success does."""
 
     request_id: int
     verdict: ClassicVerdict
@@ -235,7 +235,7 @@ class ClassicHeartbeatRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeFailed:
-    """A request got no answer. The coordinator may have acted on it; the member keeps its id (rules 4.7)."""
+    """A request got no response. The coordinator may have acted on it; the member keeps its id (rules 4.7)."""
 
     request_id: int
     reason: str
@@ -243,10 +243,10 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicLeft:
-    """A LeaveGroup's answer; `error` None: the member is out.
+    """The response to a LeaveGroup; `error` None: the member has left.
 
-    A member's own is not sent again either way (rules 4.8); `verdict` is for who has its stale member removed: RETRY,
-    REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it refuses).
+    A member's own is not sent again in either case (rules 4.8); `verdict` is for a member that has its stale member
+    removed: RETRY, REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it refuses).
     """
 
     request_id: int
@@ -256,9 +256,9 @@ class ClassicLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicCommitAnswered:
-    """An OffsetCommit's answer, and what it means for the membership (None: nothing).
+    """The response to an OffsetCommit, and its meaning for the membership (None: no meaning).
 
-    `answer` is what the commit itself came to, as for the consumer protocol (FINAL where the membership is in doubt).
+    `answer` is the outcome of the commit itself, as for the consumer protocol (FINAL if the membership is in doubt).
     """
 
     answer: CommitAnswered
@@ -267,7 +267,7 @@ class ClassicCommitAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsDescribed:
-    """Metadata answered; topics that do not exist are absent, and those that may not be described are in `refused`."""
+    """Metadata answered; topics that do not exist are absent, and those that cannot be described are in `refused`."""
 
     request_id: int
     topics: Topics
@@ -293,7 +293,7 @@ class AssignmentComputed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentFailed:
-    """The assignor raised, or its result cannot be: the application has to know."""
+    """The assignor raised, or its result is invalid: the application receives the error."""
 
     generation: int
     error: BrokerError
@@ -307,7 +307,7 @@ class AssignorNotified:
 
 
 LeaderEvent: TypeAlias = TopicsDescribed | TopicsNotDescribed | AssignmentComputed | AssignmentFailed | AssignorNotified
-#: What only a member of the classic protocol handles (`classic.protocol`), beside `LeaderEvent`.
+#: Events that only a member of the classic protocol handles (`classic.protocol`), in addition to `LeaderEvent`.
 ClassicAnswer: TypeAlias = (
     JoinAnswered
     | JoinRejected

@@ -1,7 +1,7 @@
 """When a member of a classic group sends its next heartbeat, and when its session is over.
 
-A heartbeat is how a member learns of a rebalance (REBALANCE_IN_PROGRESS). While everything is quiet one goes out on
-`heartbeat.interval.ms`. While records flow a rebalance would stop or move some of them, so that the member asks more
+A member learns of a rebalance by a heartbeat (REBALANCE_IN_PROGRESS). Without changes the interval is
+`heartbeat.interval.ms`. While records flow, a rebalance would stop or move some of them, so the member sends more
 often; and after a change, since another one often follows it: the second round of a cooperative rebalance, the next
 member of a group that starts. The figures are those of `pace`.
 """
@@ -14,8 +14,8 @@ from consumer_membership.membership.backoff import Backoff
 from consumer_membership.membership.pace import Pace
 from consumer_membership.types import Instant
 
-#: The first heartbeats after a change: members that start together are seldom together in the first generation, and
-#: the member that has it alone could learn of the others some 40 ms later; until it asks, all of them wait.
+#: The first heartbeats after a change: members that start together are seldom together in the first generation, and the
+#: only member of that generation could learn of the others some 40 ms later; until it does, all of them wait.
 FIRST_S = (0.02, 0.02, 0.02, 0.02, 0.05, 0.1)
 
 
@@ -31,25 +31,26 @@ class ClassicHeartbeats:
         self._session_timeout_s = session_timeout_s
         self._backoff = backoff
         self.in_flight: int | None = None
-        #: Whether records reached the application since its last poll but one.
+        #: Whether records reached the application between its last two polls.
         self._is_active = False
         self.pace = Pace(FIRST_S)
         self._sent_at: Instant = 0.0
         self._not_before: Instant = 0.0
         self._is_urgent = False
         self._session_since: Instant = 0.0
-        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
+        #: When the last answered heartbeat was sent: the session continues from then at least.
         self.confirmed_at: Instant | None = None
-        #: The same of a request of any kind, and of the last one that was answered without a rebalance.
+        #: The times of the last answered request of any kind, and of the last one that was answered without a
+        #: rebalance.
         self._counted_at: Instant | None = None
         self._undisturbed_at: Instant | None = None
-        #: When a heartbeat beside a pending JoinGroup was refused, until the coordinator confirms the membership again.
+        #: When a heartbeat during a pending JoinGroup was refused, until the coordinator confirms the membership again.
         self._doubted_at: Instant | None = None
 
     # ---- when ----
 
     def spacing_s(self, *, is_attentive: bool) -> float:
-        """Seconds from one heartbeat's sending to the next one's; an attentive member wants to learn of a rebalance."""
+        """Seconds from the sending of one heartbeat to the next one; shorter for a member that expects a rebalance."""
         if not is_attentive:
             return self._interval_s
         most_s = self._active_interval_s if self._is_active and self._active_interval_s > 0 else inf
@@ -67,13 +68,13 @@ class ClassicHeartbeats:
         return self._session_since + self._session_timeout_s
 
     def lease_until(self, rebalance_timeout_s: float) -> Instant | None:
-        """Until when the coordinator surely counts this member in; None: it never did.
+        """Until when the coordinator certainly counts this member; None: it never did.
 
         A session lasts from the moment when the coordinator received the last request that it answered, and that was
-        not before the member sent it. The moment of the answer proves nothing: a process that was stopped reads an old
-        answer when it goes on. A member whose JoinGroup does not arrive is removed at the end of the rebalance, which
-        began after the last request that was answered without one. No rebalance timeout below the session is counted
-        here: it would end leases between the heartbeats of a quiet group.
+        not before the member sent it. The moment of the response proves nothing: a process that was suspended reads an
+        old response when it continues. A member whose JoinGroup does not arrive is removed at the end of the rebalance,
+        which began after the last request that was answered without one. No rebalance timeout below the session is
+        counted here: it would end leases between the heartbeats of a quiet group.
         """
         if self._counted_at is None or self._undisturbed_at is None:
             return None
@@ -83,15 +84,15 @@ class ClassicHeartbeats:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether only the answer to the pending JoinGroup can show if the member is still in its group."""
+        """Whether only the response to the pending JoinGroup can show if the member is still in its group."""
         return self._doubted_at is not None
 
     # ---- what happens ----
 
     def gathered(self, asked_at: Instant, now: Instant) -> None:
-        """A generation has gathered, for which the member asked at `asked_at`; more changes are under way.
+        """A generation has joined, which the member requested at `asked_at`; more changes may follow.
 
-        It gathered after every request that was answered before. A heartbeat in flight is of an earlier generation.
+        It joined after every request that was answered before. A heartbeat in flight is of an earlier generation.
         """
         self.forget()
         self._session_since = self._sent_at = now
@@ -101,7 +102,7 @@ class ClassicHeartbeats:
         self.speed_up()
 
     def shared(self, asked_at: Instant) -> None:
-        """The member has its share, for which it asked at `asked_at`."""
+        """The member has its share, which it requested at `asked_at`."""
         self._count(asked_at)
         self._undisturbed_at = self._counted_at
 
@@ -121,7 +122,7 @@ class ClassicHeartbeats:
         self.pace.beat()
 
     def confirmed(self, now: Instant, *, is_undisturbed: bool) -> None:
-        """The session goes on: a success (`is_undisturbed`), or the news of a rebalance."""
+        """The session continues: a success (`is_undisturbed`), or the notice of a rebalance."""
         self.in_flight = None
         self.pace.answered(now - self._sent_at)
         self.confirmed_at = self._sent_at
@@ -132,30 +133,30 @@ class ClassicHeartbeats:
         self._recover()
 
     def doubt(self, now: Instant) -> None:
-        """The heartbeat in flight was refused while a JoinGroup is pending, whose answer shows what became of it."""
+        """The heartbeat in flight was refused while a JoinGroup is pending, whose response shows the outcome."""
         self.in_flight = None
         self._doubted_at = now
 
     def failed(self, now: Instant) -> None:
-        """The heartbeat in flight was refused for a while, or got no answer: repeat it after a backoff."""
+        """The heartbeat in flight was refused temporarily, or got no response: repeat it after a backoff."""
         self.in_flight = None
         self._not_before = now + self._backoff.next_delay()
 
     def send_now(self) -> None:
-        """Send the next heartbeat at once, because its answer has news; a backoff still counts."""
+        """Send the next heartbeat at once, because its response has news; a backoff still counts."""
         self._is_urgent = True
 
     def search_anew(self, now: Instant) -> None:
-        """The coordinator was silent for a session: it is looked up, and has another session to answer."""
+        """The coordinator was silent for a session: it is looked up, and has another session to respond."""
         self._session_since = now
 
     def forget(self) -> None:
-        """No answer is waited for any more."""
+        """Stop waiting for a response."""
         self.in_flight = None
         self._is_urgent = False
 
     def _count(self, asked_at: Instant) -> None:
-        """The coordinator counts the member in, at `asked_at` or later."""
+        """The coordinator counted the member at `asked_at` or later."""
         self._counted_at = asked_at if self._counted_at is None else max(self._counted_at, asked_at)
         self._doubted_at = None
 

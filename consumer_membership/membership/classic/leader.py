@@ -1,7 +1,7 @@
-"""What the leader of a group does: it computes the assignment of all members from their subscriptions.
+"""The work of the leader of a group: it computes the assignment of all members from their subscriptions.
 
-It looks at the topics, has the assignor compute, hands the result in with its SyncGroup, and keeps an eye on the topics
-and on unassigned partitions. A follower has this object also, and does not use it.
+It requests the topics, has the assignor compute, sends the result with its SyncGroup, and watches the topics and
+unassigned partitions. A follower also has this object, and does not use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Leader:
-    """The leader's part of one member, in the generation that gathered last."""
+    """The leader's part of one member, in the generation that joined last."""
 
     def __init__(self, event: EventContext, settings: ClassicSettings, backoff: Backoff, jitter: Jitter) -> None:
         self._event = event
@@ -41,21 +41,21 @@ class Leader:
         self._request: int | None = None
         self._look_at: Instant | None = None
         self._look_after_s = settings.refresh_interval_s
-        #: How often to look for a topic that is not there.
+        #: How often to check for a missing topic.
         self._absences = Backoff(SOON_S, LATE_S, jitter)
-        #: When the group should have rebalanced again, since partitions were held back for a later generation.
+        #: When the group should have rebalanced again, since partitions were withheld for a later generation.
         self._repair_at: Instant | None = None
 
     # ---- questions ----
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """In which version each member wants its assignment."""
+        """The version of each member's assignment."""
         return {member_id: one.version for member_id, one in self._members.items()}
 
     @property
     def look_at(self) -> Instant | None:
-        """When to look at the topics; None: not now, or it is being done."""
+        """When to check the topics; None: not now, or a check is running."""
         return self._look_at if self._request is None else None
 
     @property
@@ -64,30 +64,30 @@ class Leader:
         return min((at for at in (self.look_at, self._repair_at) if at is not None), default=None)
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the look that is under way."""
+        """Whether this is the number of the running check."""
         return request_id == self._request
 
     def _watched(self, own: frozenset[str]) -> frozenset[str]:
-        """What the whole group subscribes to; `own` is what this member does."""
+        """The subscription of the whole group; `own` is this member's."""
         return own.union(*(one.topics for one in self._members.values()))
 
     # ---- one generation ----
 
     def begin(self, event: JoinAnswered) -> None:
-        """The group has gathered; a static leader that came back looks at once, too, to notice what changes."""
+        """The group has joined; a static leader that returned also checks at once, to notice changes."""
         self.is_leading = event.is_leader
         self._members, self._unreadable = event.members, event.unreadable
         self._topics = self._request = self._repair_at = None
         self._look_at = self._event.now if event.is_leader else None
 
     def look_if_due(self, own: frozenset[str]) -> None:
-        """Look at the group's topics, if that is due."""
+        """Check the group's topics, if that is due."""
         if self.look_at is not None and self._event.now >= self.look_at:
             self._request = self._event.next_request_id()
             self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
     def described(self, event: TopicsDescribed, own: frozenset[str]) -> Topics | None:
-        """Take in what a look shows; what the topics were before, None: not seen in this generation."""
+        """Process the result of a check; return the topics before it, None: not seen in this generation."""
         self._request = None
         self._backoff.reset()
         before, self._topics = self._topics, event.topics
@@ -95,18 +95,18 @@ class Leader:
         if self._watched(own) <= event.topics.partitions.keys() | event.refused.keys():
             self._absences.reset()
         else:
-            # A subscribed topic that does not exist yet is looked for sooner.
+            # A missing subscribed topic is checked more often.
             self._look_after_s = min(self._absences.next_delay(), self._look_after_s)
         self._look_at = self._event.now + self._look_after_s
         return before
 
     def not_described(self) -> None:
-        """The look failed: try again after a backoff."""
+        """The check failed: retry after a backoff."""
         self._request = None
         self._look_at = self._event.now + self._backoff.next_delay()
 
     def compute(self, generation: int, assignor: str) -> None:
-        """Have the assignor compute from what the look showed."""
+        """Have the assignor compute from the result of the check."""
         self._look_at = None
         if self._topics is not None:
             topics, members = self._topics, self._members
@@ -116,7 +116,7 @@ class Leader:
     def shares(
         self, event: AssignmentComputed, own: frozenset[str]
     ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
-        """Each member's share and user data, for the SyncGroup; a cooperative leader later checks held-back ones."""
+        """Each member's share and user data, for the SyncGroup; withheld partitions are checked later."""
         all_members = self._members.keys() | self._unreadable.keys()
         if self._topics is not None and not self._settings.is_eager:
             given = sum(map(len, event.assignments.values()))
@@ -126,13 +126,13 @@ class Leader:
         return shares, {member_id: event.user_data[member_id] for member_id in all_members & event.user_data.keys()}
 
     def synced(self) -> None:
-        """The group is assigned: the topics are looked at again after a while."""
+        """The group is assigned: the topics are checked again after a while."""
         self._look_at = self._event.now + self._look_after_s
 
     # ---- an eye on the group ----
 
     def reason_to_rebalance(self, before: Topics | None, own: frozenset[str], share: frozenset[TopicPartition]) -> str:
-        """Why the group has to rebalance, after a look; "": it has not. `share` is this member's own."""
+        """Why the group has to rebalance, after a check; "": it has not. `share` is this member's own."""
         if self._topics is None:
             return ""
         if before is None:
@@ -152,7 +152,7 @@ class Leader:
         return all(claimed.issuperset(topics.of(topic)) for topic in self._watched(own))
 
     def repair(self) -> bool:
-        """A member that should have joined again after giving up what moves may be gone: whether to rebalance now."""
+        """A member that should have rejoined after a revocation may be gone: whether to rebalance now."""
         if self._repair_at is None or self._event.now < self._repair_at:
             return False
         self._repair_at = None

@@ -1,7 +1,7 @@
 """The topics that match subscribed patterns: a classic member finds them itself (scenario C13).
 
-The classic protocol carries names only, so that the member asks for the list of all topics before it joins, and again
-on the refresh interval, and joins with those that match. `config.patterns` defines the pattern languages.
+The classic protocol has names only, so the member requests the list of all topics before it joins, and again on the
+refresh interval, and joins with those that match. `config.patterns` defines the pattern languages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class SubscribedPatterns:
-    """One member's patterns, what they match, and when the list of topics is to be asked for next."""
+    """One member's patterns, the matching topics, and when the list of topics is to be requested next."""
 
     def __init__(
         self, event: EventContext, refresh_interval_s: float, backoff: Backoff, blacklist: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class SubscribedPatterns:
         self._backoff = backoff
         self._patterns: frozenset[TopicPattern] = frozenset()
         self._compiled: Mapping[str, re.Pattern[str]] = {}
-        #: Why this member cannot match by them; another subscription leads out of it.
+        #: Why this member cannot match by them; another subscription ends this.
         self.refusal: BrokerError | None = None
         #: The topics that match; empty until the first list is there.
         self.matched: frozenset[str] = _NOTHING
@@ -42,7 +42,7 @@ class SubscribedPatterns:
         self._refresh_at: Instant | None = None
 
     def subscribe(self, patterns: frozenset[TopicPattern]) -> None:
-        """Take these patterns in the place of the former ones."""
+        """Replace the patterns."""
         if patterns == self._patterns:
             return
         self._patterns, self._compiled, self.refusal = patterns, {}, None
@@ -63,25 +63,25 @@ class SubscribedPatterns:
 
     @property
     def due_at(self) -> Instant | None:
-        """When the list of topics is to be asked for; None: not while it is being asked for, or without a pattern."""
+        """When the list of topics is to be requested; None: not while a request is in flight, or without a pattern."""
         return self._refresh_at if self._request is None and self._compiled else None
 
     def ask_if_due(self) -> None:
-        """Ask for the list of all topics, if that is due."""
+        """Request the list of all topics, if that is due."""
         if self.due_at is not None and self._event.now >= self.due_at:
             self._request = self._event.next_request_id()
             self._event.emit(DescribeTopics(request_id=self._request, topics=None))
 
     def without_blacklisted(self, names: Iterable[str]) -> frozenset[str]:
-        """The topics that are there for this member."""
+        """The topics that exist for this member."""
         return frozenset(name for name in names if not any(one.fullmatch(name) for one in self._blacklist))
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the question that is under way."""
+        """Whether this is the number of the request in flight."""
         return request_id == self._request
 
     def listed(self, names: Iterable[str], *, again_at: Instant | None = None) -> None:
-        """The list is there, without what is blacklisted; what is missing in it is to be looked for at `again_at`."""
+        """The list has arrived, without blacklisted topics; missing ones are to be looked for at `again_at`."""
         self._request = None
         self._backoff.reset()
         self._refresh_at = min(self._event.now + self._refresh_interval_s, again_at or inf)
@@ -90,6 +90,6 @@ class SubscribedPatterns:
         self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))
 
     def not_listed(self) -> None:
-        """The list could not be had: what is known stays, and it is asked for again after a backoff."""
+        """The list could not be fetched: the known state is kept, and it is requested again after a backoff."""
         self._request = None
         self._refresh_at = self._event.now + self._backoff.next_delay()

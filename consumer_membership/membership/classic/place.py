@@ -29,14 +29,14 @@ from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
 
-#: What the broker's log gets to know.
+#: The reason in the broker's log.
 MAKES_ROOM = "the process with this instance id restarted, and the group is full"
 
 
 class Place:
-    """What a static member does where the group is full; a dynamic one asks for nothing.
+    """The actions of a static member if the group is full; a dynamic one takes none.
 
-    `request` is the number of the removal that is under way, `refused` the error of the join that it is for.
+    `request` is the number of the removal in flight, `refused` the error of the join that it is for.
     """
 
     def __init__(self, event: EventContext, instance_id: str | None, session_timeout_s: float) -> None:
@@ -55,20 +55,20 @@ class Place:
     # ---- the way into the group ----
 
     def begin(self, *, is_newest: bool) -> None:
-        """A join begins; `is_newest`: because the application asked for it, not because of a fence or a missed poll.
+        """A join begins; `is_newest`: because the application subscribed, not because of a fence or a missed poll.
 
-        Who was never let in stays the newest, whatever interrupted it.
+        A member that was never accepted stays the newest, whatever interrupted it.
         """
         self._is_newest |= is_newest
         self._has_made_room = self._may_not_make_room = False
         self.forget()
 
     def unanswered(self) -> None:
-        """A join without a member id got no answer: the coordinator may have made a member of it."""
+        """A join without a member id got no response: the coordinator may have created a member for it."""
         self._is_newest = True
 
     def joined(self, *, has_new_id: bool) -> None:
-        """The coordinator let the member in: from now on it may be replaced by a newer one."""
+        """The coordinator accepted the member: from now on a newer one may replace it."""
         self._is_unwritten |= self._is_newest and has_new_id
         self._is_newest = False
         self.forget()
@@ -78,14 +78,14 @@ class Place:
         self._is_unwritten = False
 
     def may_rejoin_without_id(self, error: BrokerError) -> bool:
-        """Whether the member, which the coordinator has no place for, may join once more without its member id."""
+        """Whether the member, for which the coordinator has no place, may join once more without its member id."""
         comes_back = self._instance_id is not None and self._is_unwritten and error.code == FENCED_INSTANCE_CODE
         if comes_back:
             self._is_unwritten = False
         return comes_back
 
     def forget(self) -> None:
-        """Nothing is asked or waited for any more."""
+        """Stop all requests and waiting."""
         self.request = self.refused = self.waits_since = None
 
     # ---- a full group ----
@@ -99,7 +99,7 @@ class Place:
 
     @property
     def asks_for_room(self) -> bool:
-        """Whether the stale member's removal is to be asked for now."""
+        """Whether the stale member's removal is to be requested now."""
         return self.refused is not None and self.request is None and not self._may_not_make_room
 
     def waits_until(self) -> Instant | None:
@@ -116,13 +116,13 @@ class Place:
         return None
 
     def ask(self, request_id: int) -> None:
-        """The stale member's removal is asked for under this number."""
+        """Note that the stale member's removal is requested under this number."""
         self.request = request_id
 
     # ---- the answer ----
 
     def answered(self, verdict: ClassicVerdict, error: BrokerError | None) -> Fatal | None:
-        """The removal's answer is there."""
+        """Process the response to the removal."""
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
             self._has_made_room, self.waits_since = True, None

@@ -1,7 +1,7 @@
 """The classic protocol of a member (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
 
-Partitions are given up and taken over by the reconciler that both protocols share: before a join the target is what may
-be kept, after a sync it is the share that the leader gave. What a leader does besides is in `leader`.
+The reconciler that both protocols share revokes and assigns partitions: before a join the target is the retained
+partitions, after a sync it is the share from the leader. The leader's additional work is in `leader`.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ _V = ex.ClassicVerdict
 INITIAL = "initialized by the application's poll"
 CLOSES = "the consumer is being closed"
 EXPIRES = "consumer poll timeout has expired."
-#: The states in which a member owns what its heartbeats keep for it.
+#: The states in which heartbeats keep the member's partitions.
 _OWNS = frozenset({_S.PREPARING, _S.RECONCILE, _S.STABLE})
-#: The states in which commits are taken: not while the group gathers.
+#: The states in which commits are accepted: not while the group joins.
 _COMMITS = _OWNS | {_S.UNSUBSCRIBING}
 
 
 def key_of(partition: TopicPartition) -> TopicIdPartition:
-    """The partition as the shared parts name it: the classic protocol knows no topic ids, so the name makes one."""
+    """The partition as the shared parts identify it: the classic protocol has no topic ids, so the name makes one."""
     return TopicIdPartition(topic_key(partition.topic), partition.partition)
 
 
@@ -106,11 +106,11 @@ class ClassicProtocol:
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.last_heartbeat_at: Instant | None = None
-        #: What the leader gave last: an eager member owns nothing when it joins, and its assignor may ask for this.
+        #: The last share from the leader: an eager member owns nothing when it joins, and its assignor may need this.
         self.last_share: frozenset[TopicPartition] = frozenset()
-        #: The generation to which that, and what is owned, belongs: not that of a JoinGroup without a SyncGroup.
+        #: The generation of that share and of the owned partitions: not that of a JoinGroup without a SyncGroup.
         self.share_generation = NO_GENERATION
-        #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
+        #: Why the member has to join again, for the broker's log; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = context.new_backoff()
         self.place = Place(context.event, settings.instance_id, classic.session_timeout_s)
@@ -131,14 +131,14 @@ class ClassicProtocol:
         self._told = Subscription()
         self._told_topics: frozenset[str] = frozenset()
         self._join_not_before: Instant = 0.0
-        #: The JoinGroup or SyncGroup under way.
+        #: The JoinGroup or SyncGroup in flight.
         self._exchange: int | None = None
         #: When it was sent.
         self._asked_at: Instant = 0.0
         #: This generation's share while its assignor is notified of it, and the number of that notification.
         self._untold: frozenset[TopicPartition] | None = None
         self._notice: int | None = None
-        #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
+        #: Whether the share of this generation revokes partitions, so that a cooperative member joins once more.
         self._gives_up = False
         # With patterns this member has the list of all topics already.
         self._watch.list_all(does=False)
@@ -148,34 +148,34 @@ class ClassicProtocol:
 
     @property
     def state(self) -> ClassicState:
-        """The state; the view shows some of them alike."""
+        """The state; the view shows some of them as one."""
         return self._machine.state
 
     @property
     def public_state(self) -> MemberState:
-        """The state as the view shows it, for both protocols alike."""
+        """The state as the view shows it, for both protocols."""
         return PUBLIC_STATES[self._machine.state]
 
     @property
     def topics(self) -> frozenset[str]:
-        """What the subscription comes to: the named topics, and those that match the pattern."""
+        """The resolved subscription: the named topics, and those that match the pattern."""
         return self._watch.subscription.topics | self.patterns.matched
 
     @property
     def identity(self) -> CommitIdentity:
-        """As whom the member fetches and commits: a classic OffsetFetch names no member."""
+        """The identity with which the member fetches and commits: a classic OffsetFetch names no member."""
         return CommitIdentity(
             member_id=self.member_id, member_epoch=self.generation, instance_id=self._settings.instance_id
         )
 
     @property
     def may_commit(self) -> bool:
-        """Whether the coordinator takes commits of this member now."""
+        """Whether the coordinator accepts commits of this member now."""
         return self.state in _COMMITS and self.generation != NO_GENERATION
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
-        """The type of the group, as the coordinator answered the join; None: it is not a member."""
+        """The type of the group, as the coordinator reported at the join; None: it is not a member."""
         return self._group_protocol if self.generation != NO_GENERATION else None
 
     @property
@@ -184,22 +184,22 @@ class ClassicProtocol:
         return self.classic.session_timeout_s
 
     def ignores(self, _: GroupEvent) -> bool:
-        """Nothing: the numbers that answers carry sort them out."""
+        """No event: the numbers of responses sort them out."""
         return False
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
-        """The error with which the coordinator refuses this member's join; None: the event is no such refusal."""
+        """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
         if not isinstance(event, ex.JoinRejected) or not self.awaits(event.request_id):
             return None
         return event.error if self.state is _S.JOINING else None
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the JoinGroup or SyncGroup that is under way."""
+        """Whether this is the JoinGroup or SyncGroup in flight."""
         return request_id == self._exchange
 
     @property
     def _change(self) -> str | None:
-        """Why the last JoinGroup is outdated; None: it is not, or the list of topics is not there yet."""
+        """Why the last JoinGroup is outdated; None: it is not, or the list of topics has not arrived yet."""
         if not self.patterns.is_resolved or self.topics == self._told_topics:
             return None
         is_same = self._watch.subscription == self._told
@@ -207,10 +207,10 @@ class ClassicProtocol:
 
     @property
     def _lease_until(self) -> Instant | None:
-        """Until when what the member owns is surely its own; None: it owns nothing.
+        """Until when the owned partitions are certainly owned; None: it owns none.
 
         The coordinator keeps the place of a member whose JoinGroup is pending, even if their connection is cut. The
-        member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease counts on
+        member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease continues
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
         if self.state not in CLASSIC_IN_GROUP or not self._ownership.owned:
@@ -226,17 +226,17 @@ class ClassicProtocol:
 
     @property
     def _beats_beside_join(self) -> bool:
-        """Whether heartbeats go out while a JoinGroup is pending: the member keeps partitions, and hands them out.
+        """Whether heartbeats are sent while a JoinGroup is pending: the member keeps partitions, and returns records.
 
-        They go over another connection. The coordinator answers REBALANCE_IN_PROGRESS for as long as the group gathers,
-        so a member that waits for slow others differs from one that is cut off. Java's client sends none.
+        They use another connection. The coordinator answers REBALANCE_IN_PROGRESS for as long as the group joins, so a
+        member that waits for slow others differs from one that is cut off. Java's client sends none.
         """
         is_pending = self.state is _S.JOINING and self._exchange is not None
         return is_pending and bool(self._ownership.owned) and not self.heartbeats.is_doubted
 
     @property
     def _heartbeat_due_at(self) -> Instant:
-        """A heartbeat may bring news, but for while a rebalance is under way, or known to come."""
+        """Whether a heartbeat may bring news: not while a rebalance is running, or known to come."""
         is_attentive = self.state in (_S.RECONCILE, _S.STABLE) and self.rejoins_because is None
         return self.heartbeats.due_at(is_attentive=is_attentive)
 
@@ -247,21 +247,21 @@ class ClassicProtocol:
         self._history.note_transition(PUBLIC_STATES[old], self.public_state, reason)
 
     def begin_leaving(self, reason: str) -> None:
-        """Go to UNSUBSCRIBING: heartbeats go on until everything is given up."""
+        """Go to UNSUBSCRIBING: heartbeats continue until everything is released."""
         self._fire(Trigger.LEAVE_REQUESTED, reason)
 
     def end(self, trigger: Trigger, reason: str) -> None:
-        """Go out of the group: forget the generation and the request that waits for an answer."""
+        """Leave the group locally: forget the generation and the request in flight."""
         self._forget()
         if trigger is Trigger.REFUSED:
             self.rejoins_because = None
         if trigger is Trigger.LEAVE_ENDED and not self._settings.is_static:
-            # A static member keeps its id: with another one it would fence itself when it comes back (KAFKA-20985).
+            # A static member keeps its id: with another one it would fence itself when it returns (KAFKA-20985).
             self.member_id = NO_MEMBER_ID
         self._fire(trigger, reason)
 
     def _forget(self) -> None:
-        """Have no generation and wait for no answer any more."""
+        """Have no generation, and wait for no response."""
         self._exchange = None
         self.place.forget()
         self.heartbeats.forget()
@@ -269,8 +269,8 @@ class ClassicProtocol:
         self.last_share = frozenset()
 
     def join(self, trigger: Trigger, reason: str) -> None:
-        """Go to JOINING; the JoinGroup goes out as soon as it may."""
-        # A member that comes back from a fence or a missed poll may be the older of two holders of an instance id.
+        """Go to JOINING; the JoinGroup is sent as soon as possible."""
+        # A member that returns from a fence or a missed poll may be the older of two holders of an instance id.
         is_newest = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
         self._begin_join(trigger, INITIAL if self.state is _S.UNSUBSCRIBED else reason, is_newest=is_newest)
 
@@ -280,7 +280,7 @@ class ClassicProtocol:
         self._fire(trigger, reason)
 
     def _join_again(self, reason: str, *, delay_s: float = 0.0) -> None:
-        """Send one more JoinGroup: the answer to the last one, or to its SyncGroup, made no generation."""
+        """Send one more JoinGroup: the response to the last one, or to its SyncGroup, made no generation."""
         if self.state is _S.JOINING:
             self._schedule_join(reason, delay_s)
         else:
@@ -293,13 +293,13 @@ class ClassicProtocol:
         self.rejoins_because = self.rejoins_because or reason
 
     def _prepare(self, trigger: ClassicTrigger, reason: str) -> None:
-        """Begin a rebalance: what must be given up before the join is given up (rules 4.4)."""
+        """Begin a rebalance: release the partitions that the member must not keep in the join (rules 4.4)."""
         self._exchange = None
         self.rejoins_because = reason
         self._fire(trigger, reason)
 
     def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> MembershipEnd | None:
-        """The coordinator does not know the member, or its generation: what is owned is lost (rules 4.7)."""
+        """The coordinator does not know the member, or its generation: its partitions are lost (rules 4.7)."""
         if not keeps_id:
             self.member_id = NO_MEMBER_ID
         if self.state is not _S.JOINING or self._reconciler.may_hold:
@@ -312,7 +312,7 @@ class ClassicProtocol:
     # ---- leaving ----
 
     def resign(self) -> None:
-        """A dynamic member leaves, without waiting for the answer; a static one keeps its place."""
+        """A dynamic member leaves, without waiting for the response; a static one keeps its place."""
         self._resign(EXPIRES)
 
     def _resign(self, reason: str) -> None:
@@ -320,18 +320,18 @@ class ClassicProtocol:
             self._leave_without_waiting(reason)
 
     def _leave_without_waiting(self, reason: str) -> None:
-        """Leave permanently without waiting for an answer, also as a static member."""
+        """Leave permanently without waiting for a response, also as a static member."""
         if self._coordinator.is_known and self.member_id != NO_MEMBER_ID:
             self._send_leave(self._event.next_request_id(), self.member_id, reason)
         self.member_id = NO_MEMBER_ID
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was given up: send the leave, once (rules 4.8)."""
+        """Everything was released: send the leave, once (rules 4.8)."""
         option = self._leave.option
         stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
         is_unknown = self.member_id == NO_MEMBER_ID
         if is_unknown and self._exchange is not None and not stays and self._event.now < self._leave.by:
-            # The JoinGroup that is out may make a member, whose id comes with its answer: it has to leave.
+            # The JoinGroup in flight may create a member, whose id comes with its response: it has to leave.
             return None
         if is_unknown:
             return Left("the member never joined")
@@ -346,7 +346,7 @@ class ClassicProtocol:
         return None
 
     def _make_room(self) -> None:
-        """Have the stale member of this instance removed, whose place the full group has no other for."""
+        """Have the stale member of this instance removed, because the full group has no other place."""
         request_id = self._event.next_request_id()
         self.place.ask(request_id)
         self._send_leave(request_id, NO_MEMBER_ID, MAKES_ROOM)
@@ -360,7 +360,7 @@ class ClassicProtocol:
     # ---- time and circumstances ----
 
     def prepare(self) -> MembershipEnd | None:
-        """With a pattern: ask which topics there are, as a leader and as a follower."""
+        """With a pattern: request the topics that exist, as a leader and as a follower."""
         patterns = self.patterns
         if patterns.refusal is not None:
             self._resign("the subscribed pattern cannot be read")
@@ -369,7 +369,7 @@ class ClassicProtocol:
         return None
 
     def advance(self) -> MembershipEnd | None:
-        """Go on with the rebalance, and send the heartbeat that is due."""
+        """Continue the rebalance, and send the heartbeat if it is due."""
         conclusion: MembershipEnd | None = None
         match self.state:
             case _S.PREPARING:
@@ -400,7 +400,7 @@ class ClassicProtocol:
         return self._join_if_due()
 
     def _kept(self) -> frozenset[TopicIdPartition]:
-        """What a member keeps through a rebalance: an eager one nothing, a cooperative one all that it subscribes."""
+        """The partitions that a member keeps through a rebalance: eager none, cooperative all subscribed ones."""
         if self.classic.is_eager:
             return frozenset()
         topics = {topic_key(topic) for topic in self.topics}
@@ -436,7 +436,7 @@ class ClassicProtocol:
         return None
 
     def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
-        """The subscription for the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
+        """The subscription for the leader in the form of this assignor (KIP-792); or the assignor's error."""
         try:
             user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
         except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
@@ -453,7 +453,7 @@ class ClassicProtocol:
 
     @property
     def _computes(self) -> bool:
-        """Whether a leader still has to hand in what its group gets."""
+        """Whether a leader still has to send the assignment of its group."""
         return self.state is _S.SYNCING and self._exchange is None and self._untold is None
 
     def _look_at_topics_if_due(self) -> None:
@@ -485,7 +485,8 @@ class ClassicProtocol:
         if not self._may_heartbeat:
             return
         if self._event.now >= self.heartbeats.session_ends_at:
-            # No answer for a session: the coordinator is looked up again; its answer shows whether the member is out.
+            # No response for a session: the coordinator is looked up again; its response shows whether the member is
+            # out.
             self.heartbeats.search_anew(self._event.now)
             self._coordinator.search("no heartbeat was answered for a session")
             return
@@ -502,7 +503,7 @@ class ClassicProtocol:
         self._event.emit(beat)
 
     def next_deadline(self) -> Instant | None:
-        """When the join, the heartbeat, or a look at the topics is due; None: nothing is."""
+        """When the join, the heartbeat, or a check of the topics is due; None: nothing is."""
         moments: list[Instant | None] = []
         if self.state in CLASSIC_IN_GROUP:
             moments.append(self.patterns.due_at)
@@ -520,7 +521,7 @@ class ClassicProtocol:
     # ---- events ----
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:  # noqa: C901, PLR0911, PLR0912 - a case for each
-        """Handle an event of the classic protocol; one of the consumer protocol answers a request of before."""
+        """Handle an event of the classic protocol; one of the consumer protocol answers an earlier request."""
         if isinstance(event, ev.ConsumerEvent):
             return None
         match event:
@@ -568,7 +569,7 @@ class ClassicProtocol:
         """With patterns the member has its own list of topics (`SubscribedPatterns`)."""
 
     def leave_requested(self) -> None:
-        """Nothing is subscribed any more, and nothing rejoins."""
+        """The subscription ended, and nothing rejoins."""
         self.patterns.subscribe(frozenset())
         self.rejoins_because = None
         if self.member_id != NO_MEMBER_ID:
@@ -590,14 +591,14 @@ class ClassicProtocol:
         if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
             return Fatal(errors[0])
         if event.membership is not None:
-            # The next heartbeat has the same news of the membership: the member acts on that.
+            # The next heartbeat has the same information: the member acts on that.
             self.heartbeats.send_now()
         return None
 
     def _was_overtaken(self, event: ex.ClassicCommitAnswered, *, is_of_this_generation: bool) -> bool:
-        """Whether a rebalance overtook the commit: what the member keeps is committed by the next generation.
+        """Whether a rebalance overtook the commit: the next generation commits retained partitions.
 
-        Java's client has the application do that (RebalanceInProgressException).
+        Java's client leaves that to the application (RebalanceInProgressException).
         """
         if event.membership not in (_V.REJOIN_KEEP_ID, _V.REJOIN_NOW):
             return False
@@ -666,7 +667,7 @@ class ClassicProtocol:
         if self.state is not _S.JOINING:
             return None
         if event.verdict is _V.MEMBER_ID_REQUIRED:
-            # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
+            # It has an id, or is assigned none: no coordinator does that, and to obey at once would be a storm.
             return self._on_error(_V.RETRY, event.error)
         if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error):
             self._history.note_error(event.error)
@@ -696,11 +697,11 @@ class ClassicProtocol:
         return None
 
     def _was_left_out_before(self, event: ex.JoinAnswered) -> bool:
-        """Whether what the member still owns may have been another one's since (rules 4.4).
+        """Whether another member may have owned the partitions that this member still owns (rules 4.4).
 
-        A dynamic member that does not come to a rebalance is removed. A static one stays, with what it sent when it
-        last came: others may have been given what it owns, have read on and have committed. It may also have come, and
-        not have received the answer: the two cannot be distinguished.
+        A dynamic member that misses a rebalance is removed. A static one stays, with its last subscription: others may
+        have been assigned its partitions, have read on and have committed. It may also have joined, and not have
+        received the response: the two cannot be distinguished.
         """
         is_gap = NO_GENERATION != self.generation < event.generation - 1
         is_classic = event.group_protocol is GroupProtocol.CLASSIC
@@ -751,7 +752,7 @@ class ClassicProtocol:
         self.last_share, self.share_generation = share, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in share})
         ownership.take_target(frozenset(map(key_of, share)))
-        # Each share calls on_assign, an empty one also, as with Java's client and confluent-kafka.
+        # Each share calls on_assign, also an empty one, as with Java's client and confluent-kafka.
         ownership.tell_next(is_first=True)
         self._gives_up = bool(ownership.surplus())
         self.heartbeats.speed_up()
@@ -780,7 +781,7 @@ class ClassicProtocol:
             self.rejoins_because = reason or self.rejoins_because
 
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
-        """Report subscribed topics that do not exist or may not be described, once each."""
+        """Report subscribed topics that do not exist or cannot be described, once each."""
         names = self.patterns.without_blacklisted(event.topics.partitions)
         self._watch.on_metadata(names, event.refused)
 
@@ -807,7 +808,7 @@ class ClassicProtocol:
     # ---- silence, heartbeats, and verdicts ----
 
     def _on_exchange_failed(self, event: ex.ExchangeFailed) -> MembershipEnd | None:
-        """No answer: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
+        """No response: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
         number = event.request_id
         if number == self._leave.request:
             return Left(
@@ -837,7 +838,7 @@ class ClassicProtocol:
         self.heartbeats.confirmed(self._event.now, is_undisturbed=is_undisturbed)
 
     def _on_heartbeat_rejected(self, event: ex.ClassicHeartbeatRejected) -> MembershipEnd | None:
-        """What a heartbeat's error means: where it is no verdict on the membership, the heartbeat is repeated."""
+        """Interpret a heartbeat's error: if it is not about the membership, the heartbeat is repeated."""
         error = event.error
         if event.request_id != self.heartbeats.in_flight:
             return None
@@ -849,7 +850,7 @@ class ClassicProtocol:
             case _V.RETRY | _V.REJOIN_LATER:
                 self._history.note_error(error)
             case _V.REJOIN | _V.REJOIN_KEEP_ID | _V.MEMBER_ID_REQUIRED | _V.FATAL if self.state is _S.JOINING:
-                # The group may have gathered, with this member or without it: the JoinGroup's answer shows which.
+                # The group may have joined, with this member or without it: the JoinGroup's response shows which.
                 self.heartbeats.doubt(self._event.now)
             case _V.REDISCOVER:
                 self._history.note_error(error)
@@ -858,14 +859,14 @@ class ClassicProtocol:
                 self._history.note_error(error)
                 self.rejoins_because = self.rejoins_because or "the group rebalances"
             case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
-                # A rebalance is being prepared for already, or the answer to the SyncGroup will show it.
+                # A rebalance is already in preparation, or the response to the SyncGroup will show it.
                 self._history.note_error(error)
             case _:
                 return self._on_error(event.verdict, error)
         return None
 
     def _on_error(self, verdict: ex.ClassicVerdict, error: BrokerError) -> MembershipEnd | None:
-        """What an error of JoinGroup or SyncGroup means (rules 4.7): it leads back to JOINING, or ends."""
+        """Interpret an error of JoinGroup or SyncGroup (rules 4.7): it leads back to JOINING, or ends."""
         self._history.note_error(error)
         match verdict:
             case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:
@@ -889,11 +890,11 @@ class ClassicProtocol:
         return None
 
     def _was_removed_for_good(self, error: BrokerError) -> bool:
-        """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
+        """Whether an administrator removed a static member (KIP-345's removal), not the end of its session.
 
-        The session that it requested began again when the heartbeat that was answered last arrived. A member that has
-        its share was written down, where a coordinator that moved may have forgotten it before, or have removed it for
-        a SyncGroup that it was late with. In a group of the consumer protocol one that joins too late is removed.
+        The requested session began again when the last answered heartbeat arrived. A member that has its share was
+        written to the log; before that, a coordinator that moved may have forgotten it, or have removed it for a late
+        SyncGroup. In a group of the consumer protocol a member that joins too late is removed.
         """
         confirmed_at = self.heartbeats.confirmed_at
         if not self._settings.is_static or self.state not in CLASSIC_IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
@@ -906,7 +907,7 @@ class ClassicProtocol:
     # ---- the view ----
 
     def view(self) -> ProtocolView:
-        """What the classic protocol adds to the member's view; its epoch is the generation."""
+        """Return the classic protocol's part of the member's view; its epoch is the generation."""
         return ProtocolView(
             member_id=self.member_id,
             instance_id=self._settings.instance_id,
@@ -947,5 +948,5 @@ def _failure(assignor: Assignor, words: str) -> BrokerError:
 
 
 def _is_bytes_or_none(given: object) -> bool:
-    # A user's own code may return anything, whatever its annotation.
+    # User code may return anything, whatever its annotation.
     return given is None or isinstance(given, bytes)

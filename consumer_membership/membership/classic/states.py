@@ -1,22 +1,23 @@
-"""The states of a member of the classic protocol, and the only ways from one to the other.
+"""The states of a member of the classic protocol, and the only transitions between them.
 
-A classic group moves in *generations*. In each rebalance every member sends a JoinGroup with what it wants and owns.
-The coordinator waits for all, makes one of them the leader and sends it all subscriptions; the leader's assignor
-computes the assignment, and each member receives its share with the answer to SyncGroup. With an EAGER assignor a
-member gives up everything before it joins; with a COOPERATIVE one it keeps what it has, gives up what its share lacks,
-and joins again, so that the freed partitions find their new owners one generation later (KIP-429).
+A classic group moves in *generations*. In each rebalance every member sends a JoinGroup with its subscription and its
+partitions. The coordinator waits for all, makes one of them the leader and sends it all subscriptions; the leader's
+assignor computes the assignment, and each member receives its share with the response to SyncGroup. With an EAGER
+assignor a member revokes everything before it joins; with a COOPERATIVE one it keeps its partitions, revokes those that
+are not in its new share, and joins again, so that the freed partitions get their new owners one generation later
+(KIP-429).
 
 | state | heartbeats | Kafka's Java name | `MemberState` in the view | meaning |
 |---|---|---|---|---|
 | UNSUBSCRIBED | none | UNJOINED | UNSUBSCRIBED | never joined, or left |
-| PREPARING | on the interval | STABLE, rejoinNeeded | RECONCILE | gives up what must be given up before the join |
-| JOINING | none, the JoinGroup replaces them | PREPARING_REBALANCE | JOINING | JoinGroup is out, or about to be |
-| SYNCING | on the interval | COMPLETING_REBALANCE | JOINING | the leader computes, SyncGroup is out |
-| RECONCILE | on the interval | STABLE (join complete) | RECONCILE | takes over its share |
-| STABLE | on the interval | STABLE | STABLE | has its share of this generation |
-| FENCED | none | UNJOINED | FENCED | the coordinator does not know it any more; partitions are being declared lost |
+| PREPARING | on the interval | STABLE, rejoinNeeded | RECONCILE | revokes partitions before it joins |
+| JOINING | none, the JoinGroup replaces them | PREPARING_REBALANCE | JOINING | JoinGroup is sent, or about to be sent |
+| SYNCING | on the interval | COMPLETING_REBALANCE | JOINING | the leader computes the assignment; SyncGroup is sent |
+| RECONCILE | on the interval | STABLE (join complete) | RECONCILE | applies its share of the assignment |
+| STABLE | on the interval | STABLE | STABLE | has its share of the present generation |
+| FENCED | none | UNJOINED | FENCED | the coordinator fenced the member; on_lost is called, then the member rejoins |
 | STALE | none | UNJOINED | STALE | left because the application did not poll; waits for its next poll |
-| UNSUBSCRIBING | on the interval, then one LeaveGroup | leaving | UNSUBSCRIBING | gives up everything, then leaves |
+| UNSUBSCRIBING | on the interval, then one LeaveGroup | leaving | UNSUBSCRIBING | revokes all partitions, then leaves |
 | FATAL | none | - | FATAL | refused permanently |
 """
 
@@ -51,15 +52,15 @@ class ClassicState(Enum):
 
 
 class ClassicTrigger(Enum):
-    """What else than a `Trigger` changes the state of a classic member; the value is the label in the diagram."""
+    """The additional triggers of a classic member; the value is the label in the diagram."""
 
     REBALANCE = "the group rebalances, or this member needs it to"
-    READY_TO_JOIN = "what the member may not keep is given up"
+    READY_TO_JOIN = "the partitions to give up are revoked"
     GATHERED = "JoinGroup is answered"
     REJOIN_NEEDED = "SyncGroup is refused, or not answered"
     ASSIGNMENT_RECEIVED = "SyncGroup is answered"
     ASSIGNMENT_OUTDATED = "SyncGroup is answered for an older subscription"
-    RECONCILED = "the assignment is taken over"
+    RECONCILED = "the assignment is applied"
 
 
 _S, _T, _C = ClassicState, Trigger, ClassicTrigger
@@ -82,10 +83,10 @@ CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
     ),
     TransitionRule(_IN_GROUP, _T.POLL_TIMEOUT, _S.STALE, "KIP-62; section 1.9"),
     TransitionRule((_S.STALE,), _T.PARTITIONS_LOST, _S.JOINING, "section 1.9: on_lost runs inside the next poll"),
-    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: nothing was held"),
-    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 4.7: codes that no retry mends"),
+    TransitionRule((_S.STALE,), _T.POLLED, _S.JOINING, "section 1.9: no partition was held"),
+    TransitionRule((*_IN_GROUP, _S.UNSUBSCRIBING), _T.REFUSED, _S.FATAL, "section 4.7: codes for which no retry helps"),
     TransitionRule((_S.FATAL,), _T.RESUBSCRIBED, _S.JOINING, "section 4.7: the refused subscription was the cause"),
-    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 4.8: give up everything, then leave"),
+    TransitionRule(_IN_GROUP, _T.LEAVE_REQUESTED, _S.UNSUBSCRIBING, "section 4.8: revoke everything, then leave"),
     TransitionRule(
         (_S.FENCED, _S.STALE), _T.LEAVE_REQUESTED, _S.UNSUBSCRIBED, "section 4.8: there is nothing to leave"
     ),
@@ -95,7 +96,7 @@ CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
 #: The same, by state and trigger.
 CLASSIC_TARGETS = transitions_by_trigger(CLASSIC_TRANSITIONS)
 
-#: The events that cause each trigger in a classic member; () where circumstances do, with any event.
+#: The events that cause each trigger in a classic member; () if circumstances do, with any event.
 CLASSIC_CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
         _T.POLLED: (ev.Polled,),
@@ -121,7 +122,7 @@ CLASSIC_IN_GROUP = frozenset(_IN_GROUP)
 #: The states in which heartbeats are due; in JOINING the pending JoinGroup keeps the session alive.
 HEARTBEATS = frozenset({_S.PREPARING, _S.SYNCING, _S.RECONCILE, _S.STABLE, _S.UNSUBSCRIBING})
 
-#: How the view and the observers show each state, for both protocols alike.
+#: How the view and the observers show each state, for both protocols.
 PUBLIC_STATES: Mapping[ClassicState, MemberState] = MappingProxyType(
     {
         _S.UNSUBSCRIBED: MemberState.UNSUBSCRIBED,

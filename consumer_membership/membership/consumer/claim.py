@@ -1,21 +1,21 @@
-"""Which instance id a static member has, and what it does where another member holds it (KIP-345 on KIP-848).
+"""The instance id of a static member, and its actions if another member holds it (KIP-345 on KIP-848).
 
-A KIP-848 coordinator refuses the second holder of an instance id (UNRELEASED_INSTANCE_ID), the replacement of a crashed
-member too. `group.instance.id.conflict.policy` decides:
+A KIP-848 coordinator refuses the second holder of an instance id (UNRELEASED_INSTANCE_ID), also the replacement of a
+crashed member. `group.instance.id.conflict.policy` decides:
 
 - takeover: the newest member wins. It releases the holder (a heartbeat with the holder's member id, this instance id
   and epoch -2), then joins and has the holder's partitions at once. Only a member that the application just made join
-  takes over, and from one holder in each such join: one that was fenced, or comes back after a missed
+  takes over, and from one holder in each such join: one that was fenced, or returns after a missed
   poll, may be the older of two and ends instead. Hence two processes never take an id from each other in turns. A
-  holder whose heartbeat comes between release and join is back as it was, and is released again.
-  A member that hears of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
+  holder whose heartbeat arrives between release and join has its place again, and is released again.
+  A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
   cannot help: it does not report when a member joined.
 - wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
 - fail: the member ends.
 
-A group that is full refuses a returning instance, too, on brokers before KAFKA-20601, because its member id is new.
-Then the member gives up the place that the instance has already (epoch -1 on behalf of its holder) and takes it again.
+Brokers before KAFKA-20601 also refuse a returning instance if the group is full, because its member id is new.
+Then the member releases the place that the instance has already (epoch -1 on behalf of its holder) and takes it again.
 
 A member with a pool (`group.instance.id.pool`) takes no id from a live holder: it requests the holders
 (ConsumerGroupDescribe) and claims a free id. An id that was released with -2 comes first, because its partitions wait
@@ -27,11 +27,11 @@ the coordinator's log, which is a little behind: if a refusal's message names an
 |---|---|---|
 | UNCLAIMED | - | no join has begun |
 | READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
-| LOOKING | waits | the holder of the id, or a free id, is to be requested |
+| LOOKING | waits | the holder of the id, or a free id, is to be looked up |
 | ASKED | waits | DescribeGroup is sent |
 | RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
 | HELD | - | the coordinator accepted the join |
-| REFUSED | - | no id, or no place, is left for this member: it ends |
+| REFUSED | - | no id or no place is left for this member: it ends |
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ from consumer_membership.types import (
 #: A holder that is reported within this time after the application subscribed is certainly the older one. A join takes
 #: some ten milliseconds, or a second over slow networks with TLS and SASL; to replace a stopped process takes longer.
 NEWEST_FOR_S = 2.0
-#: How often one holder is released in one join: its heartbeat has to come between two requests each time.
+#: How often one holder is released in one join: its heartbeat has to arrive between two requests each time.
 MOST_TAKEOVERS = 5
-#: Between two claims of one member, spread by a half to either side: many that start together come apart.
+#: The interval between two claims of one member, spread by a half to either side, so that many members spread out.
 CLAIM_SPACING_S = 0.1
 
 
@@ -87,15 +87,15 @@ class ClaimState(Enum):
 
 
 class ClaimTrigger(Enum):
-    """What changes the state of a claim; the value is the label in the diagram."""
+    """The triggers of a claim; the value is the label in the diagram."""
 
     JOIN_BEGINS = "a join begins, with an id"
-    QUESTION_RAISED = "who holds the id, or which one is free, has to be asked"
+    QUESTION_RAISED = "the holder, or a free id, has to be looked up"
     ASKED = "DescribeGroup is sent"
     JOIN_CLEARED = "the join may be sent"
     HOLDER_FOUND = "the holder has to be released"
     ADMITTED = "the coordinator lets the member in"
-    NO_PLACE = "no id, or no place in the group, is left"
+    NO_PLACE = "no id or no place in the group is left"
 
 
 _S, _T = ClaimState, ClaimTrigger
@@ -121,9 +121,9 @@ CLAIM_TARGETS = transitions_by_trigger(CLAIM_TRANSITIONS)
 
 
 class Age(Enum):
-    """How old a member's claim is beside another member's."""
+    """The age of a member's claim relative to another member's."""
 
-    #: The application asked for it, and it was never let in since: others that hold the id are older.
+    #: The application subscribed, and the member was never accepted since: others that hold the id are older.
     NEWEST = "newest"
     #: As NEWEST, but so long ago that the holder may be newer.
     UNKNOWN = "unknown"
@@ -133,30 +133,30 @@ class Age(Enum):
 
 @dataclass(slots=True)
 class _Attempt:
-    """What one join has met so far."""
+    """The state of one join."""
 
     #: The holder's member id, if the coordinator's refusal names it.
     named: str | None = None
-    #: The holder that is waited for; a pool's member waits for the first one that leaves.
+    #: The awaited holder; a pool's member waits for the first one that leaves.
     waits_for: Holder | None = None
     waits_since: Instant | None = None
-    #: Whom this join released to take the id over, and how often.
+    #: The member that this join released to take the id over, and how often.
     taken_from: str | None = None
     takeovers: int = 0
-    #: How often the coordinator had this very member's id, whose join was answered in vain.
+    #: How often the coordinator had this very member's id, whose join response was lost.
     own_releases: int = 0
-    #: Why a full group refused the join, while a place in it is looked for, and whether one was given up for it.
+    #: Why a full group refused the join, while a place in it is looked for, and whether one was released for it.
     full: BrokerError | None = None
     has_made_room: bool = False
-    #: Not before then is the group asked.
+    #: The earliest moment of the next request to the group.
     look_at: Instant = 0.0
 
 
 class InstanceClaim:
-    """The instance id of one member: which one it is, and the way to it.
+    """The instance id of one member, and the steps to hold it.
 
-    `id` is None for a dynamic member, and while a pool's member has not chosen. What ends the membership is returned as
-    `Fatal`.
+    `id` is None for a dynamic member, and while a pool's member has not chosen. The end of the membership is returned
+    as `Fatal`.
     """
 
     def __init__(self, event: EventContext, settings: MemberSettings, jitter: Jitter) -> None:
@@ -171,13 +171,13 @@ class InstanceClaim:
         self._attempt = _Attempt()
         #: The member that the next heartbeat is to release.
         self.stale_holder: Holder | None = None
-        #: A member that was never let in keeps its age, whatever interrupted its join.
+        #: A member that was never accepted keeps its age, whatever interrupted its join.
         self.age = Age.OLDER
         self._asked_at: Instant = 0.0
         self._awaited: int | None = None
 
     def _enter(self, trigger: ClaimTrigger) -> None:
-        """Follow this trigger, or stay; only RELEASING has a stale holder, and only ASKED waits for an answer."""
+        """Follow this trigger, or stay; only RELEASING has a stale holder, and only ASKED waits for a response."""
         if trigger is not _T.HOLDER_FOUND:
             self.stale_holder = None
         if trigger is not _T.ASKED:
@@ -188,17 +188,17 @@ class InstanceClaim:
 
     @property
     def state(self) -> ClaimState:
-        """How far the claim is."""
+        """The state of the claim."""
         return self._machine.state
 
     @property
     def may_join(self) -> bool:
-        """Whether it is known as which instance to join, and whom to release before."""
+        """Whether the instance id, and the member to release before, are known."""
         return self.state not in (_S.LOOKING, _S.ASKED)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether another member has to go before this one can join."""
+        """Whether another member has to leave before this one can join."""
         return self._attempt.waits_since is not None
 
     @property
@@ -222,7 +222,7 @@ class InstanceClaim:
 
     @property
     def release(self) -> Heartbeat | None:
-        """The heartbeat that releases the holder: for a while, or permanently if its place is needed."""
+        """The heartbeat that releases the holder: temporarily, or permanently if its place is needed."""
         if self.stale_holder is None:
             return None
         epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH
@@ -238,13 +238,13 @@ class InstanceClaim:
         return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
 
     def next_deadline(self) -> Instant | None:
-        """When the group is to be asked."""
+        """When the group is to be described."""
         return self._attempt.look_at if self.state is _S.LOOKING else None
 
     # ---- the way into the group ----
 
     def begin(self, *, asked_at: Instant | None) -> None:
-        """A join begins; `asked_at`: when the application asked for it; None: it goes on after a fence or a pause."""
+        """A join begins; `asked_at`: when the application subscribed; None: it continues after a fence or a pause."""
         self._attempt = _Attempt()
         if asked_at is not None:
             self.age, self._asked_at = Age.NEWEST, asked_at
@@ -256,14 +256,14 @@ class InstanceClaim:
         self._enter(_T.QUESTION_RAISED if has_to_choose else _T.JOIN_BEGINS)
 
     def joined(self) -> None:
-        """The coordinator took the member in: from now on it is one that may be replaced by a newer one."""
+        """The coordinator accepted the member: from now on a newer one may replace it."""
         self._attempt = _Attempt()
         self.age = Age.OLDER
         self._pool.forget_refusals()
         self._enter(_T.ADMITTED)
 
     def ask_if_due(self, *, is_settled: bool) -> None:
-        """Ask what is to be asked now, the coordinator being known.
+        """Send the due requests; the coordinator is known.
 
         The session timeout can wait until everything more urgent is done (`is_settled`).
         """
@@ -281,7 +281,7 @@ class InstanceClaim:
     # ---- a held id ----
 
     def on_unreleased(self, error: BrokerError, holder: str | None, own: str) -> Fatal | None:
-        """UNRELEASED_INSTANCE_ID: another member holds the id, or this very one, whose join was answered in vain.
+        """UNRELEASED_INSTANCE_ID: another member holds the id, or this very one, whose join response was lost.
 
         `holder` is the member id in the coordinator's message, `own` this member's.
         """
@@ -307,7 +307,7 @@ class InstanceClaim:
 
     @property
     def may_take_over(self) -> bool:
-        """Whether a join that goes out now may take the place of a holder that the broker would not protect."""
+        """Whether a join that is sent now may take the place of a holder that the broker would not protect."""
         return self._takes_over and not self._pool and self._event.now <= self._asked_at + NEWEST_FOR_S
 
     @property
@@ -331,7 +331,7 @@ class InstanceClaim:
         self.stale_holder = holder
 
     def _let_go(self) -> None:
-        """The id of the pool is another member's: look for one that is free."""
+        """Another member holds the id of the pool: look for a free one."""
         if self.id is not None:
             self._pool.refuse(self.id)
         self.id = None
@@ -363,7 +363,7 @@ class InstanceClaim:
         return Fatal(_unreleased(words))
 
     def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
-        """What a member ends with that may not take over, or not any more.
+        """The error of a member that may not take over, or not any more.
 
         A member that was replaced while it was out of its group gets the same error as one that is replaced in it.
         """
@@ -379,7 +379,7 @@ class InstanceClaim:
     # ---- a full group ----
 
     def look_for_place(self, error: BrokerError) -> bool:
-        """GROUP_MAX_SIZE_REACHED: see if this instance has a place in the group already; False: it is not worth it."""
+        """GROUP_MAX_SIZE_REACHED: check whether this instance already has a place; False: the check is not worth it."""
         if self.id is None or self._attempt.has_made_room:
             return False
         self._attempt.full = error
@@ -402,7 +402,7 @@ class InstanceClaim:
     # ---- the description ----
 
     def described(self, event: GroupDescribed, own: str) -> Fatal | None:
-        """The group's members are known: choose an id of the pool, or whom to release."""
+        """The group's members are known: choose an id of the pool, or the member to release."""
         if event.request_id != self._awaited:
             return None
         attempt, found = self._attempt, event.holders.get(self.id or "")
@@ -425,7 +425,7 @@ class InstanceClaim:
         return None
 
     def not_described(self, event: GroupDescribeFailed) -> Fatal | None:
-        """The holders cannot be read: the coordinator's message has to do, and a pool is tried at random."""
+        """The holders cannot be read: the coordinator's message is used instead, and a pool chooses at random."""
         if event.request_id != self._awaited:
             return None
         attempt = self._attempt
@@ -458,7 +458,7 @@ class InstanceClaim:
     # ---- the release ----
 
     def released(self) -> None:
-        """The release was answered, or there was nothing to release any more: join."""
+        """The release was answered, or there was nothing left to release: join."""
         if self.stale_holder is not None and self.id is not None and not self._attempt.own_releases:
             self._event.emit(InstanceReleased(instance_id=self.id, holder=self.stale_holder))
         self._enter(_T.JOIN_CLEARED)
@@ -468,7 +468,7 @@ class InstanceClaim:
         self._enter(_T.JOIN_CLEARED)
 
     def lost_race_error(self, error: BrokerError) -> BrokerError:
-        """FENCED_INSTANCE_ID instead of a release: yet another member was quicker."""
+        """FENCED_INSTANCE_ID instead of a release: another member was faster."""
         return _fenced(
             f"another member took over group.instance.id '{self.id}' at the same time; give each process its own id "
             f"(the coordinator responded: {error.message})"

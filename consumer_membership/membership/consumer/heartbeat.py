@@ -1,7 +1,7 @@
-"""When a heartbeat is due, and which fields it carries (KIP-848; rules 2.2 and 2.3).
+"""When a heartbeat is due, and which fields it has (KIP-848; rules 2.2 and 2.3).
 
-A field is sent when it differs from what was last sent, and all fields are sent again after any failed or unanswered
-heartbeat: the broker then answers with the complete assignment, which is how a lost answer is recovered.
+A field is sent when it differs from its last sent value, and all fields are sent again after any failed or unanswered
+heartbeat: the broker then returns the complete assignment, which recovers a lost response.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from consumer_membership.membership.pace import QUICK_S, Pace
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Subscription
 
-#: A member that holds nothing stays quick for so many broker intervals after its join: the owners of what it shall
-#: get learn of it at their own next heartbeat, one interval later at most, and then need a revocation.
+#: A member without partitions keeps its short interval for this number of broker intervals after its join: the owners
+#: of its future partitions are notified at their own next heartbeat, and then need a revocation.
 PATIENCE_INTERVALS = 2.0
-#: Before the first answer the broker's interval is not known; this is the default of
+#: Before the first response the broker's interval is unknown; this is the default of
 #: group.consumer.heartbeat.interval.ms.
 DEFAULT_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What was last sent to the coordinator; None means "not yet"."""
+    """The last values sent to the coordinator; None means "not yet"."""
 
     subscription: Subscription | None = None
     ownership_version: int | None = None
@@ -34,7 +34,7 @@ class _Sent:
 
 
 class Heartbeats:
-    """The heartbeat schedule and the fields' memory of one member.
+    """The heartbeat schedule and the sent fields of one member.
 
     `ownership_version` numbers the owned partitions. It grows with each finished reconciliation, even if they are
     equal, so that the member never skips an acknowledgement (Java's local epoch).
@@ -46,31 +46,31 @@ class Heartbeats:
         self._sent = _Sent()
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
-        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
+        #: When the last answered heartbeat was sent: the session continues from then at least.
         self.confirmed_at: Instant | None = None
         self.pace = Pace()
         self._not_before: Instant = 0.0
         self.broker_interval_s: float | None = None
         self.joined_at: Instant | None = None
         self._is_active = False
-        #: Whether the owned partitions were sent, and the answer has not come yet.
+        #: Whether the owned partitions were sent, and the response has not arrived yet.
         self.has_unanswered_ownership = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
         self.has_spoken = False
-        #: The joins that may have been sent and have no answer: each may still make the coordinator add the member.
+        #: The joins that may have been sent and have no response: each may still make the coordinator add the member.
         self._open_joins: set[int] = set()
 
     # ---- when ----
 
     @property
     def interval_s(self) -> float:
-        """The upper bound between two heartbeats: the broker's, or the configured one where that is shorter."""
+        """The upper bound between two heartbeats: the broker's, or the configured one if that is shorter."""
         broker = self.broker_interval_s or DEFAULT_INTERVAL_S
         configured = self._settings.heartbeat_interval_s
         return broker if configured is None else min(broker, configured)
 
     def spacing_s(self, now: Instant, *, holds: bool) -> float:
-        """Seconds from one heartbeat's sending to the next one's; `holds`: whether the member has partitions."""
+        """Seconds from the sending of one heartbeat to the next; `holds`: whether the member has partitions."""
         most_s = inf
         if not holds and self._waits_for_first_partition(now):
             most_s = QUICK_S
@@ -111,7 +111,7 @@ class Heartbeats:
 
     @property
     def has_open_join(self) -> bool:
-        """Whether a join that may have been sent has no answer."""
+        """Whether a join that may have been sent has no response."""
         return bool(self._open_joins)
 
     def answered(self) -> None:
@@ -123,7 +123,7 @@ class Heartbeats:
         self._open_joins.discard(request_id)
 
     def begin_membership(self, now: Instant) -> bool:
-        """Note that the coordinator counts the member in; whether this is news."""
+        """Note that the coordinator counts the member; return whether this is news."""
         if self.joined_at is not None:
             return False
         self.joined_at = now
@@ -141,13 +141,13 @@ class Heartbeats:
             self.broker_interval_s = interval_s
 
     def retry(self, now: Instant, *, after_backoff: bool) -> None:
-        """The heartbeat in flight did not bring what was needed: send a full one, after a backoff or now."""
+        """The heartbeat in flight did not bring the needed data: send a full one, after a backoff or now."""
         self.in_flight = None
         self._sent = _Sent()
         self._not_before = now + self._backoff.next_delay() if after_backoff else now
 
     def send_full_next(self) -> None:
-        """Send every field with the next heartbeat, so that its answer has the complete assignment."""
+        """Send every field with the next heartbeat, so that its response has the complete assignment."""
         self._sent = _Sent()
 
     def forget(self) -> None:

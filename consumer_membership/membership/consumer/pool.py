@@ -28,11 +28,11 @@ class Pool:
         self._refused.add(instance_id)
 
     def forget_refusals(self) -> None:
-        """What was refused may be free by now."""
+        """Forget the refusals: the ids may be free by now."""
         self._refused.clear()
 
     def choose(self, holders: Mapping[str, Holder]) -> str | None:
-        """An id to try; None: each is held, or was refused: the description may not show its holder yet."""
+        """Return an id to try; None: each is held, or was refused: the description may not show its holder yet."""
         free = [i for i in self._ids if i not in holders or holders[i].member_epoch == LEAVE_STATIC_EPOCH]
         fresh = [i for i in free if i not in self._refused]
         released = [i for i in fresh if i in holders]
@@ -40,14 +40,14 @@ class Pool:
         return candidates[int(self._jitter() * len(candidates))] if candidates else None
 
     def describe_holders(self, holders: Mapping[str, Holder]) -> str:
-        """A description of who holds the ids."""
+        """Describe the holders of the ids."""
         known = [f"{i} is held by {holders[i]}" for i in self._ids if i in holders]
         shown = "; ".join(known[:NAMED_HOLDERS]) or "all of them were refused"
         return shown + (f"; and {len(known) - NAMED_HOLDERS} more" if len(known) > NAMED_HOLDERS else "")
 
     @property
     def exhaustion(self) -> str:
-        """The remedy if no id is free."""
+        """The error with its fix if no id is free."""
         return (
             f"all {len(self._ids)} ids of group.instance.id.pool are held ({self._ids[0]} ... "
             f"{self._ids[-1]}); add ids to the pool, close a member, or set group.instance.id.conflict.policy=wait"

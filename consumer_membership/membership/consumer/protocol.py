@@ -1,8 +1,8 @@
-"""The consumer protocol of a member (KIP-848): heartbeats out, their answers in.
+"""The consumer protocol of a member (KIP-848): heartbeats out, their responses in.
 
-A heartbeat carries what changed since the last one that was answered (`heartbeat`), as which instance (`claim`); the
-answer brings the epoch and the target. The member goes towards the target by the shared reconciler and acknowledges
-with the next heartbeat.
+A heartbeat has the changes since the last answered one (`heartbeat`), and the instance id (`claim`); the response
+brings the epoch and the target. The member moves towards the target with the shared reconciler and acknowledges with
+the next heartbeat.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from consumer_membership.types import (
 
 _S, _T = MemberState, ConsumerTrigger
 
-#: A dynamic member that is fenced this often in a row takes a new member id: brokers before 4.2 refuse epoch 0 of an
-#: id that they still know (KAFKA-19233).
+#: A dynamic member that is fenced this often in a row takes a new member id: brokers before 4.2 refuse epoch 0 of an id
+#: that they still know (KAFKA-19233).
 FENCES_BEFORE_NEW_ID = 2
 #: How many intervals Kafka's default session has (45 s of 5 s each).
 BEATS_OF_SESSION = 9
-#: So many of the broker's heartbeat intervals are within a session, as far as a member can know it: its heartbeats are
-#: one apart, and a group in which one that is lost costs the session would not work. The session that was read is an
-#: upper bound only, since it may have been lowered since.
+#: This number of the broker's heartbeat intervals is within a session, as far as a member can know it: its heartbeats
+#: are one interval apart, and a group in which one lost heartbeat ends the session would not work. The session timeout
+#: that was read is only an upper bound, since it may have been lowered since.
 SESSION_INTERVALS = 2.0
-#: The states in which a member owns what its heartbeats keep for it.
+#: The states in which heartbeats keep the member's partitions.
 _OWNS = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
 
 #: Late events that a correct broker or a slow application may still deliver, by the states in which they are ignored.
-#: Every other pair of event and state is handled; the numbers that answers carry sort out the rest.
+#: Every other pair of event and state is handled; the numbers of responses sort out the rest.
 IGNORED: Mapping[type[GroupEvent], frozenset[MemberState]] = MappingProxyType(
     {
         ev.HeartbeatAnswered: SILENT,
@@ -86,9 +86,9 @@ IGNORED: Mapping[type[GroupEvent], frozenset[MemberState]] = MappingProxyType(
 
 
 class ConsumerProtocol:
-    """The consumer protocol of one member. `new_member_id` makes a fresh member id (KIP-1082).
+    """The consumer protocol of one member. `new_member_id` generates a member id (KIP-1082).
 
-    `refuse_conversion`: its joins leave classic groups that have members as they are.
+    `refuse_conversion`: its joins do not convert classic groups that have members.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ConsumerProtocol:
         self._leave_backoff = context.new_backoff()
         #: The version of the owned partitions that was acknowledged last, or is about to be.
         self._acknowledged = 0
-        #: What heartbeats send: the old one until a leave is over, or a static member's place would be given to others.
+        #: The instance id in heartbeats: the old one until a leave is over, or a static member's place would be lost.
         self._sent_subscription = self._watch.subscription
         #: The topics that the subscribed patterns matched when the heartbeats were last sped up for them.
         self._matched: frozenset[str] | None = None
@@ -128,7 +128,7 @@ class ConsumerProtocol:
 
     @property
     def state(self) -> MemberState:
-        """The state; the view shows it as it is."""
+        """The state, which the view shows unchanged."""
         return self._machine.state
 
     @property
@@ -138,17 +138,17 @@ class ConsumerProtocol:
 
     @property
     def identity(self) -> CommitIdentity:
-        """As whom the member fetches and commits."""
+        """The identity with which the member fetches and commits."""
         return CommitIdentity(member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.claim.id)
 
     @property
     def may_commit(self) -> bool:
-        """Whether the coordinator takes commits of this member now."""
+        """Whether the coordinator accepts commits of this member now."""
         return self.member_epoch > JOIN_EPOCH and self.state not in SILENT
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
-        """That the group is one of the consumer protocol; None: this is no member."""
+        """The consumer protocol as the type of the group; None: this is not a member."""
         return GroupProtocol.CONSUMER if self.member_epoch > JOIN_EPOCH else None
 
     @property
@@ -161,7 +161,7 @@ class ConsumerProtocol:
         return self.state in IGNORED.get(type(event), ())
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
-        """The error with which the coordinator refuses this member's join; None: the event is no such refusal."""
+        """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
         if not isinstance(event, ev.HeartbeatRejected) or event.request_id != self.heartbeats.in_flight:
             return None
         is_join = self.state is _S.JOINING and self.member_epoch == JOIN_EPOCH and self.claim.release is None
@@ -169,10 +169,10 @@ class ConsumerProtocol:
 
     @property
     def _lease_until(self) -> Instant | None:
-        """Until when what the member owns is surely its own; None: it owns nothing, or the coordinator does not count.
+        """Until when the owned partitions are certainly owned; None: it owns none, or there is no session.
 
-        The session lasts from the sending of the heartbeat that was answered last. The moment of the answer proves
-        nothing: a process that was stopped reads an old answer when it goes on.
+        The session lasts from the sending of the last answered heartbeat. The moment of the response proves nothing: a
+        process that was suspended reads an old response when it continues.
         """
         confirmed_at, interval_s = self.heartbeats.confirmed_at, self.heartbeats.broker_interval_s
         if self.state not in _OWNS or not self._ownership.owned or confirmed_at is None:
@@ -192,7 +192,7 @@ class ConsumerProtocol:
 
     @property
     def _is_known_to_group(self) -> bool:
-        """Whether the coordinator may know this member: a heartbeat was sent, and its instance id was not given up."""
+        """Whether the coordinator may know this member: a heartbeat was sent, and its instance id was not released."""
         return self.heartbeats.has_spoken and not (self._settings.is_static and self.claim.id is None)
 
     @property
@@ -213,11 +213,11 @@ class ConsumerProtocol:
         self._history.note_transition(old, self.state, reason)
 
     def begin_leaving(self, reason: str) -> None:
-        """Go to UNSUBSCRIBING: heartbeats go on until everything is given up."""
+        """Go to UNSUBSCRIBING: heartbeats continue until everything is released."""
         self._fire(Trigger.LEAVE_REQUESTED, reason)
 
     def end(self, trigger: Trigger, reason: str) -> None:
-        """Go out of the group: forget the epoch and the heartbeat in flight."""
+        """Leave the group locally: forget the epoch and the heartbeat in flight."""
         self.heartbeats.forget()
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
@@ -226,7 +226,7 @@ class ConsumerProtocol:
     def join(self, trigger: Trigger, reason: str) -> None:
         """Send the first heartbeat of a membership as soon as it may go."""
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
-        # A member that comes back from a fence or a missed poll may be the older of two holders of an instance id.
+        # A member that returns from a fence or a missed poll may be the older of two holders of an instance id.
         is_asked_for = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
         self.claim.begin(asked_at=self._watch.subscribed_at if is_asked_for else None)
         self._acknowledged = self._ownership.version
@@ -238,7 +238,7 @@ class ConsumerProtocol:
             self.heartbeats.wait(wait_until)
 
     def _fence_ends_at(self) -> Instant | None:
-        """Until when a member that was fenced keeps quiet; None: it joins at once."""
+        """Until when a fenced member sends nothing; None: it joins at once."""
         is_static = self._settings.is_static
         if self._fences.failures >= FENCES_BEFORE_NEW_ID and not is_static:
             self._take_new_id()
@@ -248,7 +248,7 @@ class ConsumerProtocol:
         return self._event.now + delay if is_patient else None
 
     def _take_new_id(self) -> None:
-        """Leave under the old id, which would keep its partitions until its session ends, and go on under a new one."""
+        """Leave under the old id, which would keep its partitions for a session, and continue under a new id."""
         if self._coordinator.is_known:
             self._send(self._leave_heartbeat(LeaveOption.LEAVE), self._event.next_request_id())
         self.member_id = self._new_member_id()
@@ -256,13 +256,13 @@ class ConsumerProtocol:
     # ---- leaving ----
 
     def resign(self) -> None:
-        """Send the leave, without waiting for its answer."""
+        """Send the leave, without waiting for its response."""
         if self._coordinator.is_known and self._is_known_to_group:
             self._send(self._leave_heartbeat(LeaveOption.DEFAULT), self._event.next_request_id())
             self.claim.session.leave()
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was given up: send the leave, once."""
+        """Everything was released: send the leave, once."""
         option, is_static = self._leave.option, self._settings.is_static
         if not self._is_known_to_group:
             return Left("the member never joined")
@@ -279,7 +279,7 @@ class ConsumerProtocol:
         return None
 
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:
-        """The heartbeat that ends the membership (KIP-1092): -2 lets a static member come back to its partitions."""
+        """The heartbeat that ends the membership (KIP-1092): -2 lets a static member return to its partitions."""
         stays = self._settings.is_static and option is not LeaveOption.LEAVE
         return Heartbeat(
             member_id=self.member_id,
@@ -291,18 +291,18 @@ class ConsumerProtocol:
     # ---- time and circumstances ----
 
     def prepare(self) -> MembershipEnd | None:
-        """Ask what has to be known to join as an instance."""
+        """Request the data that is needed to join as an instance."""
         if self._settings.is_static and self._coordinator.is_known:
             self.claim.ask_if_due(is_settled=self.state is _S.STABLE)
         return None
 
     def advance(self) -> MembershipEnd | None:
-        """Go on with the reconciliation, and send the heartbeat that is due."""
+        """Continue the reconciliation, and send the heartbeat if it is due."""
         if self.state is _S.RECONCILE:
             self._reconcile()
         self._heartbeat_if_due()
         if self.state is _S.RECONCILE:
-            # The acknowledgement that just went out may have been of an older target: begin with the newer one.
+            # The acknowledgement just sent may have been of an older target: begin with the newer one.
             self._reconcile()
         return None
 
@@ -320,7 +320,7 @@ class ConsumerProtocol:
 
     @property
     def _may_reconcile(self) -> bool:
-        """Whether an attempt may begin: nothing new is taken before the last statement of what is owned is answered.
+        """Whether an attempt may begin: not before the last statement of ownership was answered.
 
         What that statement lacked, the coordinator may have given to another member, if the target has changed.
         """
@@ -364,7 +364,7 @@ class ConsumerProtocol:
         self._event.emit(order)
 
     def next_deadline(self) -> Instant | None:
-        """When the next heartbeat is due, or a pool's member looks again for a free id."""
+        """When the next heartbeat is due, or a pool's member checks again for a free id."""
         moments: list[Instant | None] = []
         if self.state is _S.JOINING and self._coordinator.is_known:
             moments.append(self.claim.next_deadline())
@@ -375,7 +375,7 @@ class ConsumerProtocol:
     # ---- events ----
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Handle an event of the consumer protocol; one of the classic protocol answers a request of before."""
+        """Handle an event of the consumer protocol; one of the classic protocol answers an earlier request."""
         if not isinstance(event, ev.ConsumerEvent):
             return None
         match event:
@@ -411,13 +411,13 @@ class ConsumerProtocol:
         self.heartbeats.note_activity(is_active=event.delivered)
 
     def leave_requested(self) -> None:
-        """The next heartbeats are those of any member that gives up partitions."""
+        """The next heartbeats are those of a member that releases partitions."""
 
     def topics_looked_up(self) -> None:
-        """A topic that begins to match a pattern: heartbeat quickly, so that the broker matches again soon.
+        """A topic begins to match a pattern: heartbeat quickly, so that the broker matches again soon.
 
-        The broker matches patterns when a heartbeat arrives, 10 s after the last time at the earliest, and gives the
-        topic with a later heartbeat (GroupMetadataManager.maybeUpdateRegularExpressions).
+        The broker matches patterns when a heartbeat arrives, at most every 10 s, and assigns the topic with a later
+        heartbeat (GroupMetadataManager.maybeUpdateRegularExpressions).
         """
         before, self._matched = self._matched, self._watch.matched
         if before is not None and self._matched is not None and self._matched - before:
@@ -438,7 +438,7 @@ class ConsumerProtocol:
             return None
         self.last_heartbeat_at = now
         if event.member_epoch <= JOIN_EPOCH:
-            # No success of a member carries such an epoch; to adopt it would turn the next heartbeat into a leave.
+            # No success of a member has such an epoch; to adopt it would turn the next heartbeat into a leave.
             self.heartbeats.retry(now, after_backoff=True)
             return None
         interval_s = self.heartbeats.broker_interval_s
@@ -453,7 +453,7 @@ class ConsumerProtocol:
         if event.assignment is not None:
             self._take_target(event.assignment)
         elif self.state is _S.JOINING:
-            # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
+            # Without an assignment the join is not complete: send a full heartbeat again, at the pace of a retry.
             self.heartbeats.retry(now, after_backoff=True)
         return None
 
@@ -462,7 +462,7 @@ class ConsumerProtocol:
             self.member_epoch = event.member_epoch
             self.heartbeats.speed_up()
             if event.assignment is None and not self._ownership.owned:
-                # The answer with the assignment may have gone to a join that was given up: ask for the whole of it.
+                # The response with the assignment may have gone to a join that was given up: request the whole of it.
                 self.heartbeats.send_full_next()
         if self.heartbeats.begin_membership(self._event.now):
             self.claim.session.returned(self.claim.id)
@@ -492,7 +492,7 @@ class ConsumerProtocol:
         if not event.retriable:
             return Fatal(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
         if self._leave.is_sent and not event.is_sent:
-            # The join was withdrawn for the leave behind it, whose answer counts.
+            # The join was withdrawn for the leave behind it, whose response counts.
             return None
         self._coordinator.miss_answer(event.reason)
         return None
@@ -501,10 +501,10 @@ class ConsumerProtocol:
         if event.request_id == self._leave.request:
             is_unknown = event.error.code == UNKNOWN_MEMBER_CODE or event.verdict is Verdict.GROUP_GONE
             if is_unknown and self.heartbeats.has_open_join:
-                # A join without an answer may arrive after this leave, on a connection that was given up.
+                # A join without a response may arrive after this leave, on a connection that was given up.
                 self._leave.repeat(self._event.now + self._leave_backoff.next_delay())
                 return None
-            # The leave is idempotent: whatever the error, this member is gone or will be.
+            # The leave is idempotent: whatever the error, this member has left or will be removed.
             return Left(f"the coordinator answered the leave with {event.error.name}")
         if event.request_id != self.heartbeats.in_flight:
             return None
@@ -540,7 +540,7 @@ class ConsumerProtocol:
             case Verdict.REJOIN:
                 return self._on_unknown(event.error)
             case Verdict.GROUP_GONE if self.member_epoch > JOIN_EPOCH:
-                # The emptied group was deleted, or turned classic: the join at epoch 0 will show which.
+                # The emptied group was deleted, or became classic: the join at epoch 0 will show which.
                 return Fenced(event.error)
             case Verdict.UNRELEASED | Verdict.GROUP_GONE | Verdict.FATAL:
                 return self._on_refused(event.error)
@@ -549,7 +549,7 @@ class ConsumerProtocol:
         return None
 
     def _report(self, error: BrokerError) -> None:
-        """A topic may not be described: if a look at the topics can name it, the application gets that error."""
+        """A topic cannot be described: if a check of the topics can name it, the application gets that error."""
         if self._watch.looks_for_refused():
             self._history.note_error(error)
         else:
@@ -563,7 +563,7 @@ class ConsumerProtocol:
             return None
         is_pointless = self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH
         if is_pointless and error.code in REFUSALS[GroupProtocol.CONSUMER]:
-            # It refuses a join that the application has given up meanwhile: no reason to end FATAL.
+            # It refuses a join that the application has cancelled meanwhile: no reason to end FATAL.
             return None
         return Fatal(error)
 
@@ -580,7 +580,7 @@ class ConsumerProtocol:
         return end
 
     def _on_instance_taken(self, error: BrokerError) -> MembershipEnd | None:
-        """FENCED_INSTANCE_ID: a newer member has the instance id. A pool has others, else this is the end."""
+        """FENCED_INSTANCE_ID: a newer member has the instance id. A pool has other ids, else this is the end."""
         if self.state is _S.UNSUBSCRIBING or not self.claim.try_another():
             return Fatal(error)
         if self.state is not _S.JOINING:
@@ -589,17 +589,17 @@ class ConsumerProtocol:
         return None
 
     def _may_have_a_place(self, error: BrokerError) -> bool:
-        """Whether a full group that refuses this static member may count it already, under an older member id."""
+        """Whether a full group that refuses this static member may already count it, under an older member id."""
         is_join = self.state is _S.JOINING and self._settings.is_static
         return is_join and error.code == GROUP_FULL_CODE and self.claim.look_for_place(error)
 
     def _on_unknown(self, error: BrokerError) -> MembershipEnd:
         """The coordinator does not know the member, or its epoch: it joins again, unless it was removed on purpose.
 
-        That is so for a static member (KIP-345's removal) whose session cannot have ended: who sent the heartbeat that
-        was answered last within a session cannot have lost it. The answer itself may be old: a process that was stopped
-        reads it when it goes on. A member that was slow to revoke may have been removed for that (the rebalance
-        timeout).
+        That is so for a static member (KIP-345's removal) whose session cannot have ended: a member that sent the last
+        answered heartbeat within a session cannot have lost it. The response itself may be old: a process that was
+        suspended reads it when it continues. A member that was slow to revoke may have been removed for that (the
+        rebalance timeout).
         """
         interval_s, confirmed_at = self.heartbeats.broker_interval_s, self.heartbeats.confirmed_at
         is_member = self.state is not _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH
@@ -615,7 +615,7 @@ class ConsumerProtocol:
     # ---- the view ----
 
     def view(self) -> ProtocolView:
-        """What the consumer protocol adds to the member's view."""
+        """Return the consumer protocol's part of the member's view."""
         return ProtocolView(
             member_id=self.member_id,
             instance_id=self.claim.id,

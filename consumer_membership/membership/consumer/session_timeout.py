@@ -8,17 +8,17 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import Instant
 
 #: The longest session timeout that a broker allows by default (group.consumer.max.session.timeout.ms): how long a
-#: holder is waited for where the group's own cannot be read.
+#: holder is waited for if the group's own cannot be read.
 LONGEST_SESSION_S = 60.0
-#: librdkafka's max.poll.interval.ms: an application that left it alone did not choose it, and is not warned of it.
+#: librdkafka's default of max.poll.interval.ms: an application that did not set it gets no warning.
 DEFAULT_POLL_S = 300.0
 
 
 class SessionTimeout:
-    """How long a static member may be away: the group's session timeout, and since when this one is.
+    """How long a static member may be away: the group's session timeout, and since when this one is away.
 
-    It is read after each join, when the broker's heartbeat interval changed (an operator who changed that may have
-    changed this, too), and again after each session: a timeout that was lowered is known after the former one at most.
+    It is read after each join, when the broker's heartbeat interval changed (an operator who changed that may also have
+    changed this), and again after each session: a timeout that was lowered is known after the former one at most.
     """
 
     def __init__(self, event: EventContext, settings: MemberSettings) -> None:
@@ -40,7 +40,7 @@ class SessionTimeout:
         self._is_wanted = True
 
     def ask_if_due(self) -> None:
-        """Ask for it, unless it was read a short time ago."""
+        """Request it, unless it was read a short time ago."""
         now = self._event.now
         is_old = self._asked_at is not None and now >= self._asked_at + self.longest_s
         if self._is_wanted or is_old:
@@ -48,7 +48,7 @@ class SessionTimeout:
             self._event.emit(LearnSessionTimeout())
 
     def learn(self, timeout_s: float | None, instance_id: str | None) -> None:
-        """Note it; warn where the member's own patience was chosen longer."""
+        """Note it; warn if the configured poll interval is longer."""
         before, self.timeout_s = self.timeout_s, timeout_s or self.timeout_s
         poll_s = self._max_poll_interval_s
         if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
@@ -61,11 +61,11 @@ class SessionTimeout:
         self._event.emit(Warned(words=words))
 
     def leave(self) -> None:
-        """The member gives its place back for a while."""
+        """The member leaves temporarily."""
         self._away_since = self._event.now
 
     def returned(self, instance_id: str | None) -> None:
-        """The member is in its group again: warn if it was away for longer than its place was kept."""
+        """The member is in its group again: warn if it was away for longer than its session."""
         since, self._away_since = self._away_since, None
         if since is None or self.timeout_s is None or self._event.now - since <= self.timeout_s:
             return
