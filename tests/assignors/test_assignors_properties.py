@@ -55,7 +55,7 @@ class Group:
         return BUILT_IN[assignor].assign(self.topics, self.told(assignor))  # type: ignore[return-value]  # its own ones assign TopicPartitions
 
     def after(self, assignment: Assignment, generation: int) -> Group:
-        """The group in its next generation, in which everybody owns what it was given."""
+        """The group in its next generation, in which each member owns its assignment."""
         return Group(
             topics=self.topics,
             subscriptions={

@@ -18,7 +18,7 @@ from tests.benchmarks.workers import bulk, stream
 from tests.support.kafka import create_topic, unique
 
 PARTITIONS = 12
-"""Of every topic here that is not said to have more, as the bounds say."""
+"""The number of partitions of every topic without a number of its own."""
 
 HEARTBEAT_S = 5.0
 """The broker's group.consumer.heartbeat.interval.ms, by default; phases are drawn from it."""

@@ -37,7 +37,7 @@ at each state of a run without faults in which a member joins, dies or leaves, a
 - Topic names are known at once, start offsets too where a world is not "slow"; topics do not change, and automatic
   commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
 - One group, one broker node; the coordinator's session and rebalance timers end at any time. That the group is lost
-  ("dynamic" only) restarts its epochs, so that a commit from before may count: not looked at.
+  ("dynamic" only) restarts its epochs, so that a commit from before may count: not checked.
 - A request that was given up arrives before the later ones of its process, or never, and of what a dying process had
   sent some is handled at once and the rest never; but for the world "late requests", where anything may come late.
 - A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
@@ -51,7 +51,7 @@ Of classic worlds alone:
 - A rebalance timeout ends when no answer is under way, and for its budget where a living member is missing. The
   session of a request that waits does not end, as at a broker; it does for a new member whose first join waits.
 - A static member that a generation went on without (its JoinGroup did not come in time) is also excused: its leader
-  sees what it had said before, so that what it holds may be given away before it learns of that.
+  sees its earlier report, so that its partitions may be assigned to others before it learns of that.
 - An answer to a JoinGroup or SyncGroup that was given up is lost, but for the world "classic late"; a request that the
   coordinator has forgotten (it answers neither well nor badly, as a broker) ends by its own time.
 - Another coordinator ("forget") reads what was written last at once: it is never seen loading, nor are two at work.

@@ -1,4 +1,4 @@
-"""When nothing more goes wrong, everybody gets there: each state, run on without faults, settles within a bound.
+"""Without further faults every member settles: each state, run on without faults, settles within a bound.
 
 The run takes no lots: what is under way arrives in order, applications perform and poll, timers come in turn, and dead
 members' sessions end. Requests that were given up never arrive.
@@ -18,7 +18,7 @@ from tests.exploration.process import TOPIC, Process
 from tests.exploration.trace import lines_of
 from tests.simulation import inside
 
-#: Turns until everybody has settled: the longest that correct members took is far below.
+#: Turns until every member has settled: the longest that correct members took is far below.
 MOST_TURNS = 40
 START = PLACE["start"]
 #: What one process does, one after the other, before the next one has its turn.

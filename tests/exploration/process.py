@@ -76,7 +76,7 @@ SUBSCRIPTION = Subscription(topics=frozenset({TOPIC}))
 NODE = BrokerAddress(node_id=1, host="broker", port=9092)
 NO_ANSWER = "no answer"
 Task: TypeAlias = DescribeTopics | ComputeAssignment
-#: The moves of which a process has several, told apart by their number.
+#: The moves of which a process has several, distinguished by their number.
 _NUMBERED = frozenset({"take_late", "leave"})
 _S = MemberState
 #: The orders of members that have no answer, or no receiver here.
@@ -157,7 +157,7 @@ class Process:
     late: list[Any] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
     inbox: list[Any] = field(default_factory=list)
-    #: For the trace: what was handled since it was last looked at.
+    #: For the trace: what was handled since the last step.
     log: list[tuple[Any, object, tuple[Any, ...]]] = field(default_factory=list)
 
     # ---- what happens ----

@@ -14,7 +14,7 @@ from tests.exploration.parts import State, Step
 from tests.exploration.trace import told
 from tests.exploration.worlds import World
 
-#: So many states are looked at between two looks at the clock.
+#: The number of states between two reads of the clock.
 BATCH = 256
 
 
@@ -100,7 +100,7 @@ class Search:
             if step.violation is not None:
                 return step, step.violation
             if step.state in known and number >= self._begins:
-                # The states of the opening are known before anything was looked at: from one to the next they are.
+                # The states of the opening are known before the search: from one to the next they are.
                 continue
             violation = model.violation(step.state)
             if violation is not None:

@@ -1,7 +1,7 @@
 """Groups of many clients' members: each in a process of its own (`tests.support.partners`), and the books on all.
 
-What is checked is what must hold whoever leads: each partition has one owner and never two, everybody goes on where
-the coordinator's books said, and each record is given to somebody.
+The checks hold with any leader: each partition has one owner and never two, every member continues where
+the coordinator's committed offsets are, and each record is delivered.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Partner:
         self.wait(lambda a: a.withholds, "its commits being withheld")
 
     def kill(self) -> None:
-        """End it without a goodbye; everything that it said is read when this returns."""
+        """End it without a leave; all its output is read when this returns."""
         self.process.kill()
         self.process.join(PARTNERS_S)
         self._ear.join(PARTNERS_S)
@@ -180,7 +180,7 @@ class Company:
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
     ) -> Partner:
-        """Start another member; what the words mean stands at `Lifetime`."""
+        """Start another member; `Lifetime` explains the arguments."""
         life = Lifetime(
             client=client,
             bootstrap_servers=self.bootstrap_servers,
@@ -225,7 +225,7 @@ class Company:
         return max(leading, key=lambda partner: partner.account.leads or 0)
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait until this holds; `what` goes into the failure, and what everybody told."""
+        """Wait until this holds; `what` and all reports go into the failure."""
         wait_until(holds, what, PARTNERS_S, seen=lambda: self)
 
     def _is_settled(self) -> bool:
@@ -274,7 +274,7 @@ class Company:
         return max(partner.account.reached.get(partition, 0) for partner in self.everybody)
 
     def check(self, *, may_tell: str | None = None) -> None:
-        """What was never to happen, did not; to be called when the group is settled, or everybody has left.
+        """What was never to happen, did not; to be called when the group is settled, or all members have left.
 
         `may_tell` are words of an error that is no fault.
         """

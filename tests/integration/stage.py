@@ -21,7 +21,7 @@ AnyConsumer = Consumer | RawConsumer
 
 
 class Stage:
-    """Members of one group that one thread polls in turn, and what each was told."""
+    """Members of one group that one thread polls in turn, and the events of each."""
 
     def __init__(
         self, kind: type[AnyConsumer], broker: Broker, topic: str, settings: Mapping[str, object] = MappingProxyType({})

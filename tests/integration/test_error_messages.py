@@ -281,7 +281,7 @@ _FINE, _STATE = Outcome(), Outcome(code=E._STATE)
 CALLS: dict[str, tuple[Callable[[AnyConsumer, list[TopicPartition]], object], Outcome, Outcome]] = {
     "commit, synchronous": (lambda c, at: c.commit(offsets=at, asynchronous=False), _RAISES, _FATALLY),
     "commit of what is consumed": (lambda c, _: c.commit(asynchronous=False), _RAISES, _FATALLY),
-    # Told by the next polls there, at once here.
+    # Reported by the next polls there, at once here.
     "commit, asynchronous": (lambda c, at: c.commit(offsets=at), Outcome(on_commit=(E._FATAL,)), _FATALLY),
     "subscribe": (lambda c, at: c.subscribe([at[0].topic]), _RAISES, _FATALLY),
     "unsubscribe": (lambda c, _: c.unsubscribe(), _RAISES, _FINE),

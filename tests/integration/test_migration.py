@@ -143,7 +143,7 @@ class Migration:
             member = described[partner.life.client_id]
             assert partner.life.protocol in ("auto", member.protocol.value)
             if partner.life.client is Client.OURS:
-                # A static member is replaced without a rebalance: the others are not told what the group is by now.
+                # A static member is replaced without a rebalance: the others do not learn the new type of the group.
                 is_told = partner.life.instance_id is None
                 tells = partial(_tells, group=group if is_told else None, member=member)
                 partner.wait(tells, f"a view of {member}")

@@ -94,7 +94,7 @@ def test_member_that_reconnects_within_its_session_keeps_its_place(members: tupl
     for member in members:
         member.proxy.cut()
     cut_at = time.monotonic()
-    # Looked at whenever our member tries to connect.
+    # Checked whenever our member tries to connect.
     members[-1].proxy.wait(lambda: time.monotonic() - cut_at > CUT_S, "the end of the cut")
     for member in members:
         member.proxy.heal()

@@ -175,7 +175,7 @@ class Victim:
         assert self.ended() == 0, str(self)
 
     def kill(self) -> None:
-        """End it without a goodbye; everything that it said is read when this returns."""
+        """End it without a leave; all its output is read when this returns."""
         self.process.kill()
         assert self.ended() == -signal.SIGKILL
 
@@ -192,7 +192,7 @@ class Victim:
     # ---- waiting ----
 
     def ended(self) -> int:
-        """Its exit code, as soon as it has ended and all that it said is read."""
+        """Return its exit code, when it has ended and all its output is read."""
         self.process.join(PATIENCE_S)
         self._ear.join(PATIENCE_S)
         assert self.process.exitcode is not None, f"it did not end: {self}"

@@ -18,5 +18,5 @@ def errors_of(scene: Scene) -> dict[int, BrokerError | None]:
 
 
 def raised(scene: Scene) -> list[BrokerError]:
-    """What the last event told the application."""
+    """Return what the application learned from the last event."""
     return [told.error for told in scene.new(RaiseToApplication)]

@@ -21,7 +21,7 @@ def partly(**settings: object) -> Scene:
 
 
 def acknowledgements(scene: Scene) -> int:
-    """How often the member said what it owns."""
+    """Return how often the member reported its partitions."""
     return sum(beat.owned is not None for beat in scene.beats)
 
 

@@ -373,7 +373,7 @@ class Peers(RuleBasedStateMachine):
         self.scene.now += seconds
         self.feed(ev.TimePassed())
 
-    # ---- everybody together ----
+    # ---- all members together ----
 
     @rule(count=strategies.integers(1, 6))
     def all_behave(self, count: int) -> None:
@@ -422,7 +422,7 @@ class Peers(RuleBasedStateMachine):
     # ---- in the end ----
 
     def teardown(self) -> None:
-        """When everybody behaves, the member comes to rest: STABLE with its target, out of the group, or refused."""
+        """Without faults the member comes to rest: STABLE with its target, out of the group, or refused."""
         for _ in range(400):
             if not self.behave():
                 break

@@ -1,4 +1,4 @@
-"""One run of a profile: trouble, then quiet, then a look at what became of it."""
+"""One run of a profile: trouble, then quiet, then a check of the result."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Run:
     # ---- the course of a run ----
 
     def run(self) -> Outcome:
-        """Trouble, quiet, a look at the result, and a clean end."""
+        """Trouble, quiet, a check of the result, and a clean end."""
         world = self.world
         for seat in range(self.random.randint(1, 3)):
             self._start(seat, self.random.random() * 2)
@@ -197,7 +197,7 @@ class Run:
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {CALM_S} s: too few")
 
     def _close(self) -> None:
-        """Everybody closes; each close ends in time and leaves nothing undone."""
+        """All members close; each close ends in time and leaves nothing undone."""
         world = self.world
         since = world.now
         processes = world.living

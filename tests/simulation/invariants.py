@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_HEARTBEATS_PER_S = 20
 #: The longest that a run's callbacks take; longer ones are a scenario's own.
 SLOWEST_CALLBACK_S = 2.0
-#: How often a member may be told, at one moment, that time has passed.
+#: How many timer events a member may receive at one moment.
 MOST_WAKES_AT_ONCE = 5
 
 
@@ -191,7 +191,7 @@ class Invariants:
                 pass
 
     def look_into_journal(self, answers: Iterable[Answer | None] = ()) -> None:
-        """Take in what the coordinator did, with these answers: removals excuse, commits are looked at."""
+        """Take in what the coordinator did, with these answers: removals excuse, commits are checked."""
         joined = {answer.member_id for answer in answers if isinstance(answer, Joined)}
         journal = self._world.coordinator.journal
         while journal:

@@ -168,7 +168,7 @@ class TakesNullForNothing(ConsumerProtocol):
     """Takes the assignment null, "unchanged", for "revoke all"."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Nothing is assigned where nothing is said."""
+        """Take a missing assignment for an empty one."""
         if isinstance(event, HeartbeatAnswered):
             event = replace(event, assignment=event.assignment or frozenset())
         return super().handle(event)
@@ -220,7 +220,7 @@ class TakesBack(InstanceClaim):
 
 
 class IsNewestForEver(InstanceClaim):
-    """Takes over, as long as it was never let in, however long ago the application asked for the join."""
+    """Takes over, as long as it never joined, however long ago the application asked for the join."""
 
     def begin(self, *, asked_at: Instant | None) -> None:
         """Forget when."""

@@ -119,7 +119,7 @@ class Process:
         self.application.poll_after(0.01, is_in_poll=False)
 
     def kill(self) -> None:
-        """Kill -9: nothing is said, what was sent is still on its way."""
+        """Kill -9: no leave is sent, and earlier requests are still on their way."""
         self.alive = False
         self.deadline = None
         self.world.invariants.ended_process(self, cleanly=False)
@@ -243,7 +243,7 @@ class Process:
             connection.ask(address.node_id, order, self.member.protocol)
 
     def _send_in_turn(self, order: SendHeartbeat, node_id: int) -> None:
-        """Send a heartbeat as the runtime does: in its turn, a join after a look at the group where it needs one."""
+        """Send a heartbeat as the runtime does: in its turn; a join waits for a description of the group."""
         world, protocol, beat = self.world, self.member.protocol, order.heartbeat
         is_join = beat.member_epoch == JOIN_EPOCH
         looks = order.refuse_conversion or (is_join and beat.instance_id is not None)

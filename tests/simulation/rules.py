@@ -57,7 +57,7 @@ class Rules:
     accepts_older_commits: bool = False
     #: 4.4: a member that asks for another assignor begins a new epoch; before, it counts with the next change.
     assigns_for_another_assignor: bool = False
-    #: KAFKA-20601 (4.4): a returning instance id is let in although the group is full.
+    #: KAFKA-20601 (4.4): a returning instance id may join although the group is full.
     lets_returning_instances_in: bool = False
     #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
     regex_delay_s: float = 0.0

@@ -87,7 +87,7 @@ def check(holds: bool, words: str) -> None:  # noqa: FBT001 - it is what the cal
 
 
 class Holding(Protocol):
-    """An application, as far as it is looked at."""
+    """The observed part of an application."""
 
     @property
     def held(self) -> Collection[TopicPartition]:
@@ -121,7 +121,7 @@ class Watch:
     paused: frozenset[TopicPartition] | None = None
     owed_commit: Offsets | None = None
     is_searching: bool = False
-    #: Whether a KIP-848 member was not let in since its application made it join.
+    #: Whether a KIP-848 member was not admitted since its application made it join.
     is_newest: bool = False
     #: The members from which it took over in this join, and how often.
     taken_from: str | None = None
@@ -131,7 +131,7 @@ class Watch:
     was_full: bool = False
     #: Whether the coordinator has given an excused classic member a share.
     is_confirmed: bool = False
-    #: Whether the coordinator has just said that the membership, or its generation, is over.
+    #: Whether the coordinator has just ended the membership, or its generation.
     is_over: bool = False
 
     def excuse(self) -> None:
@@ -284,7 +284,7 @@ class Watch:
             case AssignPartitions():
                 pass
 
-    # ---- what is said to the coordinator ----
+    # ---- requests to the coordinator ----
 
     def _left(self, name: str, state: MemberState, rest: tuple[Any, ...]) -> None:
         """A leave goes out: the application gave up everything, or is late with its poll."""

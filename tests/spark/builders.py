@@ -21,7 +21,7 @@ class Conf:
         return default
 
 
-#: As much of a session as is looked at before a job.
+#: The part of a session that is checked before a job.
 SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
 STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
 #: A client's of Spark Connect.

@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-#: The oldest release of Kubernetes that anybody maintained when this was written, and the newest that is known here.
+#: The oldest release of Kubernetes that was maintained when this was written, and the newest that is known here.
 RELEASES = ("1.33", "1.37")
 #: What a resource is refused with.
 RefusedResource = kubernetes_validate.ValidationError

@@ -373,7 +373,7 @@ def test_join_request_raises_if_broker_lacks_classic_protocol() -> None:
         requests.join_group(BrokerVersions(), "g", join_order())
 
 
-# ---- about a group, by anybody ---------------------------------------------------------------------------------------
+# ---- about a group, by any client ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1])

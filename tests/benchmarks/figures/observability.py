@@ -274,7 +274,7 @@ def _weigh(idle: Idleness, members: Sequence[GroupMember], moment: str) -> None:
 
 
 def _watch(bench: Bench, share: Pair, members: Sequence[GroupMember]) -> None:
-    """Windows that follow one another; the members are looked at within a moment of each other."""
+    """Windows that follow one another; the members are read within a moment of each other."""
     pids = [member.worker.pid for member in members]
     for _ in range(_QUICK_WINDOWS if bench.is_quick else _WINDOWS):
         window = time.monotonic()

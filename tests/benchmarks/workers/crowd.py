@@ -33,7 +33,7 @@ class Job:
 
 
 def main() -> None:
-    """Join, say when every partition is owned, and commit or end when told to."""
+    """Join, report when every partition is owned, and commit or end on order."""
     job = job_of(Job)
     config = {
         "bootstrap.servers": job.bootstrap,

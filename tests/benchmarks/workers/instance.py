@@ -1,6 +1,6 @@
-"""One life of a static member: it consumes until it is killed or told to leave, and says when each first step was done.
+"""One life of a static member: it consumes until it is killed or ordered to end, and reports its first steps.
 
-The order is `end`. Neither package is imported before the first moment is taken, and what is said is little, so that
+The order is `end`. Neither package is imported before the first moment is taken, and the reports are few, so that
 saying it takes no part in what is measured.
 """
 

@@ -23,7 +23,7 @@ class Job:
 
 
 def main() -> None:
-    """Own them, have them looked at, ask, and say how long one answer took."""
+    """Own the partitions, let the ends be read, ask, and report how long one answer took."""
     job = job_of(Job)
     took_us = {}
     with Consumer(job.config) as consumer:

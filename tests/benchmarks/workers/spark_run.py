@@ -61,7 +61,7 @@ def _sink(job: Job) -> Callable[[list[Message], SinkContext], None]:
 
 
 def main() -> None:
-    """Run until told to end."""
+    """Run until the order to end."""
     job = job_of(Job)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f'--conf "spark.executor.extraJavaOptions={EXECUTOR_FLAGS}" pyspark-shell'
     spark = session(job.master)

@@ -1,6 +1,6 @@
 """One Spark session that takes all records of a topic in one way or another, once for each order.
 
-An order is a `Turn` as JSON without blanks; what came of it is said by the turn's group, which is new for each turn.
+An order is a `Turn` as JSON without blanks; the turn's group, which is new for each turn, has its outcome.
 The clock runs on the driver, from the call to its result: planning, jobs, joins, commits and leaves are in it.
 """
 
@@ -232,7 +232,7 @@ _WAYS: dict[str, Callable[[SparkSession, str, Turn], int]] = {
 
 
 def main() -> None:
-    """Take turns until told to end."""
+    """Take turns until the order to end."""
     job = job_of(Job)
     spark = session(job.master, job.jars)
     say("ready", pyspark=spark.version)

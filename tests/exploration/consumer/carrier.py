@@ -142,7 +142,7 @@ class ConsumerCarrier(Carrier):
         return any(one.answer is not None for one in process.beats)
 
     def should_not_have_ended(self, process: Process) -> bool:
-        """Whether it was never let in, lost no race, and did not wait in vain."""
+        """Return whether it never joined, lost no race, and did not wait in vain."""
         watch = process.watch
         waited_in_vain = inside.waits_for_instance_since(process.member) == LONG_AGO
         return watch.is_newest and watch.takeovers == 0 and not waited_in_vain

@@ -139,7 +139,7 @@ class ClassicCoordinator(Coordinator):
         return frozenset(self.groups[group_id].roster.members) if group_id in self.groups else frozenset()
 
     def is_settled(self, group_id: str) -> bool:
-        """Whether everybody has its assignment and nothing is under way."""
+        """Return whether every member has its assignment and nothing is under way."""
         return not self.members(group_id) or self.groups[group_id].is_settled
 
     # ---- time ----

@@ -185,7 +185,7 @@ class ClassicGroup:
             self.complete_joins(now)
 
     def prepare(self, reason: str, now: Instant) -> None:
-        """Begin a rebalance: waiting SyncGroups are refused, and everybody must join again."""
+        """Begin a rebalance: waiting SyncGroups are refused, and every member must join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.roster.members.values():
                 member.assignment = None
@@ -375,7 +375,7 @@ class ClassicGroup:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everybody has its assignment and nothing is under way."""
+        """Return whether every member has its assignment and nothing is under way."""
         waits = any(member.join is not None or member.sync is not None for member in self.roster.members.values())
         return self.state is GroupState.STABLE and not (waits or self.pending_sync or self.roster.pending)
 

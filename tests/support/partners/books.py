@@ -47,7 +47,7 @@ class Account:
     reached: dict[int, int] = field(default_factory=dict)
     #: The generation that it led last.
     leads: int | None = None
-    #: What its view told last, if it is one of ours.
+    #: The last state of its view, if it is one of ours.
     view: Told | None = None
     withholds: bool = False
     is_closed: bool = False
@@ -90,7 +90,7 @@ def doubles(accounts: Mapping[str, Account]) -> list[str]:
     for partition in sorted({p for account in accounts.values() for told in account.told for p in told.partitions}):
         terms = sorted((*term, name) for name, account in accounts.items() for term in _terms(account, partition))
         until, by = 0, ""
-        # Sorted by their begins: who overlaps with anybody before overlaps with the one who had it longest.
+        # Sorted by their begins: an interval that overlaps with an earlier one overlaps with the one that ends last.
         for begin, end, name in terms:
             if begin < until and name != by:
                 found.append(f"{partition}: {name} from {begin}, {by} until {until}")
