@@ -224,8 +224,9 @@ class Consumer(LibrdkafkaConsumer):
 
         Records of topics that are no longer subscribed stop immediately, before the group revokes their partitions.
         Callbacks run on the thread that polls or closes, and receive this consumer and the partitions. `on_revoke` is
-        called for lost partitions if there is no `on_lost`. By default, each change revokes all partitions and assigns
-        the complete new list, as in confluent-kafka; `rebalance.callbacks` changes this.
+        called for lost partitions if there is no `on_lost`. With eager callbacks, each change revokes all partitions
+        and assigns the complete new list. They are the default where confluent-kafka has them: with
+        `group.protocol=auto` or `classic`, unless the assignors are cooperative; `rebalance.callbacks` changes this.
 
         Raises:
             TypeError: `topics` is not a list of text, or a callback is not callable.

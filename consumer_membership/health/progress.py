@@ -129,7 +129,7 @@ class _Track:
     unmoved_since: Instant
     end_then: int | None
     progressed_at: Instant | None = None
-    #: The smallest lag since `lags_since`; the lag has not been below it since then.
+    #: The lag at `lags_since`; it has not been lower since then.
     lag_then: int | None
     lags_since: Instant
     #: Since when the end offset is unknown; None: it is known.

@@ -35,16 +35,23 @@ _S = MemberState
 
 
 class RebalanceCause(Enum):
-    """The cause of a change of the member's assignment, as far as the member can know it."""
+    """The cause of a change of the member's assignment, as far as the member can know it.
 
-    #: It joined, or joined again after it had left or lost all partitions.
+    Attributes:
+        JOINED: The member joined.
+        REJOINED: The member joined again after it had left or lost all partitions.
+        SUBSCRIPTION: Its own subscription changed.
+        ASSIGNMENT: The coordinator changed its assignment because members or topics changed.
+        FENCED: The membership ended: the coordinator fenced the member.
+        NOT_POLLED: The membership ended: the application did not poll within max.poll.interval.ms.
+        LEFT: The membership ended: the member left.
+        FATAL: The membership ended: the coordinator rejected the member permanently.
+    """
+
     JOINED = "joined"
     REJOINED = "rejoined"
-    #: Its own subscription changed.
     SUBSCRIPTION = "subscription"
-    #: The coordinator changed its assignment because members or topics changed.
     ASSIGNMENT = "assignment"
-    #: The membership ended: fenced, no poll in time, left, or rejected permanently.
     FENCED = "fenced"
     NOT_POLLED = "not_polled"
     LEFT = "left"
@@ -52,7 +59,13 @@ class RebalanceCause(Enum):
 
 
 class Standstill(Enum):
-    """The part of a partition's time without records that this member measured; see the table in this module."""
+    """The part of a partition's time without records that this member measured.
+
+    Attributes:
+        GIVEN_UP: From the last record until the coordinator knows that the partition is free.
+        TAKEN: From the coordinator's assignment until on_assign has returned and the partition is fetched.
+        KEPT: From the last record, or the loss, until the same member fetches the partition again.
+    """
 
     GIVEN_UP = "given_up"
     TAKEN = "taken"
@@ -73,19 +86,36 @@ NO_ANSWER = "_NO_ANSWER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipCounts:
-    """The counts of a member up to one moment; times are of the monotonic clock."""
+    """The counts of a member up to one moment; times are of the monotonic clock.
+
+    Attributes:
+        rebalances: The number of rebalances and ends of the membership by cause.
+        rebalance: The durations of rebalances, including callbacks.
+        rebalances_failed: The number of rebalances during which the membership ended.
+        rebalances_failed_per_s: Failed rebalances per second over the last 30 to 60 seconds.
+        rebalanced_at: When the last rebalance ended; None: none has.
+        standstill: The times of single partitions without records because of a rebalance, by `Standstill`.
+        heartbeat: The durations from a heartbeat to its response.
+        heartbeat_failures: The number of failed heartbeats by Kafka's error name; `_NO_ANSWER`: no response.
+        heartbeat_sent_at: When the last heartbeat was sent; None: none was.
+        join: Classic members: the durations of JoinGroup requests that returned a generation.
+        sync: Classic members: the durations of SyncGroup requests that returned an assignment.
+        commit: The durations from a commit to its response.
+        commit_failures: The number of failed commits by Kafka's error name.
+        takeovers: The number of takeovers of the instance id.
+        fences: The number of times the coordinator fenced the member.
+        poll_timeouts: The number of times the application exceeded max.poll.interval.ms.
+    """
 
     rebalances: Mapping[RebalanceCause, int]
     rebalance: Distribution
     rebalances_failed: int
-    #: Per second, over the last 30 to 60 seconds.
     rebalances_failed_per_s: float
     rebalanced_at: Instant | None
     standstill: Mapping[Standstill, Distribution]
     heartbeat: Distribution
     heartbeat_failures: Mapping[str, int]
     heartbeat_sent_at: Instant | None
-    #: JoinGroup and SyncGroup requests of a classic member that were answered with a generation or an assignment.
     join: Distribution
     sync: Distribution
     commit: Distribution
