@@ -21,6 +21,7 @@ from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.cli.groups import DONE, MISUSED, GroupQuery, run_query
 from consumer_membership.cli.narration import named
 from consumer_membership.cli.overview import drain_time, duration, positions
+from consumer_membership.observe.labels import counted
 from consumer_membership.observe.rates import Rates
 from consumer_membership.types import TopicPartition
 
@@ -164,7 +165,7 @@ def picture(report: GroupReport, rates: Rates, view: WatchView, height: int, wid
         Text(f"Group {group.group_id}: {group.protocol.value}, {group.state}{epoch}", style="bold", no_wrap=True),
         Text(f"lag {lag}{pace}{until}", no_wrap=True),
         _members(report, view),
-        Text(f"{len(rows)} partitions ({view.shown}), sorted by {view.sort}{where}", style="dim"),
+        Text(f"{counted(len(rows), 'partition')} ({view.shown}), sorted by {view.sort}{where}", style="dim"),
         _partitions(rows[view.first : last], rates, width),
         Text(_KEYS, style="dim", no_wrap=True),
     )

@@ -126,7 +126,7 @@ def test_watch_scrolls_through_partitions() -> None:
         shown[key] = next(line.split()[0] for line in lines if line.lstrip().startswith("t["))
     assert shown == {"": "t[0]", "j": "t[1]", " ": "t[13]", "b": "t[1]", "G": "t[988]", "k": "t[987]", "g": "t[0]"}
     assert view.after("G").after("l").first == 0
-    assert any("1000 partitions (all), sorted by partition, 1 to 12" in line for line in drawn(now, rates, view))
+    assert any("1,000 partitions (all), sorted by partition, 1 to 12" in line for line in drawn(now, rates, view))
 
 
 def test_watch_scrolls_through_members() -> None:
@@ -176,9 +176,9 @@ def test_watch_draws_real_group_in_pty(kafka: Broker) -> None:
         until("lag 6")
         until(topic)
         os.write(ours, b"f")
-        until("1 partitions, behind")
+        until("1 partition (with lag)")
         os.write(ours, b"ml\x1b[B\x1b[6~")
-        until("1 partitions, behind")
+        until("1 partition (with lag)")
         os.write(ours, b"q")
         until("\x1b[?1049l")
         assert process.wait(30) == 0

@@ -71,7 +71,7 @@ def test_invalid_use_of_a_sink_is_refused_before_the_job(
         drain(spark, asked, [topic], group, sink, batch_format="arrow", show_progress=False)
     with pytest.raises(ConfigurationError, match="use batch_format='messages'"):
         member_task(asked, [topic], sink, group=group, batch_format="arrow")
-    with pytest.raises(GroupError, match="the cluster has no such group"):
+    with pytest.raises(GroupError, match="the cluster has no group with this id"):
         GroupAdmin(asked).describe(group)
 
 
