@@ -155,7 +155,7 @@ def test_guardian_leaves_for_a_pending_classic_member(broker: Broker, topic: str
     """KIP-394: The member died between the assignment of its id and its join. A second leave gets UNKNOWN_MEMBER_ID."""
     request = _pending(Cluster(broker.bootstrap_servers, topic, SESSION_S), group)
     assert leave(request).text.startswith("left on its behalf (LeaveGroup)")
-    assert leave(request).text.endswith("answers UNKNOWN_MEMBER_ID")
+    assert leave(request).text.endswith("responded with UNKNOWN_MEMBER_ID")
 
 
 def _pending(cluster: Cluster, group: str) -> LeaveRequest:

@@ -167,7 +167,7 @@ def test_health_names_an_open_transaction_that_blocks_a_partition(
         "a partition that is held back",
         write_and_poll,
     )
-    assert "waits for a transaction that is open since offset 0" in found.why
+    assert "a transaction is open from offset 0" in found.why
     assert not found.would_restart_help
     while not assert_all_replay(tmp_path / "recordings"):
         consumer.poll(0.05)

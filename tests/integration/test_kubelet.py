@@ -171,7 +171,7 @@ def test_open_transaction_makes_the_pod_unready_without_a_restart(namespace: Cal
             here.produce()
             pod.wait_probes(READINESS, 1)
 
-        pod.work_until(lambda: "a transaction that is open since offset" in pod.of(READINESS)[-1].body, write)
+        pod.work_until(lambda: "a transaction is open from offset" in pod.of(READINESS)[-1].body, write)
         pod.wait_probes(LIVENESS, 6)
         assert not pod.is_ready
         writer.abort_transaction(PATIENCE_S)

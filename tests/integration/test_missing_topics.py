@@ -174,4 +174,4 @@ def test_consume_command_reports_a_missing_topic(kafka: Broker, what: str) -> No
     )
     assert done.returncode == 1
     assert f"Subscribed topic not available: {topic}: Broker: Unknown topic or partition" in done.stderr
-    assert f"nothing to consume: topic {topic} does not exist" in done.stderr
+    assert f"error: topic {topic} does not exist" in done.stderr

@@ -93,7 +93,7 @@ def test_session_timeout_outside_the_broker_s_bounds_is_fatal(broker: Broker) ->
         worker.wait(lambda w: bool(w.notes.errors), "the fatal error")
         error = worker.notes.errors[0]
         assert (error.code(), error.fatal()) == (KafkaError.INVALID_SESSION_TIMEOUT, True)
-        assert "session.timeout.ms 1000 is outside" in error.str()
+        assert "session.timeout.ms=1000 is outside" in error.str()
         assert "group.min.session.timeout.ms" in error.str()
 
 
