@@ -207,7 +207,7 @@ def test_auto_with_a_pool_converts_no_classic_group_with_members(broker: Broker)
             worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
             words = str(worker.notes.errors[0])
         assert "the group has 1 classic member; group.protocol=consumer converts it" in words
-        assert "leave group.instance.id.pool=a,b out" in words
+        assert "remove group.instance.id.pool=a,b, which needs the consumer protocol" in words
         assert len(other.assignment()) == 2
 
 

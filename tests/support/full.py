@@ -43,6 +43,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
         # The page is as large with commits every second.
         "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
+        # The programs of tutorials and how-tos, some of which start Spark: the gate runs those of the first pages, and
+        # the examples.
+        "tests/test_programs_of_pages.py::*": AT_LENGTH,
         # Three nodes: test_coordinator.py also stops one of them.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.
