@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
+import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+import yaml
 
+from consumer_membership import Consumer, TopicPartition
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
-from tests.support.kafka import create_topic, produce, read_committed, unique
+from consumer_membership.devbroker.tcp_ports import draw_ports
+from tests.support.brokers import RunBrokers
+from tests.support.documents import DOCS
+from tests.support.kafka import commit, create_topic, produce, read_committed, unique
+from tests.support.prometheus import promtool
+from tests.support.secured import Materials, Way, client_config
+from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -39,9 +54,36 @@ for sys.argv in json.loads(sys.argv[1]):
 
 def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
     """Return the lines that the example prints, with a group of its own and the broker from the environment."""
-    asked = ran(example, kafka, topic, *words)
-    assert (asked.returncode, asked.stderr) == (0, "")
-    return asked.stdout.splitlines()
+    return lines_of(ran(example, kafka, topic, *words))
+
+
+def lines_of(process: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the output lines of a process that ended with exit code 0 and no errors."""
+    assert (process.returncode, process.stderr) == (0, "")
+    return process.stdout.splitlines()
+
+
+def of_script(example: str, kafka: Broker, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the example to its end with these arguments only."""
+    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), *words) as process:
+        return ended(process)
+
+
+def committed_of(kafka: Broker, group: str) -> int:
+    """Return the sum of the committed offsets of the group, whose topic has the same name."""
+    committed, _ = offsets_at_end(kafka.bootstrap_servers, group=group, topic=group, partitions=PARTITIONS)
+    return sum(offset for offset in committed.values() if offset > 0)
+
+
+def answer(url: str) -> str:
+    """Return the body of the response, empty without one; also for a status of 503."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - loopback
+            return str(response.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""
 
 
 def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -237,6 +279,234 @@ def test_assign_co_partitioned(kafka: Broker) -> None:
     assert orders[3] == ""
     assert orders[3:] == payments[3:]
     assert sorted(map(len, orders[4:])) == [7, 7]
+
+
+def test_asyncio_consumer_ends_with_the_exception_of_its_handler(kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """An exception in one record's task ends the program, and the batch is not committed."""
+    source = (ROOT / "examples" / "asyncio_consumer.py").read_text()
+    program = tmp_path / "failing.py"
+    program.write_text(source.replace("await asyncio.sleep(", 'int(message.value() or b"") / 0 or ('))
+    with in_process(kafka, str(program), "-t", topic, "-g", topic) as process:
+        finished = ended(process)
+    assert finished.returncode == 1
+    assert "ZeroDivisionError" in finished.stderr
+    assert committed_of(kafka, topic) == 0
+
+
+def test_produce(kafka: Broker) -> None:
+    """The topic is created once, and each record is delivered; records with one key are in one partition."""
+    topic = unique("examples")
+    for _ in range(2):
+        printed = lines_of(of_script("produce", kafka, "-t", topic, "-n", "20", "--rate", "200"))
+        assert printed == [f"produced 20 records to {topic}"]
+    records = read_committed(kafka.bootstrap_servers, topic)
+    assert len(records) == 40
+    assert len({(record.key(), record.partition()) for record in records}) == 10
+
+
+def test_store_offsets(kafka: Broker, topic: str) -> None:
+    """A record whose handler raises is not committed, and the next run continues with it."""
+    failed = ran("store_offsets", kafka, topic, "--fail-at", "4")
+    assert failed.returncode == 1
+    assert "ValueError: cannot handle offset 4" in failed.stderr
+    handled = failed.stdout.splitlines()
+    assert committed_of(kafka, topic) == len(handled)
+    again = run("store_offsets", kafka, topic, "-n", str(RECORDS - len(handled)))
+    assert not set(handled) & set(again)
+    assert len({*handled, *again}) == RECORDS
+    assert committed_of(kafka, topic) == RECORDS
+
+
+def test_worker_pool(kafka: Broker, topic: str) -> None:
+    """The consumer pauses and resumes, and everything is committed when it leaves the group."""
+    with started("worker_pool", kafka, topic, "--high", "8", "--low", "4", "--workers", "2") as process:
+        assert process.stdout is not None
+        first = [process.stdout.readline().split(":")[0] for _ in range(4)]
+        process.send_signal(signal.SIGTERM)
+        printed = lines_of(ended(process))
+    assert first == ["paused", "resumed"] * 2
+    assert printed[-1] == "left the group"
+    assert 12 <= committed_of(kafka, topic) <= RECORDS
+
+
+def test_sasl_ssl(broker_pool: RunBrokers, secured_materials: Materials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records arrive over SASL_SSL, and a wrong password ends the program with the broker's message."""
+    broker = broker_pool.shared(NEWEST, security=secured_materials.security)
+    topic = filled(broker)
+    config = client_config(broker, secured_materials, Way.SCRAM_512_OVER_TLS, "alice")
+    words = ["-b", str(config["bootstrap.servers"]), "--ca", str(config["ssl.ca.location"]), "--username", "alice"]
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_SASL_PASSWORD", str(config["sasl.password"]))
+    assert len(run("sasl_ssl", broker, topic, *words)) == 10
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_SASL_PASSWORD", "wrong")
+    refused = ran("sasl_ssl", broker, topic, *words)
+    assert refused.returncode == 1
+    assert "cannot log in: " in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_graceful_shutdown(kafka: Broker, topic: str, number: signal.Signals) -> None:
+    """A signal ends the program with exit code 0; it commits everything and leaves the group."""
+    with started("graceful_shutdown", kafka, topic) as process:
+        assert process.stderr is not None
+        assert any("Adding newly assigned partitions" in line for line in process.stderr)
+        process.send_signal(number)
+        finished = ended(process)
+    assert finished.returncode == 0
+    handled = re.findall(r"stopping after (\d+) records", finished.stderr)
+    assert [int(count) for count in handled] == [committed_of(kafka, topic)]
+    assert f"Group {topic}: Empty" in lines_of(of_command(kafka, "lag", "-g", topic))[0]
+
+
+def of_command(kafka: Broker, subcommand: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a subcommand of the package to its end."""
+    with in_process(kafka, "-m", "consumer_membership", subcommand, "-b", kafka.bootstrap_servers, *words) as process:
+        return ended(process)
+
+
+def test_prometheus_metrics(kafka: Broker, topic: str) -> None:
+    """The metrics of the consumer are served with its group and the lag of its partitions."""
+    (port,) = draw_ports(1)
+    with started("prometheus_metrics", kafka, topic, "--address", f"127.0.0.1:{port}") as process:
+        metrics = f"http://127.0.0.1:{port}/metrics"
+        wait_until(lambda: answer(metrics).count("kafka_consumer_partition_lag{") == PARTITIONS, "the lag")
+        assert f'group="{topic}"' in answer(metrics)
+        process.send_signal(signal.SIGTERM)
+        assert lines_of(ended(process)) == [metrics]
+
+
+class Webhook(http.server.BaseHTTPRequestHandler):
+    """Puts the body of each POST into a queue."""
+
+    received: queue.SimpleQueue[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        self.received.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_alert_on_event(kafka: Broker, topic: str) -> None:
+    """The webhook receives the fatal error of a member whose place another process takes over."""
+
+    class Handler(Webhook):
+        received = queue.SimpleQueue()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["--instance", "worker-1", "--webhook", f"http://127.0.0.1:{server.server_port}/"]
+        with started("alert_on_event", kafka, topic, *words) as process:
+            wait_until(lambda: committed_of(kafka, topic) == RECORDS, "a commit of the first process")
+            config = {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": topic,
+                "group.instance.id": "worker-1",
+            }
+            with Consumer(config) as consumer:
+                consumer.subscribe([topic])
+                consumer.poll(0.1)
+                alerts = [Handler.received.get(timeout=60)]
+                while alerts[-1]["event"] != "fatal":
+                    alerts.append(Handler.received.get(timeout=60))
+            finished = ended(process)
+        server.shutdown()
+    assert {(one["status"], one["group"], one["member"]) for one in alerts} == {("firing", topic, "worker-1")}
+    assert finished.returncode == 1
+    assert "KafkaException" in finished.stderr
+
+
+def test_group_admin(kafka: Broker, topic: str) -> None:
+    """Groups are listed, one is described, and a static member is removed; a missing group is an error."""
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": topic,
+        "group.instance.id": "worker-7",
+        "auto.offset.reset": "earliest",
+    }
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is not None, "a record")
+    # Reconciling: the member closed before it had acknowledged its partitions.
+    (listed,) = (line for line in lines_of(of_script("group_admin", kafka)) if line.startswith(topic))
+    assert listed in (f"{topic}: consumer, Stable", f"{topic}: consumer, Reconciling")
+    described = lines_of(of_script("group_admin", kafka, "-g", topic))
+    assert described[0].startswith(f"{topic}: consumer protocol, ")
+    assert re.fullmatch(rf"worker-7 on \S+ owns {topic}-0, {topic}-1, {topic}-2, {topic}-3", described[1])
+    assert len(described) == 2 + PARTITIONS
+    (removed,) = lines_of(of_script("group_admin", kafka, "-g", topic, "--remove", "worker-7"))
+    assert removed.startswith("removed: ")
+    missing = of_script("group_admin", kafka, "-g", unique("missing"))
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+
+
+def test_replay_from_time(kafka: Broker, topic: str) -> None:
+    """All partitions of the group go back to their first record after the time, or to their end without one."""
+    servers = kafka.bootstrap_servers
+    commit(servers, topic, *(TopicPartition(topic, number, 7) for number in range(PARTITIONS)))
+    for since, offset in (("2020-01-01", 0), ("2099-01-01T00:00:00+00:00", 10)):
+        printed = run("replay_from_time", kafka, topic, "--since", since)
+        assert printed == [f"{topic}[{number}] continues at {offset}" for number in range(PARTITIONS)]
+        assert committed_of(kafka, topic) == offset * PARTITIONS
+
+
+def test_fastapi_app(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application is ready, counts all records by key, and leaves the group when it ends."""
+    (port,) = draw_ports(1)
+    for name in ("TOPIC", "GROUP"):
+        monkeypatch.setenv(name, topic)
+    words = ["--app-dir", str(ROOT / "examples"), "fastapi_app:app", "--port", str(port)]
+    with in_process(kafka, "-m", "uvicorn", *words) as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: answer(f"{url}/orders") == f'{{"key":{RECORDS}}}', "the count of all records")
+        wait_until(lambda: json.loads(answer(f"{url}/readyz"))["verdict"] == "idle", "an idle consumer")
+        process.send_signal(signal.SIGTERM)
+        finished = ended(process)
+    assert "Application shutdown complete" in finished.stderr
+    assert "ERROR" not in finished.stderr
+    assert committed_of(kafka, topic) == RECORDS
+
+
+def test_tests_of_an_application_are_those_of_the_page() -> None:
+    """The files in examples/testing are those of docs/consuming/testing.md, which test_programs_of_pages.py runs."""
+    page = (DOCS / "consuming" / "testing.md").read_text()
+    shown = dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL))
+    files = {path.name: path.read_text() for path in (ROOT / "examples" / "testing").glob("*.py")}
+    assert files == shown
+
+
+def test_monitoring_files_match_each_other(tmp_path: Path) -> None:
+    """The mounted files exist where the services read them, and the ports are published on loopback only.
+
+    The compose file is checked for form only, because it needs a Docker engine; Prometheus checks its own files.
+    """
+    folder = ROOT / "examples" / "monitoring"
+    services = yaml.safe_load((folder / "docker-compose.yml").read_text())["services"]
+    assert services.keys() == {"kafka", "prometheus", "grafana"}
+    extended = services["kafka"]["extends"]
+    kafka = yaml.safe_load((folder / extended["file"]).read_text())["services"][extended["service"]]
+    ports = [*kafka["ports"], *services["prometheus"]["ports"], *services["grafana"]["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    mounts: dict[str, Path] = {}
+    for service in ("prometheus", "grafana"):
+        for volume in services[service]["volumes"]:
+            source, target, mode = volume.split(":")
+            assert mode == "ro"
+            mounts[target] = (folder / source).resolve(strict=True)
+    settings = yaml.safe_load((folder / "prometheus.yml").read_text())
+    assert [f"/etc/prometheus/{name}" for name in settings["rule_files"]] == ["/etc/prometheus/alerts.yml"]
+    assert mounts["/etc/prometheus/alerts.yml"] == ROOT / "examples" / "prometheus" / "alerts.yml"
+    for path in (folder / "prometheus.yml", mounts["/etc/prometheus/alerts.yml"]):
+        shutil.copy(path, tmp_path)
+    assert "SUCCESS" in promtool("check", "config", tmp_path / "prometheus.yml")
+    (job,) = settings["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["host.docker.internal:8080"]}]
+    (source,) = yaml.safe_load((folder / "grafana-datasource.yml").read_text())["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = yaml.safe_load((folder / "grafana-dashboards.yml").read_text())["providers"]
+    dashboard = json.loads(mounts[f"{provider['options']['path']}/consumers.json"].read_text())
+    assert dashboard["title"] in (folder / "docker-compose.yml").read_text()
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from consumer_membership import GroupError, TopicPartition
 from consumer_membership.admin import GroupAdmin, GroupReport
 from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.documents import DOCS, ROOT
 from tests.support.kafka import commit, create_topic, produce, unique
 from tests.support.waiting import wait_until
@@ -156,6 +159,28 @@ def test_replay_moves_a_group_and_reads_without_one(kafka: Broker, tmp_path: Pat
     assert page.committed("store-offsets") == 0
     (line,) = page.run("read_since.py", topic, LONG_AGO)
     assert line.startswith("100 records since 2020-01-01 00:00:00")
+
+
+def test_fastapi_application_counts_records_and_commits_at_its_end(kafka: Broker, tmp_path: Path) -> None:
+    """The application of docs/consuming/fastapi.md is ready, counts the records by key, and commits at SIGTERM."""
+    page = Programs("consuming/fastapi.md", kafka, tmp_path)
+    page.with_orders()
+    (port,) = draw_ports(1)
+
+    def get(path: str) -> dict[str, object]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as response:
+                return dict(json.load(response))
+        except OSError:  # also the status 503
+            return {}
+
+    with page.started("-m", "uvicorn", "app:app", "--port", str(port)) as (process, output):
+        expected = {f"customer-{number}": 10 for number in range(10)}
+        wait_until(lambda: get("orders") == expected, "the counts", seen=output.read_text)
+        wait_until(lambda: get("readyz").get("verdict") == "idle", "an idle consumer", seen=output.read_text)
+        end(process)
+        assert "Application shutdown complete" in output.read_text()
+    assert page.committed("fastapi") == 100
 
 
 def test_testing_page_passes_its_own_tests(kafka: Broker, tmp_path: Path) -> None:

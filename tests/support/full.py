@@ -37,6 +37,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Each example a second time, which goes on where the first run ended: test_runs.py and test_data_source.py show
         # that; the gate runs each example once.
         "tests/test_examples.py::test_spark_*[[]twice]": AT_LENGTH,
+        # Ctrl-C: the gate has SIGTERM.
+        "tests/test_examples.py::test_graceful_shutdown[[]SIGINT]": AT_LENGTH,
+        # The gate has the same application as an example (test_examples.py).
+        "tests/test_programs_of_pages.py::test_fastapi_*": AT_LENGTH,
         # Minutes of search on a busy machine: the stage `exploration` searches the same worlds as far as its time goes,
         # and the smaller worlds here are searched to their end.
         "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
