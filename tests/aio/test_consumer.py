@@ -197,17 +197,17 @@ def test_cancelled_consume_moves_neither_position_nor_commit(aio_consumers: AIOF
 
 def test_coroutine_callback_is_awaited_before_the_step_is_finished(aio_consumers: AIOFactory, topic: str) -> None:
     """The callback receives this consumer, may await its calls, and ends before the member's step is finished."""
-    told: list[object] = []
+    reported: list[object] = []
 
     async def program() -> None:
         consumer = aio_consumers()
 
         async def on_assign(given: AIOConsumer, partitions: list[PartitionOffset]) -> None:
-            told.append(given is consumer)
+            reported.append(given is consumer)
             await asyncio.sleep(0.05)
-            told.append(consumer.member.steps)
+            reported.append(consumer.member.steps)
             await given.assign([PartitionOffset(one.topic, one.partition, 7) for one in partitions])
-            told.append([one.partition for one in await given.assignment()])
+            reported.append([one.partition for one in await given.assignment()])
 
         await consumer.subscribe([topic], on_assign=on_assign)
         consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -215,7 +215,7 @@ def test_coroutine_callback_is_awaited_before_the_step_is_finished(aio_consumers
         assert [step.failed for step in consumer.member.wait_for(StepFinished)] == [False]
 
     run(program())
-    assert told == [True, [], [0]]
+    assert reported == [True, [], [0]]
 
 
 def test_plain_callback_is_called_on_the_event_loop(aio_consumers: AIOFactory, topic: str) -> None:
@@ -285,12 +285,12 @@ def test_stats_cb_may_be_a_coroutine_function(aio_consumers: AIOFactory, topic: 
     """`stats_cb` may be a coroutine function, and so may `error_cb` and `throttle_cb`."""
 
     async def program() -> None:
-        told: asyncio.Queue[str] = asyncio.Queue()
-        consumer = aio_consumers(stats_cb=told.put, statistics_interval_ms=50)
+        reported: asyncio.Queue[str] = asyncio.Queue()
+        consumer = aio_consumers(stats_cb=reported.put, statistics_interval_ms=50)
         await consumer.assign([PartitionOffset(topic, 0, RECORDS)])
-        while told.empty():
+        while reported.empty():
             await consumer.poll(0.1)
-        assert "client_id" in await told.get()
+        assert "client_id" in await reported.get()
 
     run(program())
 
@@ -299,19 +299,19 @@ def test_on_commit_may_be_a_coroutine_function(aio_consumers: AIOFactory, topic:
     """The next poll awaits `on_commit` with the outcome of an asynchronous commit."""
 
     async def program() -> None:
-        told: list[int] = []
+        reported: list[int] = []
 
         async def on_commit(error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
             assert error is None
-            told.extend(one.offset for one in partitions)
+            reported.extend(one.offset for one in partitions)
 
         consumer = aio_consumers(on_commit=on_commit)
         await consumer.assign([PartitionOffset(topic, 0, 0)])
         message = await consumer.poll()
         assert await consumer.commit(message) is None
-        while not told:
+        while not reported:
             await consumer.poll(0.05)
-        assert told == [1]
+        assert reported == [1]
         await consumer.close()
 
     run(program())
@@ -376,11 +376,11 @@ def test_close_ends_waiting_polls_and_iterations(aio_consumers: AIOFactory, topi
     """
 
     async def program() -> None:
-        told: list[int] = []
+        reported: list[int] = []
 
         async def on_revoke(_: AIOConsumer, partitions: list[PartitionOffset]) -> None:
             await asyncio.sleep(0.01)
-            told.append(len(partitions))
+            reported.append(len(partitions))
 
         async with aio_consumers() as consumer:
             await consumer.subscribe([topic], on_revoke=on_revoke)
@@ -396,7 +396,7 @@ def test_close_ends_waiting_polls_and_iterations(aio_consumers: AIOFactory, topi
             await consumer.close()
             assert await polling is None
             assert await iteration == 0
-        assert told == [1]
+        assert reported == [1]
         for call in (consumer.poll, consumer.assignment, consumer.unsubscribe):
             with pytest.raises(RuntimeError, match="Consumer closed"):
                 await call()
@@ -515,23 +515,23 @@ def test_constructor_requires_a_running_loop_and_valid_arguments() -> None:
 
 def test_on_event_callbacks_run_on_the_loop_in_order(aio_consumers: AIOFactory, topic: str) -> None:
     """Functions and coroutine functions receive the events in order during a poll; a callback may await `close`."""
-    told: list[str] = []
+    reported: list[str] = []
 
     async def program() -> None:
         loop, consumer, is_over = asyncio.get_running_loop(), aio_consumers(), asyncio.Event()
 
         async def hear(event: LifecycleEvent) -> None:
             assert asyncio.get_running_loop() is loop
-            told.append(f"{event.kind.value} begins")
+            reported.append(f"{event.kind.value} begins")
             await asyncio.sleep(0)
             if event.kind is LifecycleKind.REVOKED:
                 await consumer.close()
-            told.append(f"{event.kind.value} ends")
+            reported.append(f"{event.kind.value} ends")
             if event.kind is LifecycleKind.CLOSED:
                 is_over.set()
 
         consumer.on_event(hear)
-        consumer.on_event(lambda event: told.append(event.kind.value))
+        consumer.on_event(lambda event: reported.append(event.kind.value))
         poll = loop.create_task(consumer.poll())
         await asyncio.sleep(0)
         consumer.member.happens(owned={TopicPartition(topic, 0): 1})
@@ -540,9 +540,9 @@ def test_on_event_callbacks_run_on_the_loop_in_order(aio_consumers: AIOFactory, 
         assert await poll is None
 
     run(program())
-    assert told[:3] == ["assigned begins", "assigned ends", "assigned"]
-    assert told[3:6] == ["revoked begins", "revoked ends", "revoked"]
-    assert told[6:8] == ["closed begins", "closed ends"]
+    assert reported[:3] == ["assigned begins", "assigned ends", "assigned"]
+    assert reported[3:6] == ["revoked begins", "revoked ends", "revoked"]
+    assert reported[6:8] == ["closed begins", "closed ends"]
 
 
 def test_on_event_logs_nothing_for_events_after_the_loop_ended(

@@ -93,11 +93,11 @@ def test_many_waiting_consumers_share_a_thread_and_get_their_records(
 
     async def program() -> None:
         consumers = [aio_consumers(group_id=f"g{number}") for number in range(8)]
-        told: list[int] = []
+        reported: list[int] = []
 
         async def on_assign(_: object, partitions: list[PartitionOffset]) -> None:
             await asyncio.sleep(0)
-            told.append(len(partitions))
+            reported.append(len(partitions))
 
         for consumer in consumers:
             await consumer.subscribe([topic], on_assign=on_assign)
@@ -110,7 +110,7 @@ def test_many_waiting_consumers_share_a_thread_and_get_their_records(
         for consumer in consumers[:-1]:
             consumer.member.assign({TopicPartition(topic, 0): RECORDS - 1})
         assert [place(await one) for one in polls[:-1]] == [(0, RECORDS - 1)] * 7
-        assert told == [1] * 7
+        assert reported == [1] * 7
         await async_wait_until(
             lambda: not (two_threads._busy or two_threads._sharing or two_threads._is_looking), "no waiting consumer"
         )

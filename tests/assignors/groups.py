@@ -21,11 +21,11 @@ Assignment: TypeAlias = Mapping[str, Collection[TopicPartition]]
 GOLDEN = Path(__file__).parent / "golden_assignors.jsonl"
 
 
-def partitions(words: str) -> frozenset[TopicPartition]:
+def partitions(entry: str) -> frozenset[TopicPartition]:
     """Return the partitions of a text such as `orders:0,2 items:1`."""
     return frozenset(
         TopicPartition(topic, int(number))
-        for topic, _, numbers in (word.partition(":") for word in words.split())
+        for topic, _, numbers in (word.partition(":") for word in entry.split())
         for number in numbers.split(",")
     )
 
@@ -41,15 +41,15 @@ def member(
     is_old: bool = False,
 ) -> MemberSubscription:
     """Return a member's subscription with these owned partitions and generation; `old`: before KIP-792."""
-    told, user_data = partitions(owned), None
+    held, user_data = partitions(owned), None
     if assignor == "sticky":
-        user_data, told = BUILT_IN["sticky"].user_data(frozenset(), told, generation), frozenset()
+        user_data, held = BUILT_IN["sticky"].user_data(frozenset(), held, generation), frozenset()
     elif is_old:
-        user_data = BUILT_IN["cooperative-sticky"].user_data(frozenset(), told, generation)
+        user_data = BUILT_IN["cooperative-sticky"].user_data(frozenset(), held, generation)
     return MemberSubscription(
         topics=frozenset(topics.split()),
         user_data=user_data,
-        owned=told,
+        owned=held,
         generation=NO_GENERATION if is_old else generation,
         rack_id=rack,
         instance_id=instance,
@@ -71,21 +71,21 @@ class Golden:
         """Return the subscriptions as this assignor's members send them."""
         return {
             name: member(
-                words["topics"],
-                words.get("owned", ""),
-                words.get("generation", NO_GENERATION),
+                entry["topics"],
+                entry.get("owned", ""),
+                entry.get("generation", NO_GENERATION),
                 assignor,
-                words.get("rack"),
-                words.get("instance"),
-                is_old=words.get("old", False),
+                entry.get("rack"),
+                entry.get("instance"),
+                is_old=entry.get("old", False),
             )
-            for name, words in self.members.items()
+            for name, entry in self.members.items()
         }
 
     @property
     def is_equal(self) -> bool:
         """Whether all members subscribe to the same topics."""
-        return len({words["topics"] for words in self.members.values()}) == 1
+        return len({entry["topics"] for entry in self.members.values()}) == 1
 
     @property
     def has_racks(self) -> bool:
@@ -110,7 +110,7 @@ def _golden(number: int, line: Mapping[str, Any]) -> Golden:
         kind=line["kind"],
         topics=Topics(partitions=line["topics"], racks=racks),
         members=line["members"],
-        results={name: {m: partitions(words) for m, words in line[name].items()} for name in BUILT_IN},
+        results={name: {m: partitions(entry) for m, entry in line[name].items()} for name in BUILT_IN},
     )
 
 

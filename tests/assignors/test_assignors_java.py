@@ -127,9 +127,9 @@ def test_user_data_written_by_java_is_decoded() -> None:
     """The user data of Java's sticky assignor contains the owned partitions and the generation."""
     read = 0
     for group in golden():
-        for words in group.members.values():
-            if "sticky" in words:
-                claim = decode(bytes.fromhex(words["sticky"]))
-                assert (claim.owned, claim.generation) == (partitions(words["owned"]), words.get("generation", -1))
+        for entry in group.members.values():
+            if "sticky" in entry:
+                claim = decode(bytes.fromhex(entry["sticky"]))
+                assert (claim.owned, claim.generation) == (partitions(entry["owned"]), entry.get("generation", -1))
                 read += 1
     assert read > 100

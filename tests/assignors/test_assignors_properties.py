@@ -38,12 +38,12 @@ _FEW = 3**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Topics and what members own and want, before an assignor's way of telling it."""
+    """Topics and what members own and want, independent of an assignor."""
 
     topics: Topics
     subscriptions: Subscriptions
 
-    def told(self, assignor: str) -> Subscriptions:
+    def sent_by(self, assignor: str) -> Subscriptions:
         """Return the subscription as this assignor's members send it."""
         return {
             name: replace(s, user_data=BUILT_IN[assignor].user_data(s.topics, s.owned, s.generation))
@@ -51,11 +51,11 @@ class Group:
         }
 
     def assigned(self, assignor: str) -> Assignment:
-        """What the assignor makes of it."""
-        return BUILT_IN[assignor].assign(self.topics, self.told(assignor))  # type: ignore[return-value]  # its own ones assign TopicPartitions
+        """Return the result of the assignor."""
+        return BUILT_IN[assignor].assign(self.topics, self.sent_by(assignor))  # type: ignore[return-value]  # its own ones assign TopicPartitions
 
     def after(self, assignment: Assignment, generation: int) -> Group:
-        """The group in its next generation, in which each member owns its assignment."""
+        """Return the group in its next generation, in which each member owns its assignment."""
         return Group(
             topics=self.topics,
             subscriptions={
@@ -102,11 +102,11 @@ def test_every_partition_is_assigned_once_to_a_subscriber(assignor: str, group: 
 
     A partition that a cooperative assignor omits is still claimed by a member.
     """
-    told = group.told(assignor)
-    owners = validated(assignor, told)
+    subscriptions = group.sent_by(assignor)
+    owners = validated(assignor, subscriptions)
     result = group.assigned(assignor)
     is_cooperative = assignor == "cooperative-sticky"
-    check_complete(group.topics, told, result, owners.claimants if is_cooperative else ())
+    check_complete(group.topics, subscriptions, result, owners.claimants if is_cooperative else ())
     if is_cooperative:
         check_cooperative(owners, result)
 
@@ -149,7 +149,7 @@ def test_second_round_completes_and_a_third_changes_nothing(assignor: str, group
     """
     first = group.after(group.assigned(assignor), 6)
     second = first.assigned(assignor)
-    check_complete(group.topics, first.told(assignor), second)
+    check_complete(group.topics, first.sent_by(assignor), second)
     if assignor == "sticky":
         assert second == group.assigned(assignor)
     assert first.after(second, 7).assigned(assignor) == second
@@ -164,7 +164,7 @@ def test_loss_of_a_member_moves_only_its_partitions(partitions: int, members: in
     gone = f"m{lost % members}"
     after = Group(topics=before.topics, subscriptions={m: s for m, s in before.subscriptions.items() if m != gone})
     had = len(before.subscriptions[gone].owned)
-    assert kept(after.assigned("sticky"), validated("sticky", after.told("sticky"))) == partitions - had
+    assert kept(after.assigned("sticky"), validated("sticky", after.sent_by("sticky"))) == partitions - had
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_new_member_receives_the_smaller_quota_and_nothing_else_moves(partitions
     after = Group(topics=before.topics, subscriptions={"a": newcomer, **before.subscriptions})
     result = after.assigned("sticky")
     assert len(result["a"]) == partitions // (members + 1)
-    assert kept(result, validated("sticky", after.told("sticky"))) == partitions - len(result["a"])
+    assert kept(result, validated("sticky", after.sent_by("sticky"))) == partitions - len(result["a"])
 
 
 def settled(partitions: int, members: int) -> Group:
@@ -197,19 +197,23 @@ def test_sticky_result_is_the_best_of_all_possible_results(group: Group) -> None
 
     Every assignment of a small group is tried.
     """
-    told = group.told("sticky")
-    wanted = sorted(everything(group.topics, told))
-    takers = [[m for m, s in sorted(told.items()) if partition.topic in s.topics] for partition in wanted]
+    subscriptions = group.sent_by("sticky")
+    wanted = sorted(everything(group.topics, subscriptions))
+    takers = [[m for m, s in sorted(subscriptions.items()) if partition.topic in s.topics] for partition in wanted]
     ways = 1
     for some in takers:
         ways *= len(some)
     assume(ways <= _FEW)
-    owners = validated("sticky", told)
+    owners = validated("sticky", subscriptions)
 
     def worth(result: Assignment) -> tuple[int, int, int]:
-        return sum(size**2 for size in sizes(result)), out_of_rack(group.topics, told, result), -kept(result, owners)
+        return (
+            sum(size**2 for size in sizes(result)),
+            out_of_rack(group.topics, subscriptions, result),
+            -kept(result, owners),
+        )
 
     def given_to(way: tuple[str, ...]) -> Assignment:
-        return {m: [p for p, taker in zip(wanted, way, strict=True) if taker == m] for m in told}
+        return {m: [p for p, taker in zip(wanted, way, strict=True) if taker == m] for m in subscriptions}
 
     assert worth(group.assigned("sticky")) == min(worth(given_to(way)) for way in itertools.product(*takers))

@@ -90,7 +90,7 @@ def test_complete_result_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("result", "message"),
     [
         ({"a": "t:0,1,2 u:0", "x": "t:1"}, "partitions are given to 'x', which is not a member of the group"),
         ({"a": "t:0,1,2 u:0", "b": "t:1"}, "t-1 is given twice: to a and to b"),
@@ -100,12 +100,12 @@ def test_complete_result_passes() -> None:
         ({"a": "t:1"}, "no member is given t-0, t-2, u-0, although members subscribe to it"),
     ],
 )
-def test_invalid_result_raises_with_partition_and_member(result: dict[str, str], words: str) -> None:
+def test_invalid_result_raises_with_partition_and_member(result: dict[str, str], message: str) -> None:
     """The error names the partition and the member, so that the author can fix the assignor."""
     subscriptions = {"a": member("t u"), "b": member("t")}
     with pytest.raises(AssignmentError) as caught:
         check_complete(TOPICS, subscriptions, {name: partitions(some) for name, some in result.items()})
-    assert str(caught.value) == words
+    assert str(caught.value) == message
 
 
 def test_partition_twice_in_one_members_list_raises() -> None:

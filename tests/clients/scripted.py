@@ -69,7 +69,7 @@ class ScriptedMember:
         #: The result of later authentications.
         self.credentials: tuple[str, str] | None = None
         #: The member's connection state and committed offsets.
-        self.told = MemberFigures()
+        self.current_figures = MemberFigures()
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
@@ -131,7 +131,7 @@ class ScriptedMember:
                     post.answer.set_result({partition: self.committed.get(partition) for partition in post.partitions})
 
     def figures(self) -> MemberFigures:
-        return self.told
+        return self.current_figures
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         self.dumps.append(cause)

@@ -64,9 +64,9 @@ for kind, text in BAD.items():
         try:
             go(text)
         except Exception as error:
-            told = str(error)
-            told.encode()
-            print(kind, door, type(error).__mro__[0].__name__, ascii(told), sep="|", flush=True)
+            reported = str(error)
+            reported.encode()
+            print(kind, door, type(error).__mro__[0].__name__, ascii(reported), sep="|", flush=True)
         else:
             print(kind, door, "taken", "", sep="|", flush=True)
 consumer.close()
@@ -87,13 +87,13 @@ def test_invalid_text_in_any_argument_raises_a_printable_error() -> None:
     """
     ran = python(TRY_ALL, "consumer_membership")
     assert (ran.returncode, ran.stderr) == (0, "")
-    told = [line.split("|", 3) for line in ran.stdout.splitlines()]
-    assert len(told) == 3 * 24
-    assert [line for line in told if line[2] in ("taken", "SystemError", "InternalError", "IndexError")] == []
+    reported = [line.split("|", 3) for line in ran.stdout.splitlines()]
+    assert len(reported) == 3 * 24
+    assert [line for line in reported if line[2] in ("taken", "SystemError", "InternalError", "IndexError")] == []
     unexplained = [
         line
-        for line in told
-        if not any(words in line[3] for words in ("not UTF-8", "NUL", "expected one of", "utf-8", "null"))
+        for line in reported
+        if not any(message in line[3] for message in ("not UTF-8", "NUL", "expected one of", "utf-8", "null"))
     ]
     assert unexplained == []
 
@@ -116,11 +116,13 @@ def test_environment_value_that_is_not_utf_8_raises_an_error_that_names_the_vari
     ]
     ran = python(program, *names)
     assert (ran.returncode, ran.stderr) == (0, "")
-    told = [line.split("|", 2) for line in ran.stdout.splitlines()]
-    assert [(name, is_shown) for name, is_shown, _ in told] == [(name, str("PASSWORD" not in name)) for name in names]
-    for name, _, words in told:
-        assert "it is not UTF-8" in words
-        assert f"environment variable {name}; change or unset it" in words
+    reported = [line.split("|", 2) for line in ran.stdout.splitlines()]
+    assert [(name, is_shown) for name, is_shown, _ in reported] == [
+        (name, str("PASSWORD" not in name)) for name in names
+    ]
+    for name, _, message in reported:
+        assert "it is not UTF-8" in message
+        assert f"environment variable {name}; change or unset it" in message
 
 
 @pytest.mark.slow
@@ -171,7 +173,7 @@ class Mute:
     """An object that has no text."""
 
     def __str__(self) -> str:
-        raise KeyError("no words")
+        raise KeyError("no message")
 
 
 T = TopicPartition("t", 0, 0)
@@ -269,14 +271,14 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "args", "kind", "words"), OURS, ids=[f"{one[0]}-{one[3][:30]}" for one in OURS])
+@pytest.mark.parametrize(("method", "args", "kind", "message"), OURS, ids=[f"{one[0]}-{one[3][:30]}" for one in OURS])
 def test_invalid_argument_error_names_argument_excerpt_and_remedy(
-    consumer: Consumer, method: str, args: tuple[object, ...], kind: type[Exception], words: str
+    consumer: Consumer, method: str, args: tuple[object, ...], kind: type[Exception], message: str
 ) -> None:
     """The call raises at once, and the error names the argument, an excerpt and the remedy."""
     with pytest.raises(kind) as caught:
         getattr(consumer, method)(*args)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 400
     if kind is not TypeError:
         assert isinstance(caught.value, UseError)
@@ -313,7 +315,7 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "message"),
     [
         ({5: 1}, '5=1: No such configuration property: "5"; a key must be text, such as "client.id", not int'),
         ({"5": 1}, 'configuration property: "5" (rejected by librdkafka); no known key is similar; remove it'),
@@ -328,18 +330,18 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
         ({"default.topic.config": {5: 1}}, 'No such configuration property: "5"'),
     ],
 )
-def test_unknown_configuration_key_error_suggests_the_similar_key(config: dict[object, object], words: str) -> None:
+def test_unknown_configuration_key_error_suggests_the_similar_key(config: dict[object, object], message: str) -> None:
     """The known keys are those of librdkafka."""
-    assert words in str(refused(config))
+    assert message in str(refused(config))
 
 
 def test_environment_variable_without_a_matching_key_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """`CONSUMER_MEMBERSHIP_HOME` may be another program's folder."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HOME", "/opt/app")
-    words = str(refused({}))
-    assert "home='/opt/app': No such configuration property" in words
-    assert "environment variable CONSUMER_MEMBERSHIP_HOME; change or unset it" in words
-    assert "every variable that begins with CONSUMER_MEMBERSHIP_ sets a key" in words
+    message = str(refused({}))
+    assert "home='/opt/app': No such configuration property" in message
+    assert "environment variable CONSUMER_MEMBERSHIP_HOME; change or unset it" in message
+    assert "every variable that begins with CONSUMER_MEMBERSHIP_ sets a key" in message
 
 
 def test_empty_instance_id_in_the_environment_makes_a_dynamic_member(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 
-def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str | None, int | None]]:
+def committed_offsets(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str | None, int | None]]:
     """The offset, metadata and leader epoch of each partition."""
     found = consumer.committed([PartitionOffset(*partition) for partition in partitions], 10)
     return [(one.offset, one.metadata, one.leader_epoch) for one in found]
@@ -67,7 +67,7 @@ def test_committed_returns_the_committed_metadata(
     """confluent-kafka also commits C's terminating zero, and only that for an empty text; no metadata is None."""
     consumer = consumers()
     consumer.member.committed = {P0: OffsetAndMetadata(offset=7, leader_epoch=epoch, metadata=text)}
-    assert told(consumer, P0) == [(7, shown, epoch)]
+    assert committed_offsets(consumer, P0) == [(7, shown, epoch)]
 
 
 def test_committed_returns_a_partition_s_error_at_the_partition(consumers: ConsumerFactory) -> None:
@@ -110,7 +110,7 @@ def test_committed_works_inside_callbacks(consumers: ConsumerFactory, topic: str
 
     def ask(name: str, given: Consumer) -> None:
         if name == called:
-            answers.append(told(given, P2))
+            answers.append(committed_offsets(given, P2))
 
     consumer = subscribed(consumers, topic, [], ask)
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -130,7 +130,7 @@ def cancelled(asked: CommittedOffsetsQuestion) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["told", "not told"])
+@pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["committed_offsets", "not committed_offsets"])
 def test_close_ends_a_pending_committed_call(
     consumers: ConsumerFactory, then: Callable[[CommittedOffsetsQuestion], None]
 ) -> None:

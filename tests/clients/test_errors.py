@@ -270,8 +270,8 @@ def test_poll_timeout_error_comes_first_and_on_lost_with_the_next_poll(consumers
     error = BrokerError(code=POLL_TIMEOUT_CODE, name="_MAX_POLL_EXCEEDED", message="poll more often")
     consumer.member.order(RaiseToApplication(problem=Problem.POLL_TIMEOUT, error=error))
     consumer.member.lose()
-    told = error_of(consumer)
-    assert (told.code(), told.str(), calls[1:]) == (POLL_TIMEOUT_CODE, "poll more often", [])
+    reported = error_of(consumer)
+    assert (reported.code(), reported.str(), calls[1:]) == (POLL_TIMEOUT_CODE, "poll more often", [])
     assert drain(consumer) == []
     assert calls[1:] == [("lost", [0])]
 
@@ -285,24 +285,24 @@ def test_consume_returns_an_error_at_once_and_alone(consumers: ConsumerFactory, 
     consumer.member.order(RaiseToApplication(problem=Problem.POLL_TIMEOUT, error=error))
     consumer.member.lose()
     (message,) = consumer.consume(10, PATIENCE_S)
-    told = message.error()
-    assert told is not None
-    assert told.code() == POLL_TIMEOUT_CODE
+    reported = message.error()
+    assert reported is not None
+    assert reported.code() == POLL_TIMEOUT_CODE
     assert consumer.consume(10, 0.1) == []
 
 
 def test_error_cb_is_called_by_poll_without_a_broker() -> None:
     """Unreachable brokers cause informational errors on the polling thread, no exception and no blocked call."""
-    told: list[KafkaError] = []
+    reported: list[KafkaError] = []
     consumer = ScriptedConsumer(
-        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told.append}
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": reported.append}
     )
 
     def poll() -> None:
         assert consumer.poll(0.1) is None
 
-    wait_until(lambda: told, "an error", between=poll)
-    assert told[0].code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    wait_until(lambda: reported, "an error", between=poll)
+    assert reported[0].code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
     consumer.close()
 
 
@@ -347,16 +347,16 @@ def test_statistics_cgrp_describes_the_member(consumers: ConsumerFactory, topic:
     """The `cgrp` object describes the member, not the handle, which never joined."""
     import json  # noqa: PLC0415
 
-    told: list[str] = []
-    consumer = consumers(stats_cb=told.append, statistics_interval_ms=50)
+    reported: list[str] = []
+    consumer = consumers(stats_cb=reported.append, statistics_interval_ms=50)
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
-    told.clear()  # reported before the assignment
-    wait_until(lambda: told, "statistics", between=lambda: consumer.consume(RECORDS, 0.05))
-    group = json.loads(told[-1])["cgrp"]
+    reported.clear()  # reported before the assignment
+    wait_until(lambda: reported, "statistics", between=lambda: consumer.consume(RECORDS, 0.05))
+    group = json.loads(reported[-1])["cgrp"]
     assert (group["join_state"], group["assignment_size"], group["rebalance_cnt"]) == ("steady", 1, 1)
-    assert json.loads(told[-1])["type"] == "consumer"
+    assert json.loads(reported[-1])["type"] == "consumer"
 
 
 def test_logger_gets_librdkafka_s_lines(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
@@ -369,12 +369,12 @@ def test_logger_gets_librdkafka_s_lines(consumers: ConsumerFactory, caplog: pyte
 
 def test_throttle_cb_gets_librdkafka_s_event_after_the_fetch(consumers: ConsumerFactory) -> None:
     """The event of librdkafka, which handles quotas, reaches the user's callback after the fetch."""
-    told: list[ThrottleEvent] = []
-    consumer = consumers(throttle_cb=told.append)
+    reported: list[ThrottleEvent] = []
+    consumer = consumers(throttle_cb=reported.append)
     event = ThrottleEvent("broker", 1, 0.5)
-    consumer._use()._handles.reports.note(lambda: told.append(event))
+    consumer._use()._handles.reports.note(lambda: reported.append(event))
     consumer.poll(0)
-    assert told == [event]
+    assert reported == [event]
 
 
 def test_set_sasl_credentials_applies_to_fetch_and_group_connections(consumers: ConsumerFactory) -> None:

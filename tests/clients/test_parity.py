@@ -164,10 +164,10 @@ TAKEN: dict[str, tuple[dict[str, object], str]] = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_constructor_accepts_documented_keys_that_confluent_kafka_refuses(name: str) -> None:
     """`docs/compare/differences.md` has the reasons, under "Different on purpose"."""
-    config, words = TAKEN[name]
+    config, message = TAKEN[name]
     theirs = Outcome.of(lambda: confluent_kafka.Consumer({**BASE, **config}))
     assert theirs.kafka_error is not None
-    assert words in theirs.kafka_error.str()
+    assert message in theirs.kafka_error.str()
     Consumer({**BASE, **config}).close()
 
 

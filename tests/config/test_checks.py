@@ -118,7 +118,7 @@ def test_assignor_that_cannot_be_created_is_rejected() -> None:
         def name(self) -> str:  # type: ignore[override]  # a constant of the built-in one
             raise KeyError("no name")
 
-    for assignor, words in (
+    for assignor, message in (
         (Needy, "the assignor Needy cannot be created without arguments, or its name cannot be read: TypeError: "),
         (
             Nameless(),
@@ -129,11 +129,11 @@ def test_assignor_that_cannot_be_created_is_rejected() -> None:
         ("this:that:other", "cannot be imported: AttributeError: "),
         ("tests.no_such_module:Name", "cannot be imported: ModuleNotFoundError: "),
     ):
-        assert words in str(refusal_of({"partition.assignment.strategy": [assignor]}))
+        assert message in str(refusal_of({"partition.assignment.strategy": [assignor]}))
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "message"),
     [
         (5, 'No such configuration property: "5"; a key must be text, such as "client.id", not int'),
         (b"client.id", 'a key must be text, such as "client.id", not bytes'),
@@ -145,12 +145,12 @@ def test_assignor_that_cannot_be_created_is_rejected() -> None:
         ("SASL.Password", "SASL.Password='***'"),
     ],
 )
-def test_invalid_key_is_rejected(key: object, words: str) -> None:
+def test_invalid_key_is_rejected(key: object, message: str) -> None:
     """An invalid key raises an error; confluent-kafka crashes on some keys and truncates others."""
     config: dict[Any, object] = {**LEAST, key: "x"}
     with pytest.raises(ConfigurationError) as caught:
         ConsumerConfig.from_mapping(config)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_error_of_bytes_key_hides_secret_value() -> None:
@@ -166,7 +166,7 @@ def test_value_whose_str_raises_is_type_error() -> None:
 
     class Mute:
         def __str__(self) -> str:
-            raise KeyError("no words")
+            raise KeyError("no message")
 
     with pytest.raises(ArgumentTypeError, match=r"client\.id='<Mute>': expected configuration property value as type"):
         ConsumerConfig.from_mapping({**LEAST, "client.id": Mute()})

@@ -19,7 +19,7 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "key", "words"),
+    ("variable", "value", "key", "message"),
     [
         (b"CLIENT_ID", b"a\xff", "client.id", "it is not UTF-8 ('\\udcff' at position 1)"),
         (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
@@ -35,13 +35,13 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
     ],
 )
 def test_error_of_environment_value_names_its_variable(
-    monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, words: str
+    monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, message: str
 ) -> None:
     """The error names the variable and the fix that applies to the environment."""
     error = from_environment(monkeypatch, PREFIX.encode() + variable, value)
     shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
     assert error.key == key
-    assert words in str(error)
+    assert message in str(error)
     assert f"set by the environment variable {shown}; change or unset it" in str(error)
 
 

@@ -202,7 +202,7 @@ def test_assignors_accept_names_paths_classes_and_objects(given: object, names: 
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ([OnlyCooperative, "range"], "no rebalance protocol (eager or cooperative) in common"),
         (Nameless, "has the name ''"),
@@ -213,11 +213,11 @@ def test_assignors_accept_names_paths_classes_and_objects(given: object, names: 
         ([Deaf()], "on_assignment of the assignor Deaf is not callable; make it a method"),
     ],
 )
-def test_invalid_assignor_is_rejected(given: object, words: str) -> None:
+def test_invalid_assignor_is_rejected(given: object, message: str) -> None:
     """The error states what is wrong with the assignor and what an assignor requires."""
     error = refusal({"partition.assignment.strategy": given})
     assert error.key == "partition.assignment.strategy"
-    assert words in str(error)
+    assert message in str(error)
 
 
 def test_custom_assignor_makes_auto_choose_classic_protocol() -> None:
@@ -281,7 +281,7 @@ def test_consumer_protocol_rejects_classic_keys(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "key", "words"),
+    ("keys", "key", "message"),
     [
         ({"heartbeat.interval.ms": 45000}, "heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
         (
@@ -296,11 +296,11 @@ def test_consumer_protocol_rejects_classic_keys(key: str) -> None:
         ),
     ],
 )
-def test_conflicting_timeouts_are_rejected(keys: dict[str, object], key: str, words: str) -> None:
+def test_conflicting_timeouts_are_rejected(keys: dict[str, object], key: str, message: str) -> None:
     """A session timeout that cannot last until the next heartbeat raises an error on construction."""
     error = refusal(keys)
     assert error.key == key
-    assert words in str(error)
+    assert message in str(error)
 
 
 def test_classic_protocol_accepts_long_heartbeat_interval_with_longer_session() -> None:

@@ -23,7 +23,7 @@ def test_instance_pool_expands_ranges(given: object, ids: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ("", "an id is empty"),
         ("a,,b", "an id is empty"),
@@ -36,8 +36,8 @@ def test_instance_pool_expands_ranges(given: object, ids: tuple[str, ...]) -> No
         ("a,b,a", "duplicate id 'a'"),
     ],
 )
-def test_invalid_instance_pool_is_rejected(given: object, words: str) -> None:
+def test_invalid_instance_pool_is_rejected(given: object, message: str) -> None:
     """An invalid pool raises an error that names key, value and fix."""
     refusal = refused(group_instance_id_pool=given)
     assert (refusal.key, refusal.value) == ("group.instance.id.pool", given)
-    assert words in str(refusal)
+    assert message in str(refusal)

@@ -9,7 +9,7 @@ from consumer_membership.config.model import READERS
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "suggestion"),
     [
         ("home", "no known key is similar; remove it"),
         ("group.ids", "did you mean group.id?"),
@@ -19,9 +19,9 @@ from consumer_membership.config.model import READERS
         ("group.instance.pool", "did you mean group.instance.id.pool?"),
     ],
 )
-def test_guess_suggests_nearest_known_key(key: str, said: str) -> None:
+def test_guess_suggests_nearest_known_key(key: str, suggestion: str) -> None:
     """An unknown key suggests the nearest known key, if one is near enough."""
-    assert guess(key) == said
+    assert guess(key) == suggestion
 
 
 def test_known_keys_include_all_keys_of_this_package() -> None:

@@ -144,7 +144,7 @@ def test_empty_instance_id_and_assignor_count_as_unset(pool: str | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"),
+    ("keys", "message"),
     [
         ({"enable_auto_commit": "yes"}, 'Expected bool value for "enable.auto.commit": true or false'),
         ({"max_poll_interval_ms": 0}, "value 0 is outside allowed range 1..86400000"),
@@ -185,13 +185,13 @@ def test_empty_instance_id_and_assignor_count_as_unset(pool: str | None) -> None
         ({"test_mock_num_brokers": 1}, "Producer"),
     ],
 )
-def test_invalid_value_raises_error_with_key_value_and_fix(keys: dict[str, object], words: str) -> None:
+def test_invalid_value_raises_error_with_key_value_and_fix(keys: dict[str, object], message: str) -> None:
     """The error for an invalid value names the key, the value and the fix."""
     refusal = refused(**keys)
     ((key, value),) = keys.items()
     assert refusal.key == key.replace("_", ".")
     assert str(refusal.value).lower() == str(value).lower()
-    assert words in str(refusal)
+    assert message in str(refusal)
 
 
 @pytest.mark.parametrize("servers", [None, "", " , "])

@@ -84,7 +84,7 @@ def test_translated_pattern_matches_same_names_as_librdkafka(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("^orders-", "^orders-.*"),
         ("^orders-.*", "^orders-.*"),
@@ -97,10 +97,10 @@ def test_translated_pattern_matches_same_names_as_librdkafka(text: str) -> None:
         ("^[/]", "^/.*"),
     ],
 )
-def test_translate_keeps_common_patterns_readable(text: str, told: str) -> None:
+def test_translate_keeps_common_patterns_readable(text: str, expected: str) -> None:
     """Common patterns change only in their suffix, because operators read them in `describe`."""
     pattern = translate(text)
-    assert (pattern.broker, pattern.member, pattern.note) == (told, told, "")
+    assert (pattern.broker, pattern.member, pattern.note) == (expected, expected, "")
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ def test_re2j_matches_same_names_as_librdkafka() -> None:
 
     gather()
     texts |= {"^a{300,400}": "^a{250}.*"}
-    told = "\n".join([" ".join(NAMES), *texts.values()]) + "\n"
+    lines = "\n".join([" ".join(NAMES), *texts.values()]) + "\n"
     done = subprocess.run(
         ["java", "-cp", classpath(DEFAULT_VERSION), str(_JAVA)],  # noqa: S607 - java is what the broker runs with
-        input=told,
+        input=lines,
         capture_output=True,
         encoding="utf-8",
         check=True,
@@ -176,7 +176,7 @@ def test_re2j_matches_same_names_as_librdkafka() -> None:
     answers = dict(zip(texts, done.stdout.splitlines(), strict=True))
     expected = {text: "".join("01"[is_one] for is_one in matches(text, NAMES) or ()) for text in texts}
     assert len(texts) > 300
-    assert {text: (texts[text], said) for text, said in answers.items() if said != expected[text]} == {}
+    assert {text: (texts[text], result) for text, result in answers.items() if result != expected[text]} == {}
 
 
 def test_subscription_joins_patterns_without_sharing_flags() -> None:

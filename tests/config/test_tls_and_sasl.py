@@ -144,7 +144,7 @@ def test_tls_and_sasl_text_is_parsed_as_in_librdkafka() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value", "message"),
     [
         ("ssl.keystore.location", "/store.p12", "openssl pkcs12"),
         ("ssl.keystore.password", "hunter2", "ssl.certificate.location and ssl.key.location"),
@@ -166,11 +166,11 @@ def test_tls_and_sasl_text_is_parsed_as_in_librdkafka() -> None:
         ("ssl.endpoint.identification.algorithm", "", "cannot be set to empty value"),
     ],
 )
-def test_invalid_tls_keys_are_rejected(key: str, value: str, words: str) -> None:
+def test_invalid_tls_keys_are_rejected(key: str, value: str, message: str) -> None:
     """An invalid TLS key raises an error that names key, value and fix."""
     refused = refusal(SSL, {key: value})
     assert (refused.key, refused.value) == (key, "***" if value == "hunter2" else value)
-    assert words in refused.remedy
+    assert message in refused.remedy
 
 
 @pytest.mark.parametrize("kind", ["certificate", "key"])
@@ -202,7 +202,7 @@ def test_later_sasl_mechanism_key_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "key", "words"),
+    ("keys", "key", "message"),
     [
         ({}, "sasl.mechanism", "GSSAPI"),
         ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
@@ -235,11 +235,11 @@ def test_later_sasl_mechanism_key_wins() -> None:
         ({"security.protocol": "ssl", "oauth_cb": print}, "oauth_cb", "security.protocol=ssl"),
     ],
 )
-def test_invalid_sasl_keys_are_rejected(keys: Keys, key: str, words: str) -> None:
+def test_invalid_sasl_keys_are_rejected(keys: Keys, key: str, message: str) -> None:
     """The error names key, value, fix and the supported mechanisms."""
     refused = refusal(SASL, keys)
     assert refused.key == key
-    assert words.lower() in refused.remedy.lower()
+    assert message.lower() in refused.remedy.lower()
     assert "hunter2" not in str(refused)
     assert refused.value in {keys.get(key), "***"}
 

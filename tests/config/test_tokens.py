@@ -160,7 +160,7 @@ def test_oauth_cb_exception_reaches_librdkafka_and_membership() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
+    ("returned", "message"),
     [
         (None, "NoneType"),
         ("hunter2", "str"),
@@ -186,12 +186,12 @@ def test_oauth_cb_exception_reaches_librdkafka_and_membership() -> None:
         (("hunter2", NOW + 100, "me", {"a": "hunter2\x01"}), "extension 'a'"),
     ],
 )
-def test_invalid_token_raises_error_that_hides_it(returned: object, words: str) -> None:
+def test_invalid_token_raises_error_that_hides_it(returned: object, message: str) -> None:
     """The rules are librdkafka's; librdkafka receives the invalid value and reports it itself."""
     tokens, callback, _ = shared(returned)
     with pytest.raises(AuthenticationError) as caught:
         tokens.token()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert "oauth_cb" in str(caught.value)
     assert "(token, expiry in seconds since 1970" in str(caught.value)
     assert "hunter2" not in f"{caught.value!r}"
@@ -200,7 +200,7 @@ def test_invalid_token_raises_error_that_hides_it(returned: object, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
+    ("returned", "message"),
     [
         (("hunter2\ud800", NOW + 100), "the token has a character"),
         (("hunter2", NOW + 100, "hunter2\ud800"), "the principal cannot be sent: it is not UTF-8"),
@@ -209,15 +209,15 @@ def test_invalid_token_raises_error_that_hides_it(returned: object, words: str) 
         (("hunter2", NOW + 100, "me", {"a": "hunter2\0"}), "the value of the extension 'a' must be"),
     ],
 )
-def test_token_with_invalid_text_is_not_passed_to_librdkafka(returned: object, words: str) -> None:
+def test_token_with_invalid_text_is_not_passed_to_librdkafka(returned: object, message: str) -> None:
     """Such an extension name causes a segmentation fault in confluent-kafka."""
     tokens, _, _ = shared(returned)
     with pytest.raises(AuthenticationError) as caught:
         tokens.token()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert "hunter2" not in f"{caught.value!r}"
     assert tokens(None) == ()
-    assert words in tokens.last_failure
+    assert message in tokens.last_failure
 
 
 def test_token_is_independent_of_returned_dict() -> None:

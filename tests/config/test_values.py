@@ -61,9 +61,9 @@ def test_durations_are_parsed_as_in_java(text: str, milliseconds: int) -> None:
 )
 def test_invalid_duration_raises_error_with_key_value_and_fix(text: str) -> None:
     """Java rejects weeks, months, years, fractions of days and negative durations; so does this package."""
-    said = str(refused(auto_offset_reset=f"by_duration{text}"))
-    assert f"auto.offset.reset='by_duration{text}'" in said
-    assert "such as by_duration:P1D" in said
+    message = str(refused(auto_offset_reset=f"by_duration{text}"))
+    assert f"auto.offset.reset='by_duration{text}'" in message
+    assert "such as by_duration:P1D" in message
 
 
 @pytest.mark.parametrize(("milliseconds", "moment_ms"), [(0, 5_000), (1_500, 3_500), (6_000, 0)])
@@ -105,7 +105,7 @@ def test_probe_address_parses_host_and_port(text: str, host: str, port: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "it is empty"),
         ("8080", "'8080' is not HOST:PORT"),
@@ -119,20 +119,25 @@ def test_probe_address_parses_host_and_port(text: str, host: str, port: int) -> 
         ("0.0.0.0:65536", "port 65536, outside 0..65535"),
     ],
 )
-def test_invalid_probe_address_is_rejected(text: object, words: str) -> None:
+def test_invalid_probe_address_is_rejected(text: object, message: str) -> None:
     """The error gives examples of valid addresses."""
     refusal = refused(health_http_address=text)
     assert refusal.key == "health.http.address"
-    assert words in refusal.remedy
+    assert message in refusal.remedy
     assert "expected HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port" in refusal.remedy
 
 
 def test_health_file_must_be_file_path() -> None:
     """The path must name a file; whether it is writable is checked when the consumer is created."""
-    assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - a path of the test
+    assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - not opened
     assert not accepted().probe_settings().are_wanted
-    for text, words in (("", "cannot be empty"), (" ", "cannot be empty"), ("/tmp/", "a folder"), ("a/..", "a folder")):  # noqa: S108
-        assert words in refused(health_file=text).remedy
+    for text, message in (
+        ("", "cannot be empty"),
+        (" ", "cannot be empty"),
+        ("/srv/", "a folder"),
+        ("a/..", "a folder"),
+    ):
+        assert message in refused(health_file=text).remedy
 
 
 def test_fetcher_config_has_no_probe_keys() -> None:

@@ -34,9 +34,9 @@ class Watched:
     def goes(self, state: MemberState, *effects: GroupEffect, reason: str = "a test", **changes: object) -> list[str]:
         """Move the member to a state and return the lifecycle events in short form."""
         changed = StateChanged(old=self.view.state, new=state, reason=reason)
-        told = (changed, *effects) if state is not self.view.state else effects
+        effects_seen = (changed, *effects) if state is not self.view.state else effects
         self.view = replace(self.view, state=state, **changes)  # type: ignore[arg-type]  # of the view
-        return short(self.lifecycle.observed(told, self.view, self.moment))
+        return short(self.lifecycle.observed(effects_seen, self.view, self.moment))
 
     def joins(self, *partitions: TopicPartition) -> None:
         """Move the member into its group with these partitions."""
@@ -50,7 +50,7 @@ class Watched:
             last_heartbeat_at=self.now,
         )
 
-    def looks(self, **partitions: PartitionHealth) -> list[str]:
+    def sampled(self, **partitions: PartitionHealth) -> list[str]:
         """Sample its partitions, passed as `p0` and so on, and return the lifecycle events in short form."""
         found = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
         stuck = tuple(partition for partition, one in found.items() if one.is_stuck)
@@ -199,14 +199,14 @@ def test_heartbeat_silence_and_resumption_are_reported_once() -> None:
     watched = Watched()
     watched.joins()
     watched.now = 114.9
-    assert watched.looks() == []
+    assert watched.sampled() == []
     watched.now = 115.0
-    assert watched.looks() == ["heartbeat_silence"]
+    assert watched.sampled() == ["heartbeat_silence"]
     watched.now = 120.0
-    assert watched.looks() == []
+    assert watched.sampled() == []
     assert watched.goes(S.STABLE, coordinator=None) == []
     assert watched.goes(S.STABLE, coordinator=NODE, last_heartbeat_at=120.0) == ["heartbeats_resumed"]
-    assert watched.looks() == []
+    assert watched.sampled() == []
 
 
 def test_heartbeat_silence_without_a_sample_is_reported_on_resumption() -> None:
@@ -225,7 +225,7 @@ def test_fence_after_heartbeat_silence_reports_resumed_before_fenced() -> None:
     watched = Watched()
     watched.joins(P0)
     watched.now = 130.0
-    assert watched.looks() == ["heartbeat_silence"]
+    assert watched.sampled() == ["heartbeat_silence"]
     fenced = watched.goes(S.FENCED, LosePartitions(attempt=2), member_epoch=0, owned={})
     assert fenced == ["heartbeats_resumed", "fenced", "lost 0"]
 
@@ -235,11 +235,11 @@ def test_leave_during_heartbeat_silence_reports_no_resumption() -> None:
     watched = Watched()
     watched.joins()
     watched.now = 130.0
-    assert watched.looks() == ["heartbeat_silence"]
+    assert watched.sampled() == ["heartbeat_silence"]
     assert watched.goes(S.STALE, member_epoch=0, last_heartbeat_at=None) == ["left"]
     watched.joins()
     watched.now = 160.0
-    assert watched.looks() == ["heartbeat_silence"]
+    assert watched.sampled() == ["heartbeat_silence"]
 
 
 # ---- stuck partitions -----------------------------------------------------------------------------------------------
@@ -252,12 +252,12 @@ def test_stuck_partition_and_its_recovery_are_reported_once() -> None:
     """
     watched = Watched()
     watched.joins(P0, P1, P2)
-    assert watched.looks(p0=RECORDS, p1=STANDS, p2=STANDS) == ["stuck 1 2"]
-    assert watched.looks(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0"]
+    assert watched.sampled(p0=RECORDS, p1=STANDS, p2=STANDS) == ["stuck 1 2"]
+    assert watched.sampled(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0"]
     moves = replace(RECORDS, position=6)
-    assert watched.looks(p0=STANDS, p1=moves, p2=STANDS) == ["recovered 1"]
-    assert watched.looks(p0=moves, p1=moves, p2=moves) == ["recovered 0 2"]
-    assert watched.looks(p0=moves, p1=moves, p2=moves) == []
+    assert watched.sampled(p0=STANDS, p1=moves, p2=STANDS) == ["recovered 1"]
+    assert watched.sampled(p0=moves, p1=moves, p2=moves) == ["recovered 0 2"]
+    assert watched.sampled(p0=moves, p1=moves, p2=moves) == []
 
 
 def test_partition_without_known_end_recovers_once_its_end_is_known() -> None:
@@ -265,10 +265,10 @@ def test_partition_without_known_end_recovers_once_its_end_is_known() -> None:
     watched = Watched()
     watched.joins(P0, P1)
     blank = PartitionHealth(position=5, end=None, lag=None, progressed_at=None)
-    untold = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET)
-    assert watched.looks(p0=RECORDS, p1=untold) == ["stuck 1"]
-    assert watched.looks(p0=RECORDS, p1=blank) == []
-    assert watched.looks(p0=RECORDS, p1=replace(blank, end=5, lag=0)) == ["recovered 1"]
+    without_end = replace(blank, is_stuck=True, waits_for=PartitionWaitsFor.END_OFFSET)
+    assert watched.sampled(p0=RECORDS, p1=without_end) == ["stuck 1"]
+    assert watched.sampled(p0=RECORDS, p1=blank) == []
+    assert watched.sampled(p0=RECORDS, p1=replace(blank, end=5, lag=0)) == ["recovered 1"]
 
 
 def test_stuck_events_are_separate_for_each_cause() -> None:
@@ -292,12 +292,12 @@ def test_stuck_partition_recovers_when_paused_but_not_when_unpolled() -> None:
     """
     watched = Watched()
     watched.joins(P0, P1, P2)
-    assert watched.looks(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0 1 2"]
+    assert watched.sampled(p0=STANDS, p1=STANDS, p2=STANDS) == ["stuck 0 1 2"]
     stands_unpolled = replace(STANDS, is_stuck=False, waits_for=None)
     paused = replace(STANDS, is_stuck=False, is_paused=True, waits_for=PartitionWaitsFor.RESUME)
-    assert watched.looks(p0=stands_unpolled, p1=paused) == ["recovered 1"]
-    assert watched.looks(p0=STANDS, p1=paused) == []
-    assert watched.looks(p0=replace(RECORDS, position=9)) == ["recovered 0"]
+    assert watched.sampled(p0=stands_unpolled, p1=paused) == ["recovered 1"]
+    assert watched.sampled(p0=STANDS, p1=paused) == []
+    assert watched.sampled(p0=replace(RECORDS, position=9)) == ["recovered 0"]
 
 
 def test_rebalance_beyond_its_timeout_is_reported_stuck_and_recovered() -> None:
@@ -306,9 +306,9 @@ def test_rebalance_beyond_its_timeout_is_reported_stuck_and_recovered() -> None:
     watched.joins(P0)
     watched.goes(S.RECONCILE, waits_for=WaitsFor.ON_REVOKE, last_heartbeat_at=399.0)
     watched.now = 399.0
-    assert watched.looks() == []
+    assert watched.sampled() == []
     watched.now = 401.0
-    assert watched.looks() == ["stuck"]
-    assert watched.looks() == []
+    assert watched.sampled() == ["stuck"]
+    assert watched.sampled() == []
     watched.goes(S.STABLE, waits_for=None, last_heartbeat_at=402.0)
-    assert watched.looks(p0=RECORDS) == ["recovered"]
+    assert watched.sampled(p0=RECORDS) == ["recovered"]

@@ -73,8 +73,8 @@ def test_java_metrics_match_the_names_and_units_of_the_java_client() -> None:
         application=application,
     )
     found = java_metrics(metrics)
-    said = {name.name: value for name, value in found.items() if name.group == COORDINATOR and not isnan(value)}
-    assert {name: said[name] for name in said if name.startswith(("rebalance", "partition", "assigned"))} == {
+    values = {name.name: value for name, value in found.items() if name.group == COORDINATOR and not isnan(value)}
+    assert {name: values[name] for name in values if name.startswith(("rebalance", "partition", "assigned"))} == {
         "assigned-partitions": 2.0,
         "rebalance-latency-avg": 3000.0,
         "rebalance-latency-max": 4000.0,
@@ -84,7 +84,7 @@ def test_java_metrics_match_the_names_and_units_of_the_java_client() -> None:
         "partition-revoked-latency-avg": 250.0,
         "partition-revoked-latency-max": 250.0,
     }
-    assert {name: said[name] for name in said if name.startswith(("join", "sync"))} == {
+    assert {name: values[name] for name in values if name.startswith(("join", "sync"))} == {
         "join-time-avg": 3000.0,
         "join-time-max": 3000.0,
         "join-rate": 1 / 30,
@@ -94,7 +94,7 @@ def test_java_metrics_match_the_names_and_units_of_the_java_client() -> None:
         "sync-rate": 1 / 30,
         "sync-total": 1.0,
     }
-    assert (said["failed-rebalance-total"], said["failed-rebalance-rate-per-hour"]) == (0.0, 0.0)
+    assert (values["failed-rebalance-total"], values["failed-rebalance-rate-per-hour"]) == (0.0, 0.0)
     assert found[JavaName("consumer-metrics", "commit-sync-time-ns-total")] == 5e8
     fetch = "consumer-fetch-manager-metrics"
     assert found[JavaName(fetch, "records-lag", (("topic", "a"), ("partition", "0")))] == 4.0

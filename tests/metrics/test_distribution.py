@@ -58,8 +58,8 @@ def test_note_longest_changes_only_the_maximum() -> None:
 
 def test_listener_receives_each_duration_after_its_registration() -> None:
     """A listener receives the durations that are added after its registration."""
-    durations, heard = Durations(), list[float]()
+    durations, received = Durations(), list[float]()
     durations.add(1.0, 0.0)
-    durations.listen(heard.append)
+    durations.listen(received.append)
     durations.add(2.0, 0.0)
-    assert heard == [2.0]
+    assert received == [2.0]

@@ -66,9 +66,9 @@ def test_automatic_dump_without_directory_writes_nothing() -> None:
 def test_automatic_dumps_are_limited_by_cause_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one file a minute for each kind of cause, and ten files in total."""
     made = dumps_of(tmp_path)
-    words = made.write_automatically("fatal", "fatal: full")
-    assert words is not None
-    assert words.startswith("Wrote a recording of this member to ")
+    line = made.write_automatically("fatal", "fatal: full")
+    assert line is not None
+    assert line.startswith("Wrote a recording of this member to ")
     assert made.write_automatically("fatal", "fatal: full") is None
     assert made.write_automatically("stuck", "stuck: p0") is not None
     monkeypatch.setattr(dumps, "SPACING_S", 0.0)
@@ -80,6 +80,6 @@ def test_automatic_dumps_are_limited_by_cause_and_count(tmp_path: Path, monkeypa
 def test_automatic_dump_that_fails_is_reported(tmp_path: Path) -> None:
     """The member continues despite the disk error."""
     (tmp_path / "file").write_text("")
-    words = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
-    assert words is not None
-    assert words.startswith("Failed to write a recording (fatal: full): FileExistsError")
+    line = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
+    assert line is not None
+    assert line.startswith("Failed to write a recording (fatal: full): FileExistsError")

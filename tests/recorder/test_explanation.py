@@ -32,7 +32,7 @@ def member() -> Recorded:
     return recorded
 
 
-def words(member: Recorded, path: Path, *, later_s: float = 0.0) -> str:
+def explanation_of(member: Recorded, path: Path, *, later_s: float = 0.0) -> str:
     """Return the explanation this many seconds after the last event."""
     member.now += later_s
     recording = member.written(path / "a")
@@ -51,7 +51,7 @@ def is_assigned(member: Recorded) -> None:
 def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, tmp_path: Path) -> None:
     """A healthy member needs no explanation but its state."""
     member.tell(Polled())
-    assert words(member, tmp_path).startswith(
+    assert explanation_of(member, tmp_path).startswith(
         "The membership was stable: the member owned its complete assignment of 0 partitions."
     )
 
@@ -59,10 +59,10 @@ def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, t
 def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_path: Path) -> None:
     """The text names the callback and since when the application has been silent."""
     is_assigned(member)
-    said = words(member, tmp_path, later_s=50.0)
-    assert said.startswith("The member was in a rebalance: it owned 0 partitions, and its target was 1.")
-    assert "It had waited for 50.0 s for on_assign. The application must act" in said
-    assert "Since then a rebalance has waited for its next poll." in said
+    explanation = explanation_of(member, tmp_path, later_s=50.0)
+    assert explanation.startswith("The member was in a rebalance: it owned 0 partitions, and its target was 1.")
+    assert "It had waited for 50.0 s for on_assign. The application must act" in explanation
+    assert "Since then a rebalance has waited for its next poll." in explanation
 
 
 def test_explanation_of_truncated_file_does_not_blame_application(member: Recorded, tmp_path: Path) -> None:
@@ -78,16 +78,17 @@ def test_explanation_names_exceeded_max_poll_interval(member: Recorded, tmp_path
     """The text names the limit."""
     member.now += 400.0
     member.tell(TimePassed())
-    said = words(member, tmp_path)
-    assert said.startswith("The application did not poll within max.poll.interval.ms (300 s)")
+    explanation = explanation_of(member, tmp_path)
+    assert explanation.startswith("The application did not poll within max.poll.interval.ms (300 s)")
 
 
 def test_explanation_names_request_without_response(member: Recorded, tmp_path: Path) -> None:
     """The text names the request and the elapsed time."""
     member.tell(TimePassed(), Polled())
-    said = words(member, tmp_path, later_s=20.0)
+    explanation = explanation_of(member, tmp_path, later_s=20.0)
     assert (
-        "A Heartbeat request had received no response for 22.0 s. The coordinator last responded 22.0 s before" in said
+        "A Heartbeat request had received no response for 22.0 s. The coordinator last responded 22.0 s before"
+        in explanation
     )
 
 
@@ -95,9 +96,9 @@ def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_
     """The last error states the reason."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     member.tell(CoordinatorLost(reason="broken"), CoordinatorLookupFailed(error=error, is_final=False))
-    said = words(member, tmp_path)
-    assert "for group coordinator" in said
-    assert "The last error was: _TRANSPORT: Connection refused." in said
+    explanation = explanation_of(member, tmp_path)
+    assert "for group coordinator" in explanation
+    assert "The last error was: _TRANSPORT: Connection refused." in explanation
 
 
 def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_pa
     error = BrokerError(code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized")
     sent = member.last_request
     member.tell(HeartbeatRejected(request_id=sent, verdict=Verdict.FATAL, error=error))
-    assert words(member, tmp_path).startswith(
+    assert explanation_of(member, tmp_path).startswith(
         "The membership ended permanently: GROUP_AUTHORIZATION_FAILED: Not authorized."
     )
 
@@ -125,5 +126,5 @@ def test_explanation_of_core_failure_names_exception_and_event(
     monkeypatch.setattr(GroupMember, "_advance", fail)
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
-    said = words(member, tmp_path)
-    assert said.startswith("The core failed with ZeroDivisionError: by nothing on the event Polled")
+    explanation = explanation_of(member, tmp_path)
+    assert explanation.startswith("The core failed with ZeroDivisionError: by nothing on the event Polled")

@@ -83,7 +83,7 @@ def test_join_response_gives_leader_each_members_subscription(version: int) -> N
     """The subscription contains the instance id, which is outside the encoded bytes."""
     members = {"m": ("i", encode_subscription(SUBSCRIBED)), "n": encode_subscription(SUBSCRIBED, 1)}
     answer = join_answer(version=version, members=members)
-    told = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, generation=4, instance_id="i")
+    own = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, generation=4, instance_id="i")
     older = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, version=1)
     joined = classic_answers.join_group(answer, "g", join_order())
     assert joined == JoinAnswered(
@@ -92,7 +92,7 @@ def test_join_response_gives_leader_each_members_subscription(version: int) -> N
         member_id="m",
         leader_id="m",
         protocol_name="range",
-        members={"m": told, "n": older},
+        members={"m": own, "n": older},
     )
     assert joined.is_leader
 
@@ -266,8 +266,8 @@ def test_commit_response_returns_commit_and_membership_verdicts(
     """The commit verdict equals the consumer protocol's, and is final if the membership is in doubt."""
     answered = classic_answers.offset_commit(commit_answer(codes), "g", commit_order(T0, T1))
     assert (answered.answer.commit_id, answered.answer.verdict, answered.membership) == (4, verdict, membership)
-    told = {partition: error.code if error else 0 for partition, error in answered.answer.errors.items()}
-    assert told == codes
+    found = {partition: error.code if error else 0 for partition, error in answered.answer.errors.items()}
+    assert found == codes
 
 
 def test_fenced_commit_error_names_instance_id() -> None:

@@ -134,10 +134,10 @@ def test_encode_subscription_defaults_to_version_3_or_own_version() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_decode_subscription_reads_kafka_python_bytes(version: int) -> None:
     """Kafka-python writes versions 0 to 3, as configured."""
-    told = MemberSubscription(
+    sent = MemberSubscription(
         topics=frozenset("tu"), user_data=b"\x01", owned=frozenset({T0, T2}), generation=4, rack_id="r"
     )
-    assert decode_subscription(bytes.fromhex(KAFKA_PYTHON[version])) == known_to(version, told)
+    assert decode_subscription(bytes.fromhex(KAFKA_PYTHON[version])) == known_to(version, sent)
 
 
 def test_decode_reads_bytes_of_older_python_clients() -> None:
@@ -154,8 +154,8 @@ def test_decode_subscription_tolerates_version_newer_than_content(version: int, 
     """Some clients write version 0 and label it 1; Sarama accepts this, and Java raises SchemaException."""
     blob = version.to_bytes(2, "big") + bytes.fromhex(JAVA_FULL[written])[2:]
     read = decode_subscription(blob)
-    said = known_to(min(version, written), FULL)
-    assert (read.owned, read.generation, read.rack_id) == (said.owned, said.generation, said.rack_id)
+    expected = known_to(min(version, written), FULL)
+    assert (read.owned, read.generation, read.rack_id) == (expected.owned, expected.generation, expected.rack_id)
     assert (read.topics, read.version) == (FULL.topics, version)
 
 
@@ -240,11 +240,11 @@ subscriptions = st.builds(
 
 @in_any_time
 @given(subscriptions)
-def test_subscription_round_trip_keeps_fields_of_its_version(told: MemberSubscription) -> None:
+def test_subscription_round_trip_keeps_fields_of_its_version(sent: MemberSubscription) -> None:
     """Equal subscriptions produce equal bytes, because the broker treats other bytes as a change."""
-    blob = encode_subscription(told)
+    blob = encode_subscription(sent)
     read = decode_subscription(blob)
-    assert read == known_to(told.version, told)
+    assert read == known_to(sent.version, sent)
     assert encode_subscription(read) == blob
 
 

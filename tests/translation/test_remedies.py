@@ -52,9 +52,9 @@ FATAL_SYNC = [code for code in ErrorCode if classic_verdict(Api.SYNC_GROUP, code
 
 def check(error: BrokerError, request: Api) -> None:
     """Check that the message ends in one remedy and does not name the other protocol's keys."""
-    told, remedy = str(error), REMEDIES[request].get(error.code, "")
+    text, remedy = str(error), REMEDIES[request].get(error.code, "")
     assert error.remedy == remedy
-    assert told.count(remedy) == 1 if remedy else told == str(error)
+    assert text.count(remedy) == 1 if remedy else text == str(error)
     for protocol in set(GroupProtocol) - PROTOCOLS[request]:
         assert not [key for key in KEYS[protocol] if key in remedy]
     assert not re.search(r"\b(?:raise|set|unset|grant|use|close|give|stop)\b", error.message.lower()), (

@@ -145,7 +145,7 @@ def test_offset_commit_has_member_epoch_instance_and_offsets() -> None:
 PARTITIONS = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
 
 
-def asked(topics: Any) -> list[tuple[str, tuple[int, ...]]]:
+def requested(topics: Any) -> list[tuple[str, tuple[int, ...]]]:
     """Return the partitions of an OffsetFetch."""
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
@@ -157,7 +157,7 @@ def test_offset_fetch_before_version_8_has_one_group(version: int) -> None:
     call = requests.offset_fetch(only(api, version), "g", PARTITIONS, member_id="m", member_epoch=5)
     entity = on_the_wire(call, api, version)
     assert entity.group_id == "g"
-    assert asked(entity.topics) == [("a", (0,)), ("b", (0, 1))]
+    assert requested(entity.topics) == [("a", (0,)), ("b", (0, 1))]
     assert getattr(entity, "require_stable", None) is (None if version == 6 else True)
 
 
@@ -169,7 +169,7 @@ def test_offset_fetch_from_version_8_has_batch_of_groups(version: int) -> None:
     entity = on_the_wire(call, api, version)
     (group,) = entity.groups
     assert (group.group_id, entity.require_stable) == ("g", True)
-    assert asked(group.topics) == [("a", (0,)), ("b", (0, 1))]
+    assert requested(group.topics) == [("a", (0,)), ("b", (0, 1))]
     assert getattr(group, "member_id", None) == (None if version == 8 else "m")
     assert getattr(group, "member_epoch", None) == (None if version == 8 else 5)
 

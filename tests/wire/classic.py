@@ -64,7 +64,7 @@ def leave_order(**changed: Any) -> SendClassicLeave:
 def join_answer(*, code: int = 0, version: int = 9, members: Mapping[str, Any] | None = None, **changed: Any) -> Any:
     """Build a JoinGroup response; `members` maps each member to its bytes, or to instance id and bytes."""
     kind = importlib.import_module(load_response_schema(JOIN, version).__module__)
-    pairs = {name: told if isinstance(told, tuple) else (None, told) for name, told in (members or {}).items()}
+    pairs = {name: share if isinstance(share, tuple) else (None, share) for name, share in (members or {}).items()}
     fields: dict[str, Any] = {
         "throttle_time": ZERO,
         "error_code": ErrorCode(code),

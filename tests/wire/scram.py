@@ -18,7 +18,7 @@ class Server:
         self.stored_key = new(self.digest, self.hmac(salted, b"Client Key")).digest()
         self.server_key = self.hmac(salted, b"Server Key")
         self.username = ""
-        self.nonce = self.bare = self.said = b""
+        self.nonce = self.bare = self.first_message = b""
 
     def hmac(self, key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, self.digest)
@@ -40,15 +40,15 @@ class Server:
         assert b"," not in username + client_nonce
         self.username = username.replace(b"=2C", b",").replace(b"=3D", b"=").decode()
         self.nonce = client_nonce + nonce
-        self.said = b"r=%b,s=%b,i=%d" % (self.nonce, b64encode(self.salt), self.iterations)
-        return self.said
+        self.first_message = b"r=%b,s=%b,i=%d" % (self.nonce, b64encode(self.salt), self.iterations)
+        return self.first_message
 
     def final(self, message: bytes) -> bytes:
         """Return the response to the client's proof: a signature or an error."""
         without_proof, _, proof = message.partition(b",p=")
         if without_proof != b"c=" + b64encode(b"n,,") + b",r=" + self.nonce:
             return b"e=other-error"
-        signed = b",".join([self.bare, self.said, without_proof])
+        signed = b",".join([self.bare, self.first_message, without_proof])
         signature = self.hmac(self.stored_key, signed)
         key = bytes(left ^ right for left, right in zip(b64decode(proof), signature, strict=True))
         if new(self.digest, key).digest() != self.stored_key:

@@ -81,7 +81,7 @@ def new_connection(answers: int = 1) -> Connection:
     connection = Connection(client_id="c", max_frame_bytes=1_000_000, mechanism=Countdown(answers))
     connection.start()
     (event,) = connection.receive(versions_answer())
-    header, entity = said(event)
+    header, entity = decoded(event)
     assert (header.request_api_key, header.request_api_version, entity.mechanism) == (17, 1, "COUNTDOWN")
     return connection
 
@@ -94,7 +94,7 @@ def ready_connection(session_s: float = 60) -> Connection:
     return connection
 
 
-def said(event: ConnectionEvent) -> tuple[Any, Any]:
+def decoded(event: ConnectionEvent) -> tuple[Any, Any]:
     """Return header and entity of the bytes to send."""
     assert isinstance(event, BytesToSend)
     return sent(event.data)
@@ -115,7 +115,7 @@ def test_connection_authenticates_until_mechanism_is_done() -> None:
     connection = new_connection(answers=2)
     (first,) = connection.receive(shaken(1))
     (second,) = connection.receive(authenticated(2))
-    assert [said(event)[1].auth_bytes for event in (first, second)] == [b"2", b"1"]
+    assert [decoded(event)[1].auth_bytes for event in (first, second)] == [b"2", b"1"]
     assert connection.state is ConnectionState.AUTHENTICATING
     assert connection.receive(authenticated(3)) == (Ready(versions=VERSIONS),)
     assert connection.state is ConnectionState.READY
@@ -123,10 +123,12 @@ def test_connection_authenticates_until_mechanism_is_done() -> None:
 
 def test_ready_event_has_session_lifetime_of_broker() -> None:
     """KIP-368: A lifetime of 0 means that the session lasts as long as the connection."""
-    for session_s, told in ((0, None), (3600, 3600.0), (0.5, 0.5)):
+    for session_s, expected in ((0, None), (3600, 3600.0), (0.5, 0.5)):
         connection = new_connection()
         connection.receive(shaken(1))
-        assert connection.receive(authenticated(2, session_s=session_s)) == (Ready(versions=VERSIONS, session_s=told),)
+        assert connection.receive(authenticated(2, session_s=session_s)) == (
+            Ready(versions=VERSIONS, session_s=expected),
+        )
 
 
 def test_authentication_uses_version_1_with_older_broker() -> None:
@@ -135,7 +137,7 @@ def test_authentication_uses_version_1_with_older_broker() -> None:
     connection.start()
     connection.receive(older_versions({36: (0, 1)}))
     (event,) = connection.receive(shaken(1))
-    assert said(event)[0].request_api_version == 1
+    assert decoded(event)[0].request_api_version == 1
     (ready,) = connection.receive(authenticated(2, session_s=7, version=v1))
     assert isinstance(ready, Ready)
     assert ready.session_s == 7
@@ -225,7 +227,7 @@ def test_renewal_delivers_responses_and_holds_back_requests() -> None:
         ResponseReceived(correlation_id=before, message=as_struct(answer)),
     )
     (event,) = connection.receive(shaken(header.correlation_id))
-    (renewed,) = connection.receive(authenticated(said(event)[0].correlation_id, session_s=9))
+    (renewed,) = connection.receive(authenticated(decoded(event)[0].correlation_id, session_s=9))
     assert isinstance(renewed, Renewed)
     assert renewed.session_s == 9
     assert [sent(data)[0].correlation_id for data in cut(renewed.data)] == [number for number, _ in during]

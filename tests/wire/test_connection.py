@@ -179,7 +179,7 @@ def test_handshake_does_not_depend_on_stream_cuts(cuts: set[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("received", "said"),
+    ("received", "message"),
     [
         pytest.param(b"\x15\x03\x01\x00\x02\x02\x46", "the peer responded with TLS", id="TLS alert"),
         pytest.param(b"\x16\x03\x03\x00\x7a\x02", "the peer responded with TLS", id="TLS handshake"),
@@ -189,10 +189,10 @@ def test_handshake_does_not_depend_on_stream_cuts(cuts: set[int]) -> None:
         pytest.param(bytes(4), "check the port", id="empty frame"),
     ],
 )
-def test_foreign_peer_breaks_connection_with_likely_cause(received: bytes, said: str) -> None:
+def test_foreign_peer_breaks_connection_with_likely_cause(received: bytes, message: str) -> None:
     """The first bytes identify the peer, for example a TLS port or a web server."""
     connection = new_connection()
-    assert said in only_error(connection.receive(received))
+    assert message in only_error(connection.receive(received))
     assert connection.state is ConnectionState.BROKEN
 
 

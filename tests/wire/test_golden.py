@@ -123,8 +123,8 @@ def message_with(
 @cache
 def topic_ids() -> Mapping[str, UUID]:
     """Return the topic ids by name, from librdkafka's metadata."""
-    told = message_with(LIBRDKAFKA, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
-    return {one.name: one.topic_id for one in told.topics}
+    response = message_with(LIBRDKAFKA, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
+    return {one.name: one.topic_id for one in response.topics}
 
 
 def partitions_by_id(topics: Any) -> dict[str, set[int]]:
@@ -236,14 +236,14 @@ def test_golden_api_versions_request_has_software_name(client: str, software: st
 @each_client
 def test_golden_api_versions_response_has_versions_and_features(client: str) -> None:
     """The broker offers every version that this package uses; the features are tagged fields."""
-    told = message_with(client, Api.API_VERSIONS, 3, ANSWER)
-    offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in told.api_keys}
+    response = message_with(client, Api.API_VERSIONS, 3, ANSWER)
+    offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in response.api_keys}
     spoken = {api: versions for api, versions in SPOKEN.items() if api not in TELEMETRY}
     assert all(version in offered[api] for api, versions in spoken.items() for version in versions)
     assert TELEMETRY.isdisjoint(offered)
-    assert "group.version" in {one.name for one in told.finalized_features}
-    assert told.finalized_features_epoch > 0
-    assert all(0 <= one.min_version <= one.max_version for one in told.supported_features)
+    assert "group.version" in {one.name for one in response.finalized_features}
+    assert response.finalized_features_epoch > 0
+    assert all(0 <= one.min_version <= one.max_version for one in response.supported_features)
 
 
 def test_golden_unsupported_version_error_is_in_version_0() -> None:
@@ -256,12 +256,12 @@ def test_golden_unsupported_version_error_is_in_version_0() -> None:
 @each_client
 def test_golden_metadata_response_has_topics(client: str) -> None:
     """The response has the partitions and their only leader."""
-    told = message_with(client, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
-    assert {one.name: {part.partition_index for part in one.partitions} for one in told.topics} == ALL_BY_TOPIC
-    assert {part.leader_id for one in told.topics for part in one.partitions} == {told.brokers[0].node_id}
-    assert {one.name: one.topic_id for one in told.topics} == topic_ids()
+    response = message_with(client, Api.METADATA, 13, ANSWER, lambda answer: len(answer.topics) == len(TOPICS))
+    assert {one.name: {part.partition_index for part in one.partitions} for one in response.topics} == ALL_BY_TOPIC
+    assert {part.leader_id for one in response.topics for part in one.partitions} == {response.brokers[0].node_id}
+    assert {one.name: one.topic_id for one in response.topics} == topic_ids()
     replicas = {
-        (part.replica_nodes, part.isr_nodes, part.offline_replicas) for t in told.topics for part in t.partitions
+        (part.replica_nodes, part.isr_nodes, part.offline_replicas) for t in response.topics for part in t.partitions
     }
     assert replicas == {((1,), (1,), ())}
 
@@ -271,8 +271,10 @@ def test_golden_metadata_response_has_authorized_operations() -> None:
     asked = message_with(JAVA, Api.METADATA, 13, REQUEST, lambda one: one.include_topic_authorized_operations)
     assert asked.allow_auto_topic_creation is False
     assert message_with(JAVA, Api.METADATA, 13, REQUEST).allow_auto_topic_creation is True
-    told = message_with(JAVA, Api.METADATA, 13, ANSWER, lambda one: {topic.error_code for topic in one.topics} - {0})
-    topics = {(one.name, ErrorCode(one.error_code), one.topic_authorized_operations > 0) for one in told.topics}
+    response = message_with(
+        JAVA, Api.METADATA, 13, ANSWER, lambda one: {topic.error_code for topic in one.topics} - {0}
+    )
+    topics = {(one.name, ErrorCode(one.error_code), one.topic_authorized_operations > 0) for one in response.topics}
     assert topics == {(None, ErrorCode.unknown_topic_id, False), ("golden-a", ErrorCode.none, True)}
 
 
@@ -320,18 +322,18 @@ def test_golden_leave_heartbeat_has_negative_epoch(client: str, epoch: int) -> N
     """Epoch -1 leaves permanently; epoch -2 keeps the assignment of the static member."""
     leaves = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, REQUEST, lambda one: one.member_epoch == epoch)
     assert (leaves.instance_id == "first") is (epoch == -2)
-    told = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, ANSWER, lambda one: one.member_epoch == epoch)
-    assert (told.member_id, told.assignment, told.heartbeat_interval_ms) == (leaves.member_id, None, 0)
+    response = message_with(client, Api.CONSUMER_GROUP_HEARTBEAT, 1, ANSWER, lambda one: one.member_epoch == epoch)
+    assert (response.member_id, response.assignment, response.heartbeat_interval_ms) == (leaves.member_id, None, 0)
 
 
 def test_golden_join_request_has_subscription() -> None:
     """After MEMBER_ID_REQUIRED, the member joins again with its id (KIP-394)."""
-    told = message_with(JAVA, Api.JOIN_GROUP, 9, ANSWER, lambda one: one.error_code)
-    assert ErrorCode(told.error_code) is ErrorCode.member_id_required
-    again = message_with(JAVA, Api.JOIN_GROUP, 9, REQUEST, lambda one: one.member_id == told.member_id)
+    response = message_with(JAVA, Api.JOIN_GROUP, 9, ANSWER, lambda one: one.error_code)
+    assert ErrorCode(response.error_code) is ErrorCode.member_id_required
+    again = message_with(JAVA, Api.JOIN_GROUP, 9, REQUEST, lambda one: one.member_id == response.member_id)
     assert (again.group_id, again.group_instance_id, again.protocol_type) == ("golden-java-0", None, "consumer")
     assert (again.session_timeout_ms, again.rebalance_timeout_ms) == (45_000, 300_000)
-    assert again.reason == f"need to re-join with the given member-id: {told.member_id}"
+    assert again.reason == f"need to re-join with the given member-id: {response.member_id}"
     (protocol,) = again.protocols
     assert (protocol.name, set(decode_subscription(protocol.metadata).topics)) == ("cooperative-sticky", set(TOPICS))
 
@@ -339,11 +341,11 @@ def test_golden_join_request_has_subscription() -> None:
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 9), (LIBRDKAFKA, 5)])
 def test_golden_join_response_gives_leader_subscriptions(client: str, version: int) -> None:
     """The leader's own subscription is included, with its rack (KIP-881)."""
-    told = message_with(client, Api.JOIN_GROUP, version, ANSWER, lambda one: one.members)
-    (member,) = told.members
-    assert told.leader == told.member_id == member.member_id
+    response = message_with(client, Api.JOIN_GROUP, version, ANSWER, lambda one: one.members)
+    (member,) = response.members
+    assert response.leader == response.member_id == member.member_id
     assert (member.group_instance_id, decode_subscription(member.metadata).rack_id) == ("first", "rack-1")
-    assert told.protocol_name == "cooperative-sticky"
+    assert response.protocol_name == "cooperative-sticky"
 
 
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 5), (LIBRDKAFKA, 3)])
@@ -379,11 +381,11 @@ def test_golden_leave_request_has_member_or_instance_id_and_reason() -> None:
         (None, "the consumer is being closed"),
         ("first", "recorded"),
     }
-    told = [one for frame in frames_of(Api.LEAVE_GROUP, 5, ANSWER) for one in message_of(frame)[0].members]
-    assert {(one.member_id, one.group_instance_id) for one in told} == {
+    response = [one for frame in frames_of(Api.LEAVE_GROUP, 5, ANSWER) for one in message_of(frame)[0].members]
+    assert {(one.member_id, one.group_instance_id) for one in response} == {
         (one.member_id, one.group_instance_id) for one in left
     }
-    assert {one.group_instance_id for one in told if not one.member_id} == {"first"}
+    assert {one.group_instance_id for one in response if not one.member_id} == {"first"}
 
 
 def test_golden_leave_request_of_version_1_has_one_member() -> None:
@@ -452,15 +454,15 @@ def test_golden_find_coordinator_frames_have_key_and_address(version: int) -> No
     assert asked.key_type == 0
     keys = [asked.key] if version == 3 else list(asked.coordinator_keys)
     assert keys == [f"golden-java-{version - 1}"], frame.during
-    told = message_with(JAVA, Api.FIND_COORDINATOR, version, ANSWER)
-    (found,) = [told] if version == 3 else told.coordinators
+    response = message_with(JAVA, Api.FIND_COORDINATOR, version, ANSWER)
+    (found,) = [response] if version == 3 else response.coordinators
     assert (ErrorCode(found.error_code), found.node_id, found.host) == (ErrorCode.none, 1, "127.0.0.1")
 
 
 def test_golden_describe_groups_response_has_members_and_missing_group() -> None:
     """The response has the members' blobs, and an error for a missing group (KIP-1043)."""
-    told = message_with(JAVA, Api.DESCRIBE_GROUPS, 6, ANSWER, lambda one: len(one.groups) > 1)
-    groups = {one.group_id: one for one in told.groups}
+    response = message_with(JAVA, Api.DESCRIBE_GROUPS, 6, ANSWER, lambda one: len(one.groups) > 1)
+    groups = {one.group_id: one for one in response.groups}
     group = groups["golden-java-0"]
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "cooperative-sticky")
     given = {one.client_id: decode_assignment(one.member_assignment).partitions for one in group.members}
@@ -473,8 +475,10 @@ def test_golden_describe_groups_response_has_members_and_missing_group() -> None
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 1), (LIBRDKAFKA, 0)])
 def test_golden_consumer_group_describe_response_has_assignments(client: str, version: int) -> None:
     """Each member has an epoch, a current assignment and a target assignment."""
-    told = message_with(client, Api.CONSUMER_GROUP_DESCRIBE, version, ANSWER, lambda one: not one.groups[0].error_code)
-    (group,) = told.groups
+    response = message_with(
+        client, Api.CONSUMER_GROUP_DESCRIBE, version, ANSWER, lambda one: not one.groups[0].error_code
+    )
+    (group,) = response.groups
     assert (group.group_id, group.group_state, group.assignor_name) == (f"golden-{client}-1", "Stable", "range")
     assert {one.instance_id for one in group.members} == {"first", None}
     assert {one.client_host for one in group.members} == {"/127.0.0.1"}
@@ -490,8 +494,8 @@ def test_golden_sasl_frames_have_session_lifetime_and_error(client: str) -> None
     """PLAIN sends the password in plain text; the response has a session lifetime (KIP-368) or an error."""
     asked = message_with(client, Api.SASL_HANDSHAKE, 1, REQUEST)
     assert asked.mechanism in message_with(client, Api.SASL_HANDSHAKE, 1, ANSWER).mechanisms
-    said = message_with(client, Api.SASL_AUTHENTICATE, 1, REQUEST, lambda one: one.auth_bytes.startswith(b"\0"))
-    assert said.auth_bytes == b"\0alice\0alice-secret"
+    request = message_with(client, Api.SASL_AUTHENTICATE, 1, REQUEST, lambda one: one.auth_bytes.startswith(b"\0"))
+    assert request.auth_bytes == b"\0alice\0alice-secret"
     believed = message_with(client, Api.SASL_AUTHENTICATE, 1, ANSWER, lambda one: one.session_lifetime_ms)
     assert believed.session_lifetime_ms == 3_600_000
     refused = message_with(client, Api.SASL_AUTHENTICATE, 1, ANSWER, lambda one: one.error_code)
@@ -503,8 +507,8 @@ def test_golden_group_config_response_has_synonyms() -> None:
     """If requested, the response has the broker settings from which a group's values come."""
     asked = message_with(JAVA, Api.DESCRIBE_CONFIGS, 4, REQUEST, lambda one: one.include_synonyms)
     assert asked.include_documentation is False
-    told = message_with(JAVA, Api.DESCRIBE_CONFIGS, 4, ANSWER, lambda one: one.results[0].configs[0].synonyms)
-    (group,) = told.results
+    response = message_with(JAVA, Api.DESCRIBE_CONFIGS, 4, ANSWER, lambda one: one.results[0].configs[0].synonyms)
+    (group,) = response.results
     assert group.resource_name == asked.resources[0].resource_name == "golden-java-0"
     settings = {one.name: (one.value, one.synonyms[0].name, one.synonyms[0].value) for one in group.configs}
     own = "consumer.heartbeat.interval.ms"
@@ -519,14 +523,14 @@ def test_golden_telemetry_frames_have_instance_and_subscription_id(client: str) 
     """The first request has no client instance id; a push has the assigned ids (KIP-714)."""
     asked = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, REQUEST)
     assert asked.client_instance_id is None
-    told = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, ANSWER)
-    assert told.requested_metrics == ("org.apache.kafka.consumer.coordinator.assigned.partitions",)
-    assert (told.push_interval_ms, told.telemetry_max_bytes, told.delta_temporality) == (100, 2**20, True)
-    assert told.accepted_compression_types == (4, 3, 1, 2)
+    response = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, ANSWER)
+    assert response.requested_metrics == ("org.apache.kafka.consumer.coordinator.assigned.partitions",)
+    assert (response.push_interval_ms, response.telemetry_max_bytes, response.delta_temporality) == (100, 2**20, True)
+    assert response.accepted_compression_types == (4, 3, 1, 2)
     pushed = message_with(
-        client, Api.PUSH_TELEMETRY, 0, REQUEST, lambda one: one.client_instance_id == told.client_instance_id
+        client, Api.PUSH_TELEMETRY, 0, REQUEST, lambda one: one.client_instance_id == response.client_instance_id
     )
-    assert (pushed.subscription_id, pushed.terminating) == (told.subscription_id, False)
+    assert (pushed.subscription_id, pushed.terminating) == (response.subscription_id, False)
     assert pushed.metrics
     assert message_with(client, Api.PUSH_TELEMETRY, 0, REQUEST, lambda one: one.terminating).metrics
     assert ErrorCode(message_with(client, Api.PUSH_TELEMETRY, 0, ANSWER).error_code) is ErrorCode.none

@@ -250,8 +250,8 @@ def test_scram_ignores_optional_extensions_but_signs_them() -> None:
     """RFC 5802, section 5.1: Unknown extensions are ignored, but both sides sign them (section 3)."""
     scram, server = rfc7677(), Server("SCRAM-SHA-256", "pencil", b"salt")
     server.first(scram.begin(), b"x")
-    server.said += b",tokenauth=true,x=m=1"
-    proof = scram.answer(server.said)
+    server.first_message += b",tokenauth=true,x=m=1"
+    proof = scram.answer(server.first_message)
     assert proof is not None
     assert scram.answer(server.final(proof) + b",x=y") is None
 

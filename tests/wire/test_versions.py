@@ -142,7 +142,7 @@ def test_negotiate_without_consumer_protocol_raises_error_with_fix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offered", "said"),
+    ("offered", "message"),
     [
         (VersionRange(0, 6), "the broker offers versions 0-6 of it. Use a broker of Apache Kafka 2.4 or later."),
         (
@@ -152,11 +152,11 @@ def test_negotiate_without_consumer_protocol_raises_error_with_fix() -> None:
         (None, "the broker offers none of it. Use a broker of Apache Kafka 2.4 or later."),
     ],
 )
-def test_negotiate_error_names_needed_and_offered_versions(offered: VersionRange | None, said: str) -> None:
+def test_negotiate_error_names_needed_and_offered_versions(offered: VersionRange | None, message: str) -> None:
     """The ranges in the error distinguish too old, too new and missing."""
     with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)") as refusal:
         negotiate(Api.METADATA, offered)
-    assert f"needed in version 7, 12, 13, but {said}" in str(refusal.value)
+    assert f"needed in version 7, 12, 13, but {message}" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
