@@ -97,11 +97,11 @@ class Subscription:
     @property
     def pattern(self) -> str | None:
         """The patterns as one RE2/J pattern, for whole names; None: there is none for brokers."""
-        told = sorted(one.broker for one in self.patterns if one.broker is not None)
-        if len(told) > 1:
+        found = sorted(one.broker for one in self.patterns if one.broker is not None)
+        if len(found) > 1:
             # Each in its own group: a flag such as (?i) must not affect the others.
-            return "|".join(f"(?:{one})" for one in told)
-        return told[0] if told else None
+            return "|".join(f"(?:{one})" for one in found)
+        return found[0] if found else None
 
     def __bool__(self) -> bool:
         """Whether anything is subscribed at all."""
@@ -177,14 +177,14 @@ class BrokerError:
     remedy: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The message and the fix; the name if there is no message."""
-        said = self.message or self.name
-        return f"{said.rstrip('.')}; {self.remedy}" if self.remedy else said
+        text = self.message or self.name
+        return f"{text.rstrip('.')}; {self.remedy}" if self.remedy else text
 
     def __str__(self) -> str:
         """`NAME: message; fix`."""
-        return f"{self.name}: {self.words}" if self.message else self.words
+        return f"{self.name}: {self.description}" if self.message else self.description
 
 
 #: The committed offset of each requested partition: None means that nothing is committed, an error that it is unknown.

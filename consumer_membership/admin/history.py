@@ -232,7 +232,7 @@ def _unknown_ends(last: Mapping[TopicPartition, int | BrokerRefusal | TransportE
     if not refused:
         return []
     first, why = next(iter(refused.items()))
-    reason = why.error.words if isinstance(why, BrokerRefusal) else str(why)
+    reason = why.error.description if isinstance(why, BrokerRefusal) else str(why)
     summary = f"The lag of {len(refused):,} of {len(last):,} partitions in the past is unknown"
     return [f"{summary}, because their end offsets could not be read ({first.topic}[{first.partition}]: {reason})."]
 

@@ -143,7 +143,7 @@ class Reconciler:
         """The partitions that no other member may get: owned, or about to be assigned by this attempt.
 
         A complete heartbeat that left the latter out while its on_assign runs would read as its revocation. A leaving
-        member claims what it gave up, too: commits of it may still be under way, and the leave itself ends the claim.
+        member also claims the released ones: commits of them may still be in flight, and the leave ends the claim.
         """
         return frozenset(self._ownership.owned) | self._adding | self._given_up
 

@@ -143,7 +143,7 @@ class Timeline:
         refusal = survey.refusals.get(Subject.COORDINATOR) or survey.refusals.get(Subject.GROUP)
         if refusal is not None and refusal.name not in self._refused:
             self._refused.add(refusal.name)
-            self.notes.append(f"The group could not be described: {refusal.words}")
+            self.notes.append(f"The group could not be described: {refusal.description}")
 
     def _state(self, now: int, state: str) -> None:
         if not self._states or self._states[-1][1] != state:

@@ -143,7 +143,7 @@ def test_consumer_only_member_fails_at_a_classic_group_with_members() -> None:
     stage = Stage(replace(CONSUMER_ONLY, refuse_conversion=True, alternative="leave the pool out")).joining()
     stage.refuse(CONFLICT)
     (raised,) = stage.all(ef.RaiseToApplication)
-    assert raised.error.words == "the group has 2 classic members; leave the pool out"
+    assert raised.error.description == "the group has 2 classic members; leave the pool out"
 
 
 @pytest.mark.parametrize("remedy", ["", "upgrade"])
@@ -152,9 +152,12 @@ def test_refusal_of_the_only_protocol_names_how_to_allow_the_other(remedy: str) 
     stage = Stage(replace(CONSUMER_ONLY, alternative="leave the pool out")).joining()
     stage.refuse(replace(TOO_OLD, remedy=remedy))
     (raised,) = stage.all(ef.RaiseToApplication)
-    assert raised.error.words == f"the broker does not offer it; {'upgrade; or ' if remedy else ''}leave the pool out"
+    assert (
+        raised.error.description
+        == f"the broker does not offer it; {'upgrade; or ' if remedy else ''}leave the pool out"
+    )
     strangers = Stage(replace(CLASSIC_ONLY, alternative="ask for auto")).joining().refuse_classic(INCONSISTENT)
-    assert strangers.all(ef.RaiseToApplication)[0].error.words == "no common assignor; ask for auto"
+    assert strangers.all(ef.RaiseToApplication)[0].error.description == "no common assignor; ask for auto"
 
 
 @pytest.mark.parametrize("error", [TOO_OLD, NOT_CONVERTED])

@@ -146,7 +146,7 @@ def test_join_response_with_protocol_not_offered_is_fatal(changed: dict[str, Any
     joined = classic_answers.join_group(join_answer(**changed), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert (joined.verdict, joined.error.name) == (ClassicVerdict.FATAL, "INCONSISTENT_GROUP_PROTOCOL")
-    assert words in joined.error.words
+    assert words in joined.error.description
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_rejected_join_message_names_value_and_fix(code: int, words: str) -> Non
     """The protocol has no error message here, so this package provides one."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id="i"))
     assert isinstance(joined, JoinRejected)
-    assert words in joined.error.words
+    assert words in joined.error.description
 
 
 # ---- SyncGroup ------------------------------------------------------------------------------------------------------

@@ -130,5 +130,5 @@ def test_error_without_remedy_is_unchanged() -> None:
     """An error without a remedy stays the same object; without a message, its name is the text."""
     error = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR")
     assert with_remedy(Api.JOIN_GROUP, error) is error
-    assert (error.words, str(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")
+    assert (error.description, str(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")
     assert kafka_error(error).str() == "UNKNOWN_SERVER_ERROR"

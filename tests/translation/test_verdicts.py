@@ -143,7 +143,7 @@ def test_commit_verdict_without_codes_is_final() -> None:
 )
 def test_heartbeat_error_has_message_and_remedy(code: int, words: str | None, expected: str) -> None:
     """H15: The message is the broker's, or this package's where Java has its own, followed by the remedy."""
-    assert heartbeat_error(code, words, "orders").words == expected
+    assert heartbeat_error(code, words, "orders").description == expected
 
 
 @pytest.mark.parametrize("words", [None, "The consumer protocol is not enabled."])

@@ -1,24 +1,24 @@
-"""The place that a static member has already in a full classic group, under the member id of its former process.
+"""The place that a static member already has in a full classic group, under the member id of its former process.
 
-That former member is called the stale member here. A coordinator counts before it looks at the instance id (KIP-389),
-so that a full group refuses the process that comes back, on every version: its own stale member is in its way. The
-newest process with an instance id has it in a classic group anyway, so it has the stale member removed (LeaveGroup with
-the instance id alone, KIP-345) and joins again. The group rebalances for that, as it would at the end of the stale
+That former member is called the stale member here. A coordinator checks the size of the group before the instance id
+(KIP-389), so a full group refuses a returning process, in every version: its own stale member occupies the place. The
+newest process with an instance id owns it in a classic group anyway, so it has the stale member removed (LeaveGroup
+with the instance id alone, KIP-345) and joins again. The group rebalances for that, as it would at the end of the stale
 member's session.
 
-| answer to the removal | then |
+| response to the removal | action |
 |---|---|
-| done | join at once; a stranger that was quicker is the end |
-| UNKNOWN_MEMBER_ID | no member has this instance id: the group is full of others, and the member ends |
-| that it cannot now, or nothing | join again after a pause, and ask again where the group is still full |
+| success | join at once; if another member was faster, the member ends |
+| UNKNOWN_MEMBER_ID | no member has this instance id: the group is full of other members, and the member ends |
+| a temporary error, or no response | join again after a pause; if the group is still full, repeat the removal |
 | another refusal | join again and again, until the stale member's session is over |
 
-Only a process that the application just made is the newest. One that was in the group, and is out of it, may be the
-older of two: to it a full group is the end.
+Only a process that the application just started is the newest. One that was in the group, and is out of it, may be the
+older of two: for that one a full group is the end.
 
-A new member id is written down with its generation's assignment, not before: a coordinator that takes over in between
-knows the stale member alone, and fences this one. One that is the newest and was never written down joins once more,
-without its member id. That happens once, so that of two living processes with one id one ends.
+A new member id is written to the log with its generation's assignment, not before: a coordinator that takes over in
+between knows only the stale member, and fences this one. A newest member that was never written joins once more,
+without its member id. That happens once, so that of two live processes with one id one ends.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ class Fetcher:
     def prefetch_metadata(self, topics: Collection[str]) -> None:
         """Have librdkafka fetch these topics' metadata now, so that their partitions start without a delay.
 
-        To ask for cached watermarks makes a topic known to the handle, which asks for what it knows when it connects.
+        A request for cached watermarks makes a topic known to the handle, which then requests its metadata when it
+        connects.
         """
         self._prefetched_topics |= set(topics)
         for topic in topics:

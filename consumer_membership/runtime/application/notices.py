@@ -20,7 +20,7 @@ REPEAT_FATAL_AFTER_S = 1.0
 def kafka_error(error: BrokerError) -> KafkaError:
     """The error with the broker's code and message; if the broker sent no message, with librdkafka's."""
     if error.message or error.remedy:
-        return KafkaError(error.code, error.words)
+        return KafkaError(error.code, error.description)
     known = KafkaError(error.code)
     return known if known.name() == error.name else KafkaError(error.code, error.name)
 
