@@ -100,7 +100,7 @@ class Receiver(Protocol):
 
 
 class WakeUp:
-    """Sends each `poll` through the slow path of the session, as long as there is a reason to.
+    """Sends each `poll` through the slow path of the session, as long as a reason exists.
 
     The hot path reads only `is_set`, which therefore obeys one rule: **when a call returns, in any thread, `is_set` is
     true if an order waits or delivery has to stop.**

@@ -115,7 +115,7 @@ class Heartbeats:
         return bool(self._open_joins)
 
     def answered(self) -> None:
-        """The coordinator answered the heartbeat in flight: it has handled the joins before that, too."""
+        """The coordinator answered the heartbeat in flight, so it has also handled earlier joins."""
         self._open_joins.clear()
 
     def not_sent(self, request_id: int) -> None:

@@ -36,7 +36,7 @@ class SessionTimeout:
         return self.timeout_s or LONGEST_SESSION_S
 
     def doubt(self) -> None:
-        """Read it as soon as there is time."""
+        """Read it as soon as possible."""
         self._is_wanted = True
 
     def ask_if_due(self) -> None:

@@ -80,7 +80,7 @@ class MetricsMeter:
         self._fetched = fetched(text)
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
-        """Return the counter of the durations of a metric of the catalogue, for a listener."""
+        """Return the counter of the durations of a metric of the catalog, for a listener."""
         membership, application = self._membership, self._application
         match name:
             case "kafka_consumer_partition_standstill_seconds":

@@ -1,4 +1,4 @@
-"""The member's orders for the application, sorted by whichever thread comes first.
+"""The member's orders for the application, which the first thread that comes sorts.
 
 Calls that wait for something on the application's side (a poll without partitions, a synchronous commit, a close) wait
 at the queue, and the first of these threads takes the orders from the line for all. So a commit is answered although no

@@ -52,7 +52,7 @@ class Steps:
         self.leaving: frozenset[TopicPartition] | None = None
         #: Whether the running callback is on_lost: another member may own the partitions already.
         self.is_losing = False
-        #: Whether the running on_assign assigned by itself.
+        #: Whether the running on_assign assigned the partitions itself.
         self._is_handled = False
         #: The number of assignments, revocations and losses.
         self.rebalances = 0
