@@ -21,7 +21,7 @@ member with TLS and SASL). They were allowed to cost at most 10 ms and 1 MiB mor
 | `msgspec.Struct`, all of them | 60 ms | 21.5 MiB |
 
 Structs for all classes are not possible: the standard library's `fields`, `asdict` and `replace` must work on the
-public classes. In addition, msgspec would be a compiled dependency of every consumer, and the guardian, which imports the
+public classes. Also, msgspec would be a compiled dependency of every consumer, and the guardian, which imports the
 standard library and a few modules of this package, would have to find it without `site`.
 """
 

@@ -158,7 +158,7 @@ def test_commit_without_an_answer_is_the_present_error() -> None:
 
 
 def test_lookup_error_stays_present_when_more_requests_get_no_answer() -> None:
-    """A failed lookup says more than the requests that were in flight when it began, so its error stays."""
+    """A failed lookup explains more than the requests that were in flight when it began, so its error stays."""
     scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).drop()
     assert scene.view.present_error == AWAY

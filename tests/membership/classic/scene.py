@@ -215,7 +215,7 @@ class ClassicScene:
         return self.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=verdict, error=error))
 
     def rebalance(self) -> ClassicScene:
-        """The next heartbeat says that the group rebalances."""
+        """The next heartbeat reports that the group rebalances."""
         return self.beat_rejected(ex.ClassicVerdict.REJOIN_NOW, REBALANCING)
 
     def join_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError, member_id: str = "") -> ClassicScene:

@@ -150,7 +150,7 @@ def test_unsubscribe_during_the_removal_ends_it() -> None:
 
 
 def fenced(scene: ClassicScene, how: str) -> ClassicScene:
-    """The coordinator says that another member has this instance id, to the request that is named."""
+    """The coordinator reports that another member has this instance id, in response to the named request."""
     match how:
         case "sync":
             return scene.sync_rejected(V.FATAL, FENCED)

@@ -26,7 +26,7 @@ def lease(scene: ClassicScene) -> float | None:
 
 
 def waits(scene: ClassicScene) -> str | None:
-    """What the view says that the member waits for."""
+    """The value and the detail of what the member waits for."""
     return scene.member.view().waits_for_text
 
 
