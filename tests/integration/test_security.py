@@ -154,7 +154,7 @@ def test_sasl_sessions_are_renewed_without_a_state_change(
     with doors.member(Way.SCRAM_256, unique("group"), topic, auto_commit_interval_ms=50, **mode) as worker:
         worker.settled(4)
         before = worker.consumer.membership().transitions
-        wait_until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections")
+        wait_until(lambda: caplog.text.count("SASL session renewed") >= 2, "renewals of two connections")
         produce(doors.broker.bootstrap_servers, topic, 40)
         worker.wait(lambda w: len(w.notes.records) == 80, "what was written meanwhile")
         assert worker.consumer.membership().transitions == before
