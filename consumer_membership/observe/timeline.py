@@ -26,7 +26,7 @@ LAG_COLUMNS = 240
 _DIGITS = 3
 #: A shorter standstill without a change of owner is not shown: one column of a page of ten minutes, in ms.
 _LEAST_MS = 600_000 / LAG_COLUMNS
-#: A partition stands still if a commit takes this many times longer than usual. Gaps with auto-commit vary by a factor
+#: There is a standstill if a commit takes this many times longer than usual. Gaps with auto-commit vary by a factor
 #: of two, because a record arrives anywhere between two commits, and a sample adds up to its interval.
 _USUAL_GAPS = 3
 #: The minimum number of gaps from which the usual gap is computed.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from consumer_membership.cli.consume import ConsumeOptions, consume, json_line, text_line
 
-#: Nobody listens on it: port 1 is reserved.
+#: No server listens there: port 1 is reserved.
 NOWHERE = "127.0.0.1:1"
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 

@@ -405,7 +405,7 @@ def test_timeline_of_unknown_group_exits_1(kafka: Broker, tmp_path: Path) -> Non
     words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
     for last in ("1m", "30d", "366d"):
         assert main([*words, last]) == 1
-        # Others' records may have been compacted meanwhile, which is said, too.
+        # Records of other groups may have been compacted meanwhile, which adds a note.
         first, second = shown(page)["notes"][-2:]
         assert first.startswith("The coordinator has no records of this group")
         assert second == f"The group could not be described: Group {group} not found."
