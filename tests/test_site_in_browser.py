@@ -88,6 +88,7 @@ def test_site_search_finds_a_page(browser: Any, site: str, words: str, page: str
     assert words.lower() in browser.find_element("tag name", "article").text.lower()
 
 
+@pytest.mark.timeout(400)  # a hundred pages: 20 s on an idle machine
 def test_site_pages_fit_a_phone_and_request_no_other_host(browser: Any, site: str, html: Path) -> None:
     """No page scrolls sideways at a phone's width, and each resource comes from the site."""
     set_width(browser, PHONE)
