@@ -177,7 +177,7 @@ def _offset(found: Message, group_id: str, text: str | None = None) -> OffsetAnd
     )
 
 
-# ---- about a group, to anybody --------------------------------------------------------------------------------------
+# ---- about a group, to any client -----------------------------------------------------------------------------------
 
 
 def find_coordinator(message: Message, group_id: str) -> BrokerAddress | BrokerError:

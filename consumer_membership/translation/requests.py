@@ -203,7 +203,7 @@ def leaver(order: SendClassicLeave) -> MemberIdentity:
     return MemberIdentity(member_id=order.member_id, instance_id=order.instance_id)
 
 
-# ---- about a group, by anybody --------------------------------------------------------------------------------------
+# ---- about a group, by any client -----------------------------------------------------------------------------------
 
 
 def find_coordinator(versions: BrokerVersions, group_id: str) -> Call:

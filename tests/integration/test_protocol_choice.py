@@ -292,7 +292,7 @@ def test_empty_group_changes_its_type_under_every_policy(broker_pool: RunBrokers
 
 
 #: A member of kafka-python with an assignor that tells each member a word beside its partitions. In a process of its
-#: own, because its import warns. It ends with whoever holds its stdin, and looks at its topic often, which may
+#: own, because its import warns. It ends with the process that holds its stdin, and looks at its topic often, which may
 #: have had fewer partitions at first.
 _TELLS = """
 import os, sys, threading

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from consumer_membership.spark import SinkContext
 
-#: Where nobody listens: whoever asks fails with another error.
+#: No process listens there: a request fails with another error.
 CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
 
 

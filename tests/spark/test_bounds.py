@@ -19,7 +19,7 @@ def tally(records: int, run: str = RUN) -> Tally:
 
 
 def test_drain_is_done_when_every_partition_is_committed_to_its_end() -> None:
-    """A drain is done when all partitions are committed to their ends, whichever member committed them."""
+    """A drain is done when all partitions are committed to their ends, by any member."""
     bounds = Bounds(RUN, {A: 10, B: 5})
     assert (bounds.is_done, bounds.left) == (False, {A, B})
     bounds.note(A, 10)

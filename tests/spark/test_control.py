@@ -51,7 +51,7 @@ def test_stop_order_reaches_connected_and_later_tasks(server: ControlServer) -> 
 
 
 def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
-    """The later attempt replaces the earlier one in whichever order they connect.
+    """The later attempt replaces the earlier one in any order of their connections.
 
     Reports of the earlier one are ignored.
     """

@@ -141,7 +141,7 @@ def test_check_reports_a_wrong_interpreter(spark: SparkSession) -> None:
 @classic
 def test_check_cancels_a_job_that_hangs(spark: SparkSession, tmp_path: Path) -> None:
     """If the interpreter hangs, `check` ends in time, reports an unknown state, and cancels its job."""
-    # It ends by itself before long: Spark waits for it without listening to a cancellation.
+    # It ends without a signal before long: Spark waits for it without listening to a cancellation.
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\nexec sleep 5\n")
     interpreter.chmod(0o755)
@@ -285,7 +285,7 @@ def test_check_finds_a_running_copy_but_not_a_closed_one(kafka: Broker) -> None:
         static.settled(2)
         found = one(asked(kafka, [topic], group), f"pipeline {group}")
         assert found.found.startswith(f"1 of its instance ids are held: {group}-0 by client copy on ")
-        # Asking whether members may be removed removed nobody.
+        # Asking whether members may be removed removed no member.
         static.settled(2)
         assert static.notes.named("lost") == []
     found_later = asked(kafka, [topic], group)
@@ -302,7 +302,7 @@ def test_check_names_missing_rights_with_their_resources(kafka_broker: BrokerFac
     unread, hidden = create_topic(bootstrap, unique("unread"), 2), create_topic(bootstrap, unique("hidden"), 2)
     closed, blind = unique("closed"), unique("blind")
     assert subjects(asked(broker, [unread, hidden], closed), ERROR) == []
-    # A rule that allows one thing leaves nothing else of what everybody may do without rules.
+    # A rule that allows one operation ends all other permissions that every user has without rules.
     allow(bootstrap, ResourceType.TOPIC, unread, AclOperation.DESCRIBE)
     forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
     allow(bootstrap, ResourceType.GROUP, closed, AclOperation.DESCRIBE)

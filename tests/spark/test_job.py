@@ -89,7 +89,7 @@ class Scene:
 
 
 def unused(_: list[Message], __: SinkContext) -> None:
-    """Stands in for the iterator that Spark passes to the task."""
+    """Replaces the iterator that Spark passes to the task."""
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_cancelled_job_commits_a_batch_in_the_sink_before_removing_members(
     def sink(_: list[Message], __: SinkContext) -> None:
         scene.session.set()
         wait_until(lambda: scene.link.order is Order.STOP, "the order to stop")
-        # Far more requests than it takes to clear somebody away.
+        # Far more requests than it takes to remove a member.
         seen.update(scene.members() for _ in range(50))
 
     done = scene.start(sink).result(PATIENCE_S)

@@ -352,7 +352,7 @@ def test_slow_sink_keeps_its_partitions(broker_pool: RunBrokers, recorder: Recor
     """Heartbeats continue while the sink works longer than a session, so the member keeps its partitions."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     with a_scene(broker) as scene:
-        # The broker's 3 s are over when a busy machine stands still for a moment.
+        # The broker's 3 s are over when a busy machine stalls for a moment.
         set_session(scene, SESSION_S)
         seen: list[float] = []
 

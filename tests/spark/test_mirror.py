@@ -156,9 +156,9 @@ def test_mirrored_group_shows_the_position_of_the_query(kafka: Broker) -> None:
         shown.show(0, {(first, 0): 1, (first, 1): 1, (second, 0): 0})
         wait_until(lambda: shown.state.batch_id == 0, "the mirror's batch")
         assert (admin.describe(group).lag, shown.state.error, shown.state.others) == (18, None, False)
-        # The same batch from elsewhere: a query that was started anew with another checkpoint.
+        # The same batch from elsewhere: a query that was started again with another checkpoint.
         shown.show(0, {(first, 0): 2, (first, 1): 2, (second, 0): 0})
-    # What was shown last is committed by the end, and nobody is left.
+    # What was shown last is committed by the end, and no member is left.
     report = admin.describe(group)
     assert (report.group.state, report.lag, shown.state.batch_id) == ("Empty", 16, 0)
 
@@ -240,7 +240,7 @@ def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) 
     produce(kafka.bootstrap_servers, topic, 300)
     command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]
     command += [",".join(connector_jars()), master]
-    # An installation before the installed one may be there, too.
+    # An installation before the installed one may also be there.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     its = {**os.environ, "PYTHONPATH": path}
     with (

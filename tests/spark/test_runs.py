@@ -64,7 +64,7 @@ class Ground:
         try:
             members = GroupAdmin(self.config).describe(self.group).group.members
         except GroupError:
-            # There is none as long as nobody joined and nothing is committed.
+            # There is no group as long as no member joined and nothing is committed.
             return []
         return sorted(member.instance_id or "" for member in members)
 

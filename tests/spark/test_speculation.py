@@ -87,7 +87,7 @@ class Slow:
         return (_sent, (self.folder, self.plot))
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Wait if the plot says so, write, and note the call."""
+        """Wait if the plot orders it, write, and note the call."""
         number = _attempt_number()
         if number == 0:
             self._tell("held", number, context)

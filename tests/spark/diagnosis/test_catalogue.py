@@ -1,4 +1,4 @@
-"""The catalogue of findings and the functions that produce them."""
+"""The catalog of findings and the functions that produce them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from consumer_membership.spark.diagnosis.findings import Severity
 
 
 def test_catalogue_has_exactly_the_findings_of_all_examinations() -> None:
-    """Each finding of the catalogue is produced by an examination, and each produced finding is in the catalogue."""
+    """Each finding of the catalog is produced by an examination, and each produced finding is in the catalog."""
     room = Path(spark.__file__).parent
     sources = [room / "doctor.py", *(room / "diagnosis" / f"{name}.py" for name in ("session", "workers", "cluster"))]
     texts = set(re.findall(r'"([a-zA-Z -]+)"', "".join(path.read_text() for path in sources)))

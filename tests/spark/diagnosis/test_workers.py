@@ -141,7 +141,7 @@ def test_spark_error_about_a_wrong_interpreter_becomes_a_finding(said: str, mean
 
 
 def test_failed_examination_job_is_an_error() -> None:
-    """If the examination job fails, every other job would fail, too."""
+    """If the examination job fails, every other job would also fail."""
     (found,) = of_workers(failure="No space left on device", reports=())
     assert (found.severity, found.subject, found.found) == (ERROR, "job over the slots", "No space left on device")
 

@@ -102,7 +102,7 @@ def test_commit_metadata_of_a_drain_is_part_of_the_transaction(ground: Ground) -
     account = Bounds(run, dict.fromkeys(((ground.topic, number) for number in range(PARTITIONS)), RECORDS))
     with ground.task(account=account) as task:
         sink(*task.take(RECORDS))
-        # Answered when the transaction is over for the coordinator of the group, too.
+        # Answered when the transaction is also over for the coordinator of the group.
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
     each = RECORDS // PARTITIONS

@@ -1,4 +1,4 @@
-"""The Parquet sink: each record is in one file, whichever attempt dies, pauses or is late."""
+"""The Parquet sink: each record is in one file, even if an attempt dies, pauses or is late."""
 
 from __future__ import annotations
 

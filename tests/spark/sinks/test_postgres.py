@@ -1,4 +1,4 @@
-"""The PostgreSQL sink on a real server: each record is written once, whichever attempt dies, pauses or is late."""
+"""The PostgreSQL sink on a real server: each record is written once, even if an attempt dies, pauses or is late."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_fences_held_beyond_the_timeout_raise_sink_error(conninfo: str, table: s
     sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s", lock_timeout_s=0.5)
     give(sink, table, {0: range(1)})
     with psycopg.connect(conninfo) as one, psycopg.connect(conninfo) as another:
-        # Who shares a lock with others does not stand in the row.
+        # The row does not name a transaction that shares a lock with others.
         for holder in (one, another):
             holder.execute("SELECT 1 FROM consumer_membership_fences WHERE topic = %s FOR SHARE", (table,))
         with pytest.raises(SinkError, match=r"held the fences of t_\S+@1..2 .* pg_stat_activity"):

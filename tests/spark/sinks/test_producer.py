@@ -191,7 +191,7 @@ def test_late_offsets_override_a_later_transaction_except_for_a_new_producer(
 ) -> None:
     """With the same producer, late offsets reset the group, and written records are read again.
 
-    A coordinator before 4.0 rejects the late offsets of the former producer, too, but then drops those of the open
+    A coordinator before 4.0 also rejects the late offsets of the former producer, but then drops those of the open
     transaction: it returns 1 until the next commit or its restart.
     """
     servers, group = broker.bootstrap_servers, unique("g")

@@ -76,7 +76,7 @@ RUN = 1_700_000_000_000
         ("pipe-1", RUN - 1, 9, 6, False),
         # Another pipeline of the group, whose name begins like this one's.
         ("pipe-b-1", RUN + 2 * RUN_SPACING, 0, 6, False),
-        # This attempt itself, in a group that began anew.
+        # This attempt itself, in a group that was created again.
         ("pipe-0", RUN, 3, 6, False),
     ],
 )

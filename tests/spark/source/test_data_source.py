@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: From here on Spark asks a source at the end, too, and a limited query with `availableNow` has many batches.
+#: From here on Spark also asks a source at the end, and a limited query with `availableNow` has many batches.
 KNOWS_THE_END = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 #: From pyspark 4.1 on there is such a trigger.
 KNOWS_REAL_TIME = "realTime" in signature(DataStreamWriter.trigger).parameters
@@ -109,7 +109,7 @@ def query(
     records = spark.readStream.format("kafka-group").options(**given).load()
     writing = records.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder))
     if trigger:
-        writing = writing.trigger(**trigger)  # type: ignore[call-overload]  # one of its words
+        writing = writing.trigger(**trigger)  # type: ignore[call-overload]  # one of its literals
     started = writing.start()
     try:
         yield started

@@ -20,7 +20,7 @@ def test_offsets_have_the_same_text_in_any_order() -> None:
 
 
 def test_written_offsets_are_read_back() -> None:
-    """Offsets round-trip, with the start of the first batch; those of spark-sql-kafka are read, too."""
+    """Offsets round-trip, with the start of the first batch; those of spark-sql-kafka are also read."""
     first = StreamOffsets(offsets={("a", 0): 2}, group="g", start={("a", 0): 1})
     assert read_offsets(first.as_json(), "g") == first
     known = StreamOffsets(offsets={("a", 0): 2}, group="g", topic_ids={"b": "B", "a": "A"})

@@ -88,7 +88,7 @@ def test_stream_of_an_older_pyspark_continues_from_its_last_planned_batch(kafka:
         next_end = stream.latest(None, 4)
         assert read(stream, end, next_end) == {(topic, 0): (4, 8)}
         wait_until(lambda: committed(kafka, group) == {0: 4}, "the committed offsets")
-    # A query that goes on says so by an empty batch.
+    # A query that continues shows it by an empty batch.
     with streaming(kafka, topic, group, {"startingOffsets": "latest"}) as stream:
         assert stream.plan(next_end, next_end) == []
         assert offsets(stream.latest()) == {topic: {"0": 10}}
