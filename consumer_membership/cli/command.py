@@ -121,7 +121,8 @@ process of a removed member still runs, a dynamic member joins again; a static
 member of this package stops with a fatal error; a static member of another
 client joins again. Stop the process first to keep it out. The command does not
 ask for confirmation; use --dry-run to check. Requires the ACL operation READ
-on the group.
+on the group; --all and --dry-run also require DESCRIBE on the group and on its
+topics.
 """
 _REMOVE_EXAMPLES = """\
   consumer-membership remove-members -b localhost:9092 -g orders --instance-id orders-3 --dry-run

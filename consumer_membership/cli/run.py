@@ -26,9 +26,9 @@ RUN_EXAMPLES = """\
   consumer-membership run -- gunicorn app:server
 """
 RUN_EXITS: Mapping[int, str] = {
-    2: "no program is given; otherwise the exit code is that of the program",
+    2: "no program is given",
     126: "the program cannot be executed",
-    127: "the program was not found",
+    127: "the program was not found; in all other cases the exit code is that of the program",
 }
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
