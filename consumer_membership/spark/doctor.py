@@ -1,12 +1,12 @@
-"""`check`: what will break, said before a job with group members runs.
+"""`check`: find problems before a job with group members runs.
 
     from consumer_membership.spark.doctor import check
 
     print(check(spark, config, ["orders"], "billing", instances=4, sink=write))
     check(spark, config, ["orders"], "billing", instances=4, sink=write).raise_for_errors()
 
-It changes nothing: it reads the session's configuration, runs one small job over the slots, and asks the brokers what
-they say to anybody.
+It changes nothing: it reads the session's configuration, runs one small job over the slots, and sends read-only
+requests to the brokers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "Finding", "Severity", "check"]
 
-#: What stands where the caller named no topic and no group, and the rest of the configuration is to be checked.
+#: A placeholder for topic and group if the caller names none, to check the rest of the configuration.
 _ANY = "-"
-#: A broker that is there answers in milliseconds; the job over the slots needs the rest of the time.
-_LONGEST_ASKING_S = 10.0
+#: The largest timeout for brokers, which usually respond in milliseconds; the job over the slots needs the other time.
+_LONGEST_BROKER_S = 10.0
 
 
 class _Wanted(TypedDict):
-    """What is asked of each task."""
+    """The checks of each task."""
 
     advertised: Sequence[Endpoint]
     bootstrap: Sequence[Endpoint]
@@ -68,24 +68,27 @@ def check(
     batch_format: BatchFormat | str = BatchFormat.MESSAGES,
     timeout_s: float = 30.0,
 ) -> Diagnosis:
-    """What a job with these members would meet: in the session, in its tasks, and at the brokers.
+    """Find the problems that a job with these members would have in the session, in its tasks, and with the brokers.
 
-    What is not given is not looked at: without `config`, `topics` and `group` nothing of Kafka, without `sink` whether
-    it can be sent. `timeout_s` bounds all of it together; the small job is cancelled when it is over.
+    Only the arguments that you give are checked: without `config`, `topics` and `group`, nothing of Kafka; without
+    `sink`, not whether it can be sent to the tasks.
 
     Args:
-        spark: The session in which the job is to run.
-        config: The consumer's configuration, as the job gets it.
-        topics: The topics' names.
-        group: The group; left out, the configuration's group.id.
-        instances: How many members there will be, each in a task of its own.
-        pipeline: The name before the members' instance ids; the group's unless it is given.
-        sink: What the job gets as its sink; a ready one also looks at its output (topics, tables, a folder).
-        batch_format: What the job gives to it.
-        timeout_s: Seconds.
+        spark: The session that is to run the job.
+        config: The consumer configuration of the job.
+        topics: The names of the topics.
+        group: The group; default: `group.id` of the configuration.
+        instances: The number of members, each in its own task.
+        pipeline: The first part of the members' instance ids; default: the group.
+        sink: The sink of the job. The sinks of this package also check their output (topics, tables, a folder).
+        batch_format: The batch format of the job.
+        timeout_s: The total timeout in seconds; then the small job is cancelled.
+
+    Returns:
+        All findings; `raise_for_errors()` raises an exception for problems that make the job fail.
 
     Raises:
-        ConfigurationError: this is no session, or a stopped one; `timeout_s` is no time, `config` no configuration.
+        ConfigurationError: an argument has the wrong type, or the session was stopped.
     """
     context = context_of(spark)
     check_time("timeout_s", timeout_s)
@@ -100,7 +103,7 @@ def check(
         usable, refusals = _checked(config or {}, topics, group, instances, pipeline)
         findings += refusals
         if usable is not None:
-            cluster = cluster_facts(usable, topics, group, min(_LONGEST_ASKING_S, timeout_s / 2))
+            cluster = cluster_facts(usable, topics, group, min(_LONGEST_BROKER_S, timeout_s / 2))
             findings += cluster_findings(cluster, instances, pipeline or group or _ANY)
     if sent:
         findings += _output(sink, group or _ANY, check_format(batch_format), cluster, is_on_driver=context is not None)
@@ -115,15 +118,15 @@ def check(
         workers = worker_facts(context, session_facts(spark).slots_to_come(instances), **wanted)
         findings += worker_findings(workers, context.pythonExec, instances)
     else:
-        python = spark.conf.get("spark.sql.execution.pyspark.python", None) or "that of the server"
+        python = spark.conf.get("spark.sql.execution.pyspark.python", None) or "the server's interpreter"
         findings += worker_findings(connect_facts(spark, instances or 1, **wanted), python, instances)
-    # Last, because executors register when there is a job for them.
+    # Last, because executors register when there is a job.
     findings += session_findings(session_facts(spark), instances)
     return diagnosis(findings)
 
 
 def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
-    """What is sent of it, and what is to be said about it."""
+    """Return the pickled sink, and the findings about it."""
     if sink is None:
         return b"", []
     if not callable(sink):
@@ -139,7 +142,7 @@ def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
 def _output(
     sink: object | None, group: str, batch_format: BatchFormat, cluster: ClusterFacts | None, *, is_on_driver: bool
 ) -> list[Finding]:
-    """What the sink finds of its output, if it looks for it."""
+    """Return the findings of the sink's `check_use`."""
     topics = () if cluster is None else cluster.topics
     places = tuple((topic.name, number) for topic in topics for number in range(topic.partitions))
     use = SinkUse(group=group, batch_format=batch_format, partitions=places, is_on_driver=is_on_driver)
@@ -159,7 +162,7 @@ def _checked(
     instances: int | None,
     pipeline: str | None,
 ) -> tuple[Mapping[str, object] | None, list[Finding]]:
-    """The configuration with which brokers can be asked, None if there is none; and every key that a job refuses."""
+    """Return a configuration that can connect to the brokers (None: there is none), and a finding for each bad key."""
     usable, findings = dict(config), []
     count = 1 if instances is None else instances
     while True:
@@ -169,7 +172,7 @@ def _checked(
             findings.append(finding("refused", refusal=refused))
             if refused.key not in usable:
                 return None, findings
-            # A key at a time, so that all of them are named at once.
+            # Remove one key at a time, to report all of them.
             del usable[refused.key]
         else:
             return usable, findings

@@ -129,7 +129,7 @@ def test_check_reports_a_wrong_interpreter(spark: SparkSession) -> None:
         found = check(spark, timeout_s=LONG_S)
     (missing,) = found.errors
     assert missing.found == 'Cannot run program "/nonexistent/python3": error=2, No such file or directory'
-    assert "do not have the interpreter" in missing.why
+    assert "do not have this interpreter" in missing.why
     with changed(spark.sparkContext, "pythonVer", "3.9"):
         found = check(spark, timeout_s=LONG_S)
     (mismatch,) = found.errors
@@ -257,7 +257,7 @@ def test_check_finds_no_errors_for_a_healthy_session_and_broker(spark: SparkSess
     found = asyncio.run(in_a_notebook())
     # A session of Spark Connect is warned of: its slots cannot be counted.
     assert (found.errors, {finding.subject for finding in found.warnings} - {"session"}) == ((), set())
-    assert one(found.findings, "group.protocol").found == "consumer: the brokers offer KIP-848"
+    assert one(found.findings, "group.protocol").found == "consumer: the brokers support KIP-848"
     assert one(found.findings, f"topic {topic}").found == "4 partitions"
     assert one(found.findings, "instances").found == "2 for 4 partitions"
     assert "does not exist yet" in one(found.findings, f"group {group}").found

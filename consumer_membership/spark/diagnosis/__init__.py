@@ -1,5 +1,5 @@
-"""What a check of a Spark session and a Kafka cluster finds.
+"""The checks of a Spark session and a Kafka cluster before a job.
 
-`session`, `workers` and `cluster` each ask, hold what they were told as plain values, and judge those without asking
-anybody, in the words of `catalogue`; `spark/doctor.py` puts them together.
+`session`, `workers` and `cluster` each collect facts as plain values, and derive findings from the facts without any
+further request. `catalogue` has the texts of all findings. `spark/doctor.py` runs the checks.
 """

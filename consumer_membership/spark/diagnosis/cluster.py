@@ -1,7 +1,7 @@
-"""What the brokers say of themselves, of topics, rights and the group, and what that means for members about to come.
+"""The checks of the brokers: protocol, topics, ACLs and the group, and the findings for members that are to join.
 
-Nothing is changed. Rights are asked for with requests that a broker refuses before it does anything else: the right to
-READ a group by the removal of a member that does not exist.
+The checks change nothing. READ on a group is tested with a request that has no effect, the removal of a member that
+does not exist: the broker checks the ACL first.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.spark.diagnosis.findings import Finding
 from consumer_membership.types import BrokerAddress, GroupProtocol
 
-#: Who is "removed" to see whether that would be allowed: no member has such an id.
-_NOBODY = MemberIdentity(member_id="consumer-membership-check-is-no-member")
+#: A member id that no member has, for the removal that tests an ACL.
+_NO_MEMBER = MemberIdentity(member_id="consumer-membership-check-is-no-member")
 _NO_GROUP = "consumer-membership-check"
-#: Whom brokers take a client for that does not say who it is.
+#: The principal of a client that does not authenticate.
 _ANONYMOUS = "User:ANONYMOUS"
-#: What a member needs, of its topics and of its group.
+#: The operations that a member needs on its topics and its group.
 _NEEDED = ("READ", "DESCRIBE")
 _MOST_NAMED = 5
-#: What librdkafka's words about a topic mean; whatever else it says is "topic not described".
+#: The finding for each of librdkafka's errors about a topic; for other errors it is "topic not described".
 _TOPIC_ERRORS = {
     "UNKNOWN_TOPIC_OR_PART": "topic missing",
     "TOPIC_AUTHORIZATION_FAILED": "right missing",
@@ -48,7 +48,7 @@ _TOPIC_ERRORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """One topic: its partitions, and what may be done with it (None: the brokers do not say); or Kafka's error."""
+    """One topic: its number of partitions and the authorized operations (None: unknown), or the name of an error."""
 
     name: str
     partitions: int = 0
@@ -58,30 +58,30 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """The group: whether it may be read (None: not known), and what its coordinator says of it, or why it does not."""
+    """The group: whether READ is allowed (None: unknown), and the coordinator's description of it, or an error."""
 
     name: str
     may_read: bool | None
-    told: GroupDescription | BrokerRefusal | TransportError
+    answer: GroupDescription | BrokerRefusal | TransportError
 
     @property
     def refusal(self) -> str:
-        """Kafka's name of the coordinator's refusal; empty where it did not refuse."""
-        return self.told.error.name if isinstance(self.told, BrokerRefusal) else ""
+        """The name of the coordinator's error; empty if there was none."""
+        return self.answer.error.name if isinstance(self.answer, BrokerRefusal) else ""
 
     @property
     def members(self) -> tuple[MemberDescription, ...]:
-        """Its members, as far as they may be seen."""
-        return self.told.members if isinstance(self.told, GroupDescription) else ()
+        """The members, if the group could be described."""
+        return self.answer.members if isinstance(self.answer, GroupDescription) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """The brokers at `bootstrap`, or why none answered.
+    """The brokers at `bootstrap`, or the reason why none responded (`failure`).
 
-    `wanted` are the protocols that the configuration fits; `takes_consumer_protocol` says whether the brokers have
-    KIP-848, None where that is not known. `principal` is who the brokers take these members for, as far as that can be
-    told here, and `files` are the paths that the configuration names, by their keys.
+    `wanted` are the protocols that the configuration allows. `takes_consumer_protocol`: whether the brokers support
+    KIP-848, None if unknown. `principal` is the principal of the members, as far as this client can know it. `files`
+    are the paths in the configuration, by key.
     """
 
     bootstrap: tuple[Endpoint, ...]
@@ -98,7 +98,11 @@ class ClusterFacts:
 def cluster_facts(
     config: Mapping[str, object], topics: Sequence[str], group: str | None, timeout_s: float
 ) -> ClusterFacts:
-    """What these brokers say, within about this time. Raises ConfigurationError: the configuration cannot work."""
+    """Collect the facts about the brokers, within about `timeout_s`.
+
+    Raises:
+        ConfigurationError: the configuration cannot work.
+    """
     checked = ConsumerConfig.from_mapping({**config, "group.id": group or _NO_GROUP}).with_servers()
     settings = checked.connection_settings()
     known = ClusterFacts(
@@ -109,14 +113,14 @@ def cluster_facts(
     )
 
     async def ask(cluster: Cluster) -> ClusterFacts:
-        questions = _Questions(GroupClient(cluster), timeout_s)
+        requests = _Requests(GroupClient(cluster), timeout_s)
         brokers = await cluster.brokers(timeout_s)
         return replace(
             known,
             brokers=brokers,
-            takes_consumer_protocol=await questions.takes_consumer_protocol(brokers[0], group or _NO_GROUP),
-            topics=await asyncio.to_thread(_topic_facts, checked.cluster_config(), brokers, topics, questions.left_s()),
-            group=None if group is None else await questions.group(group, brokers[0]),
+            takes_consumer_protocol=await requests.takes_consumer_protocol(brokers[0], group or _NO_GROUP),
+            topics=await asyncio.to_thread(_topic_facts, checked.cluster_config(), brokers, topics, requests.left_s()),
+            group=None if group is None else await requests.group(group, brokers[0]),
         )
 
     try:
@@ -127,16 +131,16 @@ def cluster_facts(
 
 
 def _principal(settings: ConnectionSettings) -> str:
-    """Kafka's own rules; brokers may have others (`principal.builder.class`, `ssl.principal.mapping.rules`)."""
+    """Return the principal by Kafka's default rules, which `principal.builder.class` and others may replace."""
     if settings.sasl is not None:
-        return f"User:{settings.sasl.username or '<whom the token is of>'}"
+        return f"User:{settings.sasl.username or '<the subject of the token>'}"
     if settings.tls is not None and (settings.tls.certificate_location or settings.tls.certificate_pem):
         return "User:<the subject of ssl.certificate.location>"
     return _ANONYMOUS
 
 
 def _files(settings: ConnectionSettings) -> Mapping[str, str]:
-    """The paths that are read wherever a connection is made, by their keys."""
+    """Return the paths that each process with a connection reads, by key."""
     tls = settings.tls or TlsSettings()
     paths = {
         "ssl.ca.location": tls.ca_location,
@@ -147,8 +151,8 @@ def _files(settings: ConnectionSettings) -> Mapping[str, str]:
     return {key: path for key, path in paths.items() if path is not None}
 
 
-class _Questions:
-    """What is asked of the group's protocol, all of it within `timeout_s`."""
+class _Requests:
+    """The requests about protocol and group, all within `timeout_s`."""
 
     def __init__(self, client: GroupClient, timeout_s: float) -> None:
         self._client = client
@@ -159,29 +163,29 @@ class _Questions:
         return max(0.0, self._deadline - self._clock())
 
     async def takes_consumer_protocol(self, broker: BrokerAddress, group: str) -> bool | None:
-        # Any broker tells: it refuses the protocol before it looks at whose group that is.
+        # Any broker can answer: it checks the protocol before it checks whether it is the group's coordinator.
         return await _is_not_refused(
             self._client.describe_consumer_group(broker, group, self.left_s()), with_error=NOT_OFFERED
         )
 
     async def group(self, name: str, broker: BrokerAddress) -> GroupFacts:
-        # Any broker tells: it looks at the right first, and then whether it is the group's coordinator.
-        removed = self._client.remove_members(broker, name, (_NOBODY,), "a check of rights", self.left_s())
+        # Any broker can answer: it checks the ACL before it checks whether it is the group's coordinator.
+        removed = self._client.remove_members(broker, name, (_NO_MEMBER,), "a check of ACLs", self.left_s())
         may_read = await _is_not_refused(removed, with_error=GROUP_FORBIDDEN)
-        told: GroupDescription | BrokerRefusal | TransportError
+        answer: GroupDescription | BrokerRefusal | TransportError
         try:
-            told = await self._client.cluster.with_coordinator(
+            answer = await self._client.cluster.with_coordinator(
                 name, "the group", self.left_s(), lambda at, _: described(self._client, at, name, self.left_s)
             )
         except (BrokerRefusal, TransportError) as error:
-            told = error
-        return GroupFacts(name=name, may_read=may_read, told=told)
+            answer = error
+        return GroupFacts(name=name, may_read=may_read, answer=answer)
 
 
-async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool | None:
-    """Whether a broker answers otherwise than with this error; None: it does not answer."""
+async def _is_not_refused(request: Awaitable[object], *, with_error: str) -> bool | None:
+    """Return whether a broker responds with anything but this error; None if it does not respond."""
     try:
-        await asking
+        await request
     except BrokerRefusal as refusal:
         return refusal.error.name != with_error
     except TransportError:
@@ -192,14 +196,14 @@ async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool
 def _topic_facts(
     cluster_config: Mapping[str, object], brokers: Sequence[BrokerAddress], topics: Sequence[str], timeout_s: float
 ) -> tuple[TopicFacts, ...]:
-    """What librdkafka's admin client hears of each topic: no coordinator is needed for it, and none is asked."""
-    from confluent_kafka.admin import AdminClient  # its import takes time, and tasks do not need it
+    """Return librdkafka's description of each topic, which needs no coordinator."""
+    from confluent_kafka.admin import AdminClient  # slow to import, and tasks do not need it
 
     names = [name for name in dict.fromkeys(topics) if name and not name.startswith("^")]
     if not names:
         return ()
     servers = _shown([(one.host, one.port) for one in brokers])
-    # Whatever it has to say about connections was said by the client that found these brokers.
+    # No log lines: the client that found these brokers has reported connection errors already.
     config = {**cluster_config, "bootstrap.servers": servers, "log_level": 0}
     admin = AdminClient(cast("dict[str, str | int | float | bool]", config))
     answers = admin.describe_topics(
@@ -218,33 +222,34 @@ def _topic_facts(
 
 
 def _shown(endpoints: Sequence[Endpoint]) -> str:
-    """As `bootstrap.servers` has them."""
+    """Return the addresses in the form of `bootstrap.servers`."""
     return ",".join(f"{host}:{port}" for host, port in endpoints)
 
 
-# ---- what it means ---------------------------------------------------------------------------------------------------
+# ---- findings --------------------------------------------------------------------------------------------------------
 
 
 def cluster_findings(facts: ClusterFacts, instances: int | None, pipeline: str) -> Iterator[Finding]:
-    """One finding for everything that was looked at; `pipeline` is the name before the members' instance ids."""
-    said = partial(finding, c=facts, servers=_shown(facts.bootstrap))
+    """Yield one finding for each check; `pipeline` is the first part of the members' instance ids."""
+    found = partial(finding, c=facts, servers=_shown(facts.bootstrap))
     if facts.failure:
-        yield said("brokers away")
+        yield found("brokers away")
         return
-    yield said("brokers", number=len(facts.brokers), listed=", ".join(map(str, facts.brokers)))
-    yield said(_protocol(facts))
+    yield found("brokers", number=len(facts.brokers), listed=", ".join(map(str, facts.brokers)))
+    yield found(_protocol(facts))
     for topic in facts.topics:
         missing = [one for one in _NEEDED if topic.operations is not None and one not in topic.operations]
         name = _TOPIC_ERRORS.get(topic.error, "topic not described") if topic.error else "topic"
         not_allowed = f"{' and '.join(missing)} not allowed" if missing else "DESCRIBE not allowed, and READ not known"
         name = "right missing" if missing else name
-        yield said(name, t=topic, kind="topic", name=topic.name, said=not_allowed)
+        yield found(name, t=topic, kind="topic", name=topic.name, error=not_allowed)
     partitions = sum(topic.partitions for topic in facts.topics)
     if instances is not None and partitions and not any(topic.error for topic in facts.topics):
         idle = instances - partitions
-        yield said("idle instances" if idle > 0 else "instances", instances=instances, partitions=partitions, idle=idle)
+        name = "idle instances" if idle > 0 else "instances"
+        yield found(name, instances=instances, partitions=partitions, idle=idle)
     if facts.group is not None:
-        yield from _group(facts.group, said)
+        yield from _group(facts.group, found)
         yield from _holders(facts.group, instances, pipeline)
 
 
@@ -258,26 +263,26 @@ def _protocol(facts: ClusterFacts) -> str:
     return "no consumer" if facts.wanted == (GroupProtocol.CONSUMER,) else "classic instead"
 
 
-def _group(group: GroupFacts, said: Callable[..., Finding]) -> Iterator[Finding]:
+def _group(group: GroupFacts, found: Callable[..., Finding]) -> Iterator[Finding]:
     refused = {"READ": group.may_read is False, "DESCRIBE": group.refusal == GROUP_FORBIDDEN}
     if any(refused.values()):
         not_allowed = " and ".join(one for one in _NEEDED if refused[one])
-        yield said("right missing", kind="group", name=group.name, said=f"{not_allowed} not allowed")
-    elif isinstance(group.told, GroupDescription):
-        yield said("group", g=group, members=len(group.members))
-    elif isinstance(group.told, BrokerRefusal) and group.refusal == NOT_FOUND:
-        yield said("foreign group" if OTHER_KIND in group.told.error.message else "new group", g=group)
+        yield found("right missing", kind="group", name=group.name, error=f"{not_allowed} not allowed")
+    elif isinstance(group.answer, GroupDescription):
+        yield found("group", g=group, members=len(group.members))
+    elif isinstance(group.answer, BrokerRefusal) and group.refusal == NOT_FOUND:
+        yield found("foreign group" if OTHER_KIND in group.answer.error.message else "new group", g=group)
     elif group.refusal == TOPIC_FORBIDDEN:
-        yield said("group not described", g=group, error="its members subscribe to topics that may not be described")
+        yield found("group not described", g=group, error="DESCRIBE is not allowed on topics of its members")
     else:
-        yield said("group not described", g=group, error=group.told)
+        yield found("group not described", g=group, error=group.answer)
 
 
 def _holders(group: GroupFacts, instances: int | None, pipeline: str) -> Iterator[Finding]:
-    """Living members that hold the instance ids of this pipeline; one that is away left them for whoever comes."""
+    """Yield a finding if active members hold instance ids of this pipeline; the id of a member that is away is free."""
     ours = re.compile(rf"{re.escape(pipeline)}-(\d+)")
-    numbered = [(int(found[1]), one) for one in group.members if (found := ours.fullmatch(one.instance_id or ""))]
-    held = [(n, one) for n, one in numbered if not one.is_away and (instances is None or n < instances)]
+    holders = [(int(found[1]), one) for one in group.members if (found := ours.fullmatch(one.instance_id or ""))]
+    held = [(n, one) for n, one in holders if not one.is_away and (instances is None or n < instances)]
     if held:
         first = [one for _, one in sorted(held, key=lambda each: each[0])][:_MOST_NAMED]
         listed = ", ".join(f"{one.instance_id} by client {one.client_id} on {one.host}" for one in first)

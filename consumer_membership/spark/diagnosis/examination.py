@@ -1,7 +1,7 @@
-"""What a small job does in each of its tasks, to see with what and from where a member would work there.
+"""The checks in each task of a small job: packages, connections and files as a member would find them there.
 
-This module is pickled whole (`workers` registers it) and needs the standard library only: it must say what is missing
-where nothing of this package can be imported. Its answer is plain JSON for the same reason.
+This module is pickled by value (`workers` registers it) and needs only the standard library, because it must report
+what is missing even if this package cannot be imported in the task. For the same reason its result is plain JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 Endpoint: TypeAlias = tuple[str, int]
 
-#: What a member in a task needs, by the module that is imported to see whether it can be.
+#: The packages that a member needs, each with the module whose import is tested.
 PACKAGES = (
     ("consumer_membership", "consumer_membership.clients.consumer"),
     ("confluent_kafka", "confluent_kafka"),
@@ -33,7 +33,7 @@ PACKAGES = (
 def examine_rows(
     brokers: Sequence[Endpoint], sink: bytes, files: Sequence[str], connect_s: float, _batches: Iterable[object]
 ) -> Iterator[object]:
-    """One task's answer as a row, for `mapInArrow`: through Spark Connect, where there is no driver to meet at."""
+    """Yield one task's result as a row, for `mapInArrow`; with Spark Connect, tasks cannot connect to the client."""
     import pyarrow as pa  # type: ignore[import-untyped]  # in the task; ships no types
 
     for answer in examine(None, brokers, sink, files, connect_s, 0.0, ()):
@@ -49,11 +49,11 @@ def examine(
     patience_s: float,
     _records: Iterable[object],
 ) -> Iterator[str]:
-    """One task's answer, a JSON object; for `mapPartitions`, whose records do not matter.
+    """Yield one task's result, a JSON object; for `mapPartitions`, whose records are ignored.
 
-    `meeting` is where the driver listens, if it does: tasks connect, and those that run at the same time wait there for
-    each other, no longer than `patience_s`. `sink` is the pickled sink, empty where there is none; `files` are the
-    paths that the configuration has in it. An error is why something does not work there; empty if it does.
+    `meeting` is the address at which the driver counts the tasks that run at the same time, or None; each task waits
+    there until the driver closes its connection, at most `patience_s`. `sink` is the pickled sink, or empty. `files`
+    are the paths in the configuration. An error in the result is empty if the check succeeded.
     """
     clock = time.time()
     line, driver_error = (socket.socket(), "") if meeting is None else connected(meeting, connect_s)
@@ -76,7 +76,7 @@ def examine(
 
 
 def connected(endpoint: Endpoint, timeout_s: float) -> tuple[socket.socket, str]:
-    """A connection; or a socket without one, and why."""
+    """Return a connection and no error; or an unconnected socket and the error."""
     try:
         return socket.create_connection(endpoint, timeout_s), ""
     except OSError as error:
@@ -84,14 +84,14 @@ def connected(endpoint: Endpoint, timeout_s: float) -> tuple[socket.socket, str]
 
 
 def broker_error(endpoint: Endpoint, timeout_s: float) -> str:
-    """Why there is no connection; empty if there is one."""
+    """Return the error of a connection to a broker; empty if it succeeds."""
     line, error = connected(endpoint, timeout_s)
     line.close()
     return error
 
 
 def file_error(path: str) -> str:
-    """Why nothing can be read there; empty if something can. A folder is as good as a file."""
+    """Return the error of opening a file or a folder; empty if it succeeds."""
     try:
         os.close(os.open(path, os.O_RDONLY))
     except OSError as error:
@@ -100,7 +100,7 @@ def file_error(path: str) -> str:
 
 
 def sink_error(sink: bytes) -> str:
-    """Why the sink cannot be made from its bytes; empty if it can, or if there is none."""
+    """Return the error of unpickling the sink; empty if it succeeds, or if there is no sink."""
     try:
         if sink:
             pickle.loads(sink)  # noqa: S301 - the driver's own
@@ -110,7 +110,7 @@ def sink_error(sink: bytes) -> str:
 
 
 def package(name: str, module: str) -> dict[str, str]:
-    """The package's version, or why it cannot be imported."""
+    """Return the version of a package, or the error of its import."""
     try:
         importlib.import_module(module)
         version = str(getattr(importlib.import_module(name), "__version__", "unknown"))

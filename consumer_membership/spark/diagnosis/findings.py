@@ -1,4 +1,4 @@
-"""What was found, why it matters and what to do about it; in words for whoever starts the job."""
+"""The findings of a check: what was found, why it matters, and the remedy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from consumer_membership.errors import ConfigurationError
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
-    #: The job would fail, lose its members, or write twice.
+    #: The job would fail, lose its members, or write duplicates.
     ERROR = "error"
-    #: It works, and not as one would expect.
+    #: The job works, but not as you may expect.
     WARNING = "warning"
-    #: Nothing to do; what it means is said where it is worth knowing.
+    #: No action is needed.
     OK = "ok"
 
 
@@ -27,9 +27,14 @@ _WIDTH, _GAP = 120, "  "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at: `subject` is a configuration key or a name, `found` what it is.
+    """The result of one check.
 
-    `why` says why that matters, `remedy` what to do; both may be empty where all is well.
+    Attributes:
+        severity: The severity.
+        subject: The configuration key or the name of what was checked.
+        found: The value or the state that was found.
+        why: Why it matters; may be empty.
+        remedy: What to do; empty if no action is needed.
     """
 
     severity: Severity
@@ -41,31 +46,32 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings, the worst first; `print` shows them with their remedies."""
+    """All findings, the most severe first; `print` shows them with their remedies."""
 
     findings: tuple[Finding, ...]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What keeps a job with group members from working."""
+        """The findings that keep a job with group members from working."""
         return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What makes it work otherwise than one would expect."""
+        """The findings with which the job works, but not as you may expect."""
         return tuple(one for one in self.findings if one.severity is Severity.WARNING)
 
     def raise_for_errors(self) -> None:
         """Return if there is no error.
 
-        Raises ConfigurationError: there are some; the text has all of them, each with its remedy.
+        Raises:
+            ConfigurationError: there are errors; the text has all of them, each with its remedy.
         """
         listed = [(one, "; ".join(filter(None, (one.why, one.remedy)))) for one in self.errors]
         if len(listed) == 1:
-            ((one, words),) = listed
-            raise ConfigurationError(one.subject, one.found, words)
+            ((one, text),) = listed
+            raise ConfigurationError(one.subject, one.found, text)
         if listed:
-            lines = "".join(f"\n- {one.subject}: {one.found}: {words}" for one, words in listed)
+            lines = "".join(f"\n- {one.subject}: {one.found}: {text}" for one, text in listed)
             raise ConfigurationError("check", f"{len(listed)} errors", lines)
 
     def __str__(self) -> str:
@@ -78,7 +84,7 @@ class Diagnosis:
 
 
 def diagnosis(findings: Iterable[Finding]) -> Diagnosis:
-    """These findings, the worst first and otherwise as they come."""
+    """Sort findings, the most severe first and otherwise in their order."""
     return Diagnosis(findings=tuple(sorted(findings, key=lambda one: _WORST_FIRST.index(one.severity))))
 
 

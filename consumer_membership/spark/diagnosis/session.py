@@ -1,4 +1,4 @@
-"""What a Spark session says about itself, and what that means for tasks that are members of a group for hours."""
+"""The checks of a Spark session's settings, and the findings for tasks that are group members for hours."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: `local`, `local[2]`, `local[*]`, `local[2,3]`: slots, and attempts for each task.
+#: `local`, `local[2]`, `local[*]`, `local[2,3]`: the number of slots, and of attempts of each task.
 _LOCAL = re.compile(r"local(?:\[\s*(?:\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
 _DEFAULT_MAX_FAILURES = 4
 _IDLE_PREFIXES = ("spark.python.worker", "spark.sql.execution.pyspark.udf")
 _EXCLUSIONS = ("spark.excludeOnFailure.enabled", "spark.excludeOnFailure.taskAndStage.enabled")
 
-#: What the findings go by. The keys of `spark.sql` are the session's own; of the others it knows the application's.
+#: The keys of the findings. Keys of `spark.sql` belong to the session, the others to the application.
 _KEYS = (
     "spark.decommission.enabled",
     "spark.dynamicAllocation.enabled",
@@ -42,10 +42,10 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFacts:
-    """One session; a key that nobody set is not in `conf`.
+    """The settings of one session; `conf` has only the keys that are set.
 
-    `slots`: how many tasks run at once, None where that cannot be told. `max_failures`: how often one task may fail
-    before the job does. `python` is the command that executors run as Python. On Spark Connect all three are unknown.
+    `slots`: the number of tasks that run at once, None if unknown. `max_failures`: how often one task may fail before
+    the job fails. `python`: the Python command of the executors. With Spark Connect, all three are unknown.
     """
 
     is_connect: bool = False
@@ -57,24 +57,24 @@ class SessionFacts:
 
     @property
     def is_local(self) -> bool:
-        """Whether all tasks run in the driver's process, whose slots are there from the start."""
+        """Whether all tasks run in the driver's process, where all slots exist from the start."""
         return self.master == "local" or self.master.startswith("local[")
 
     def slots_to_come(self, instances: int | None) -> int:
-        """How many tasks will run at once, as far as is known: executors may still be starting."""
+        """Return the expected number of tasks that run at once; executors may still be starting."""
         return (self.slots or 1) if self.is_local else max(self.slots or 1, instances or 1)
 
     def flag(self, key: str) -> bool:
-        """Whether this key is set to true; all of them are false by default but the reuse of workers."""
+        """Return whether a key is set to true; all keys except worker reuse are false by default."""
         return self.conf.get(key, "").strip().lower() == "true"
 
 
 def session_facts(spark: SparkSession) -> SessionFacts:
-    """What this session says."""
+    """Collect the settings of a session."""
     context = context_of(spark)
     application = {} if context is None else dict(context.getConf().getAll())
-    said = {key: application.get(key) or spark.conf.get(key, None) for key in _KEYS}
-    conf = {key: value for key, value in said.items() if value is not None}
+    settings = {key: application.get(key) or spark.conf.get(key, None) for key in _KEYS}
+    conf = {key: value for key, value in settings.items() if value is not None}
     if context is None:
         return SessionFacts(is_connect=True, conf=conf)
     return SessionFacts(
@@ -87,59 +87,59 @@ def session_facts(spark: SparkSession) -> SessionFacts:
 
 
 def _slots_of(context: SparkContext) -> int | None:
-    """How many tasks of one CPU share (`spark.task.cpus`) run at once on the executors that are there now."""
+    """Return how many tasks, each with `spark.task.cpus` CPUs, run at once on the present executors."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     try:
-        # What Spark itself goes by when a barrier stage asks for more slots than there are. Executors are counted that
-        # are registered, cores over CPUs a task; spark.default.parallelism, which is no such number, does not matter.
-        scala = context._jsc.sc()  # noqa: SLF001 - Python has no way of its own
+        # The number that Spark compares with the slots that a barrier stage needs: of each registered executor, its
+        # cores divided by the CPUs of a task. spark.default.parallelism is another number.
+        scala = context._jsc.sc()  # noqa: SLF001 - Python has no public method
         return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     except Py4JError:
         return None
 
 
 def _max_failures(master: str, conf: Mapping[str, str]) -> int:
-    """A local master has one attempt for each task unless it says otherwise, and spark.task.maxFailures is ignored."""
+    """Return the number of attempts of a task; a local master ignores spark.task.maxFailures and has 1 by default."""
     local = _LOCAL.fullmatch(master.strip())
     if local is not None:
         return int(local[1] or 1)
     return int(conf.get("spark.task.maxFailures", _DEFAULT_MAX_FAILURES))
 
 
-# ---- what it means ---------------------------------------------------------------------------------------------------
+# ---- findings --------------------------------------------------------------------------------------------------------
 
 
 def session_findings(facts: SessionFacts, instances: int | None) -> Iterator[Finding]:
-    """One finding for everything that was looked at; `instances` None: it is not known how many there will be."""
-    said = partial(finding, s=facts, instances=instances)
+    """Yield one finding for each check; `instances` is None if the number of members is unknown."""
+    found = partial(finding, s=facts, instances=instances)
     if facts.is_connect:
-        yield said("connect")
+        yield found("connect")
     else:
         more = f"local[{instances}]" if facts.is_local else "cores of all executors, divided by spark.task.cpus"
-        yield said(_slots(facts.slots, instances), missing=(instances or 0) - (facts.slots or 0), more=more)
-        how = "give a local master its number of attempts, local[N,F]" if facts.is_local else "set it to 4 or more"
-        yield said("one attempt" if facts.max_failures == 1 else "attempts", how=how)
-    yield said("speculation" if facts.flag("spark.speculation") else "no speculation")
+        yield found(_slots(facts.slots, instances), missing=(instances or 0) - (facts.slots or 0), more=more)
+        how = "use a local master with a number of attempts, local[N,F]" if facts.is_local else "set it to 4 or more"
+        yield found("one attempt" if facts.max_failures == 1 else "attempts", how=how)
+    yield found("speculation" if facts.flag("spark.speculation") else "no speculation")
     for prefix in _IDLE_PREFIXES:
-        # Seconds, which may come with their unit.
+        # Seconds, possibly with a unit.
         seconds = facts.conf.get(f"{prefix}.idleTimeoutSeconds", "0").strip().rstrip("s")
         if facts.flag(f"{prefix}.killOnIdleTimeout") and seconds != "0":
-            yield said("idle workers killed", prefix=prefix, seconds=seconds)
+            yield found("idle workers killed", prefix=prefix, seconds=seconds)
     if facts.flag("spark.dynamicAllocation.enabled") and not _has_enough_at_least(facts, instances):
-        yield said("allocation")
+        yield found("allocation")
     for key in filter(facts.flag, _EXCLUSIONS):
-        yield said("exclusion", key=key)
+        yield found("exclusion", key=key)
     if facts.flag("spark.decommission.enabled"):
-        yield said("decommissioning")
+        yield found("decommissioning")
     python = facts.conf.get("spark.sql.execution.pyspark.python", facts.python)
     if python != facts.python:
-        yield said("other interpreter", value=python)
+        yield found("other interpreter", value=python)
     if facts.conf.get("spark.python.worker.reuse", "true").strip().lower() == "false":
-        yield said("no reuse")
-    yield said("kill timeout", value=facts.conf.get("spark.python.task.killTimeout", "2s"))
+        yield found("no reuse")
+    yield found("kill timeout", value=facts.conf.get("spark.python.task.killTimeout", "2s"))
     if (daemon := facts.conf.get("spark.python.daemon.module")) is not None:
-        yield said("own daemon", value=daemon)
+        yield found("own daemon", value=daemon)
 
 
 def _slots(slots: int | None, instances: int | None) -> str:
@@ -153,8 +153,8 @@ def _slots(slots: int | None, instances: int | None) -> str:
 
 
 def _has_enough_at_least(facts: SessionFacts, instances: int | None) -> bool:
-    """Whether the executors that are always there have a slot for each instance."""
-    # Spark 4.3 takes fractions of a CPU, which count as one here.
+    """Return whether the minimum number of executors has a slot for each instance."""
+    # Spark 4.3 accepts fractions of a CPU, which count as one CPU here.
     cpus = int(float(facts.conf.get("spark.task.cpus", "1")))
     cores = int(facts.conf.get("spark.executor.cores", "1")) // max(1, cpus)
     least = int(facts.conf.get("spark.dynamicAllocation.minExecutors", "0"))

@@ -1,6 +1,6 @@
-"""What a small job over the slots finds where a member would work, and what that means; bounded in time.
+"""The checks of the executors by a small job over the slots, bounded in time, and their findings.
 
-The job is one of RDDs: it needs no pyarrow in the tasks, which may be what is missing there.
+It is an RDD job, because that needs no pyarrow in the tasks, where pyarrow may be missing.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: The reports; or Spark's words of why there are none; or None where nothing was said in time.
+#: The reports; or Spark's error if there are no reports; or None after a timeout.
 _Outcome: TypeAlias = "tuple[WorkerReport, ...] | str | None"
 
-#: With more tasks the same executors would be asked again and again.
+#: More tasks would only check the same executors again.
 _MOST_TASKS = 64
-#: Of a large cluster some are enough.
+#: For a large cluster, a part of the brokers is enough.
 _MOST_BROKERS = 24
-#: A broker that does not answer by then is behind something that drops packets.
+#: If a broker does not respond within this time, a firewall probably drops the packets.
 _CONNECT_S = 3.0
-#: How long the first task waits for the last one to start, and the part of the whole time that it may take: a Python
-#: worker needs a second or two, and several on a machine that is busy.
+#: How long the first task waits for the last task to start, and at most which part of the whole timeout: a Python
+#: worker needs one or two seconds to start, and several seconds on a busy machine.
 _MEETING_S, _MEETING_SHARE = 10.0, 0.3
 _SHORTEST_S = 0.001
-#: More than clocks that are kept by NTP are apart.
+#: More than the difference between clocks that are synchronized by NTP.
 _SKEW_S = 1.0
-#: What may be given as a text instead, which travels with the configuration.
+#: The files whose content can be set in the configuration instead.
 _HAS_TEXT = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
-#: What Spark says of a job whose workers did not start, and what that means.
-_NO_PYTHON = "it is no Python, or pyspark cannot be imported in it"
+#: Parts of Spark's error for a job whose workers did not start, and their meaning.
+_NO_PYTHON = "it is not Python, or cannot import pyspark"
 _TRANSLATIONS = {
     "PYTHON_VERSION_MISMATCH": "executors run another minor version of Python than the driver",
-    "Cannot run program": "executors do not have the interpreter that they are to run",
-    "failed to connect back": f"the interpreter of executors did not find its way back to them: {_NO_PYTHON}",
-    "pyspark.daemon": f"the interpreter of executors did not start pyspark's daemon: {_NO_PYTHON}",
-    "No module named 'pyspark": "pyspark cannot be imported in the interpreter of executors",
+    "Cannot run program": "executors do not have this interpreter",
+    "failed to connect back": f"the executors' interpreter did not connect to them: {_NO_PYTHON}",
+    "pyspark.daemon": f"the executors' interpreter did not start pyspark's daemon: {_NO_PYTHON}",
+    "No module named 'pyspark": "the executors' interpreter cannot import pyspark",
 }
-#: The exceptions around what went wrong, which say where it did.
+#: The exceptions around the cause, which only name the place.
 _AROUND = re.compile(r"java\.io\.IOException: |\[PYTHON_VERSION_MISMATCH\] |org\.apache\.spark\.SparkException: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package as a process has it: its version, or why it cannot be imported."""
+    """A package in one process: its version, or the error of its import."""
 
     name: str
     version: str
@@ -71,11 +71,11 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one task found where it ran, as `examination` says it.
+    """The result of one task (`examination`).
 
-    `clock`: seconds since 1970 by its own clock when it began. An empty error means that all went well:
-    `driver_error` of connecting to the driver, `sink_error` of reading the sink, `broker_errors` of connecting to each
-    address, and `file_errors` of opening each file, in the facts' order.
+    `clock` is the task's clock at its start, in seconds since 1970. An error is empty if the check succeeded:
+    `driver_error` for connecting to the driver, `sink_error` for reading the sink, `broker_errors` for connecting to
+    each address, `file_errors` for opening each file, in the order of `WorkerFacts`.
     """
 
     host: str
@@ -91,12 +91,11 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What all tasks of the job found, beside the same of the driver.
+    """The results of all tasks of the job, and of the driver.
 
-    `tasks` were started, and `at_once` of them ran at the same time, as far as could be seen; None where nobody looked.
-    `failure` is why there is no report, in Spark's words; empty otherwise. `began_at` and `ended_at` are by the
-    driver's clock. `advertised` are the addresses of the brokers as they say themselves, `bootstrap` those of the
-    configuration; `files` are its paths, by their keys.
+    `tasks` tasks were started, and at least `at_once` of them ran at the same time (None: not measured). `failure` is
+    Spark's error if there are no reports, else empty. `began_at` and `ended_at` are by the driver's clock. `advertised`
+    has the advertised addresses of the brokers, `bootstrap` those of the configuration, and `files` its paths, by key.
     """
 
     driver: WorkerReport
@@ -114,7 +113,7 @@ class WorkerFacts:
 
     @property
     def here(self) -> str:
-        """What the process is that asked: a client of Spark Connect is met by no task."""
+        """The name of this process in messages: tasks cannot connect to a Spark Connect client."""
         return "client" if self.at_once is None else "driver"
 
     @property
@@ -124,7 +123,7 @@ class WorkerFacts:
 
 
 def _distinct(*endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """All of them in their order, each once, and not too many."""
+    """Return the endpoints in order, each once, up to the largest number."""
     return tuple(dict.fromkeys(chain(*endpoints)))[:_MOST_BROKERS]
 
 
@@ -138,8 +137,8 @@ def worker_facts(
     files: Mapping[str, str],
     timeout_s: float,
 ) -> WorkerFacts:
-    """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
-    from pyspark import InheritableThread  # not to import this package
+    """Run one task for each slot, and return the results; the job is cancelled after `timeout_s`."""
+    from pyspark import InheritableThread  # imported here: this package does not import pyspark before it is used
 
     tasks = min(_MOST_TASKS, slots)
     host = str(context.getConf().get("spark.driver.host", "localhost"))
@@ -150,15 +149,15 @@ def worker_facts(
     with contextlib.closing(_Meeting(bind, tasks, meeting_s)) as meeting:
         address = (host, meeting.port)
         brokers, paths = _distinct(advertised, bootstrap), tuple(files.values())
-        asked = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
+        task = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
 
-        def ask() -> Sequence[str]:
-            # A job's group belongs to the thread, and is not left behind in the caller's.
+        def run() -> Sequence[str]:
+            # In another thread, because a job group would stay set in the caller's thread.
             context.setJobGroup(group, "consumer_membership: check of the workers", interruptOnCancel=True)
-            return context.parallelize(range(tasks), tasks).mapPartitions(asked).collect()
+            return context.parallelize(range(tasks), tasks).mapPartitions(task).collect()
 
         began_at = time.time()
-        outcome = _outcome(InheritableThread, ask, lambda: context.cancelJobGroup(group), timeout_s)
+        outcome = _outcome(InheritableThread, run, lambda: context.cancelJobGroup(group), timeout_s)
         ended_at, at_once = time.time(), meeting.at_once
     return WorkerFacts(
         driver=_own(),
@@ -186,19 +185,19 @@ def connect_facts(
     files: Mapping[str, str],
     timeout_s: float,
 ) -> WorkerFacts:
-    """As `worker_facts`, of so many tasks through Spark Connect: whether they run at the same time is not seen."""
+    """Do the same as `worker_facts` with Spark Connect, without counting the tasks that run at the same time."""
     tasks = min(_MOST_TASKS, tasks)
     tag = _name()
-    asked = partial(examine_rows, _distinct(advertised, bootstrap), sink, tuple(files.values()), _CONNECT_S)
+    task = partial(examine_rows, _distinct(advertised, bootstrap), sink, tuple(files.values()), _CONNECT_S)
 
-    def ask() -> Sequence[str]:
-        # Of this thread's jobs alone.
+    def run() -> Sequence[str]:
+        # A tag applies only to the jobs of this thread.
         spark.addTag(tag)
-        rows = spark.range(0, tasks, 1, tasks).mapInArrow(asked, "answer string")
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, "answer string")
         return [row.answer for row in rows.collect()]
 
     began_at = time.time()
-    outcome = _outcome(threading.Thread, ask, lambda: spark.interruptTag(tag), timeout_s)
+    outcome = _outcome(threading.Thread, run, lambda: spark.interruptTag(tag), timeout_s)
     return WorkerFacts(
         driver=_own(),
         tasks=tasks,
@@ -219,14 +218,14 @@ def _name() -> str:
 
 
 def _own() -> WorkerReport:
-    """This process, examined as a task is."""
+    """Run the checks of a task in this process."""
     return _report(next(examine(None, (), b"", (), 1.0, 0.0, ())))
 
 
 def _outcome(
-    thread: type[threading.Thread], ask: Callable[[], Sequence[str]], cancel: Callable[[], object], timeout_s: float
+    thread: type[threading.Thread], run: Callable[[], Sequence[str]], cancel: Callable[[], object], timeout_s: float
 ) -> _Outcome:
-    """What the job says that is asked in a thread of its own, and cancelled after that time."""
+    """Run the job in another thread, and return its outcome; cancel it after `timeout_s`."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import cloudpickle
     from pyspark.errors import PySparkException
@@ -236,11 +235,11 @@ def _outcome(
 
     def put() -> None:
         try:
-            told = ask()
+            results = run()
         except (Py4JError, PySparkException) as error:
-            outcomes.put(_words(error))
+            outcomes.put(_message_of(error))
         else:
-            outcomes.put(tuple(map(_report, told)))
+            outcomes.put(tuple(map(_report, results)))
 
     thread(target=put, name="consumer-membership-check", daemon=True).start()
     try:
@@ -252,28 +251,28 @@ def _outcome(
         return None
 
 
-def _words(error: Exception) -> str:
-    """Spark's message without the stack of the JVM, which says where in Spark it happened."""
+def _message_of(error: Exception) -> str:
+    """Return Spark's message without the stack trace of the JVM."""
     java = getattr(error, "java_exception", None)
-    said = str(error if java is None else java.getMessage())
-    return "\n".join(line for line in said.splitlines() if not line.startswith(("\tat ", "Driver stacktrace:"))).strip()
+    text = str(error if java is None else java.getMessage())
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("\tat ", "Driver stacktrace:"))).strip()
 
 
-def _report(words: str) -> WorkerReport:
-    said: dict[str, Any] = json.loads(words)
-    return WorkerReport(**{**said, "packages": [Package(**package) for package in said["packages"]]})
+def _report(result: str) -> WorkerReport:
+    fields: dict[str, Any] = json.loads(result)
+    return WorkerReport(**{**fields, "packages": [Package(**package) for package in fields["packages"]]})
 
 
 class _Meeting:
-    """Where the tasks of the job connect to; it lets them go when all are there, or after a while.
+    """Counts the tasks that run at the same time: each connects, and is released when all have connected, or in time.
 
-    Tasks that run one after another in the same slot never meet: so it sees how many run at once.
+    Tasks that run one after another in the same slot are never connected at the same time.
     """
 
     def __init__(self, bind: str, expected: int, patience_s: float) -> None:
         try:
             self._listener = socket.create_server((bind, 0), backlog=expected)
-        except OSError:  # no address of this machine: on every interface
+        except OSError:  # not an address of this machine: listen on every interface
             self._listener = socket.create_server(("", 0), backlog=expected)
         self.port = int(self._listener.getsockname()[1])
         self.at_once = 0
@@ -284,7 +283,7 @@ class _Meeting:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            # Wakes the accepting thread, which closing alone does not.
+            # Wakes the accepting thread; `close` alone does not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
@@ -298,29 +297,29 @@ class _Meeting:
                     if self.at_once == 1:
                         deadline = time.monotonic() + patience_s
                     self._listener.settimeout(max(_SHORTEST_S, deadline - time.monotonic()))
-            # Whoever comes later is not kept.
+            # Later tasks are released at once.
             self._listener.settimeout(None)
             while True:
                 self._listener.accept()[0].close()
 
 
-# ---- what it means ---------------------------------------------------------------------------------------------------
+# ---- findings --------------------------------------------------------------------------------------------------------
 
 
 def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> Iterator[Finding]:
-    """One finding for everything that was looked at; `python` is the command that executors run."""
-    said = partial(finding, w=facts, python=python, hosts=_hosts(facts.reports))
+    """Yield one finding for each check; `python` is the Python command of the executors."""
+    found = partial(finding, w=facts, python=python, hosts=_hosts(facts.reports))
     if facts.is_too_late:
-        # No fault is proven: on a machine that is busy the same session does it a little later.
+        # This does not prove a fault: on a busy machine, the same session may succeed later.
         begun = "an unknown number" if facts.at_once is None else facts.at_once
-        yield said("job too late", seconds=facts.ended_at - facts.began_at, begun=begun)
+        yield found("job too late", seconds=facts.ended_at - facts.began_at, begun=begun)
     elif facts.failure:
         yield _failed(facts.failure, python)
     else:
         if facts.at_once is not None:
-            # Who could not reach the driver could not meet the others there.
+            # A task that cannot reach the driver was not counted.
             is_held = facts.at_once < min(facts.tasks, instances or facts.tasks)
-            yield said("slots held" if is_held and not any(one.driver_error for one in facts.reports) else "at once")
+            yield found("slots held" if is_held and not any(one.driver_error for one in facts.reports) else "at once")
         yield _pythons(facts)
         yield from (_package(facts, own) for own in facts.driver.packages)
         yield from _tried(facts)
@@ -328,7 +327,7 @@ def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> I
 
 
 def _tried(facts: WorkerFacts) -> Iterator[Finding]:
-    """What each task tried where it ran."""
+    """Yield the findings for the connections and files that each task tried."""
     reports = facts.reports
 
     def tried(errors: Sequence[str], bad: str, good: str, **values: object) -> Iterator[Finding]:
@@ -343,25 +342,25 @@ def _tried(facts: WorkerFacts) -> Iterator[Finding]:
         yield from tried(errors, "driver not reached", "driver", address=facts.driver_address)
     reached = [{at for at, error in zip(facts.brokers, one.broker_errors, strict=True) if not error} for one in reports]
     for number, at in enumerate(facts.brokers):
-        # One of several bootstrap servers may be away, where each of these tasks reached another one.
+        # A bootstrap server may be unreachable if each of these tasks reached another bootstrap server.
         is_spare = all(at in ats or ats.intersection(facts.bootstrap) for ats in reached) and at not in facts.advertised
         bad = "spare broker not reached" if is_spare else "broker not reached"
         yield from tried([one.broker_errors[number] for one in reports], bad, "broker", at=at)
     for number, (key, path) in enumerate(facts.files.items()):
-        instead = f", or give its text as {key.removesuffix('location')}pem" if key in _HAS_TEXT else ""
+        instead = f", or set its content as {key.removesuffix('location')}pem" if key in _HAS_TEXT else ""
         errors = [one.file_errors[number] for one in reports]
         yield from tried(errors, "file missing", "file", key=key, path=path, instead=instead)
     yield from tried([one.sink_error for one in reports], "sink not read", "")
 
 
-def _failed(said: str, python: str) -> Finding:
-    lines = [line for line in said.splitlines() if line.strip()] or ["it failed without a word"]
-    for words, meaning in _TRANSLATIONS.items():
+def _failed(failure: str, python: str) -> Finding:
+    lines = [line for line in failure.splitlines() if line.strip()] or ["it failed without a message"]
+    for part, meaning in _TRANSLATIONS.items():
         for line in lines:
-            if words in line:
-                said = _AROUND.split(line)[-1].strip()
-                return finding("wrong Python", said=said, meaning=f"{meaning}; the command is {python!r}")
-    return finding("job failed", said=lines[0], python=python)
+            if part in line:
+                error = _AROUND.split(line)[-1].strip()
+                return finding("wrong Python", error=error, meaning=f"{meaning}; the command is {python!r}")
+    return finding("job failed", error=lines[0], python=python)
 
 
 def _pythons(facts: WorkerFacts) -> Finding:
@@ -372,8 +371,8 @@ def _pythons(facts: WorkerFacts) -> Finding:
         if one.python.split(".")[:2] != own.split(".")[:2]
     }
     if others:
-        meaning = "what is pickled by one minor version of Python cannot be read by another"
-        return finding("wrong Python", said=f"{own} on the {facts.here}, {_listed(others)}", meaning=meaning)
+        meaning = "objects that one minor version of Python has pickled cannot be read by another"
+        return finding("wrong Python", error=f"{own} on the {facts.here}, {_listed(others)}", meaning=meaning)
     return finding("same Python", w=facts, own=own, others=_listed({one.python for one in facts.reports}))
 
 
@@ -385,16 +384,16 @@ def _package(facts: WorkerFacts, own: Package) -> Finding:
         failed = _hosts(one for one, _ in missing)
         how = f"pip install {own.name.replace('_', '-')}=={own.version}"
         if own.name == "consumer_membership" or not own.version:
-            how = f"{install_command('spark')}, where a path has to exist on that host"
+            how = f"{install_command('spark')} (a path must exist on that host)"
         return finding("package missing", own=own, first=first, error=package.error, failed=failed, how=how)
     others = {package.version for _, package in found}
-    how = f"install {own.name} {own.version} on every executor" if own.version else f"install {own.name} here too"
+    how = f"install {own.name} {own.version} on every executor" if own.version else f"install {own.name} here also"
     name = "package differs" if others - {own.version} else "package"
     return finding(name, w=facts, own=own, version=own.version or own.error, others=_listed(others), how=how)
 
 
 def _clocks(facts: WorkerFacts) -> Iterator[Finding]:
-    """Clocks that were read outside of the time of the job: at least so much are they wrong."""
+    """Yield a finding for each host whose clock differs, by at least the time outside the begin and end of the job."""
     skews: dict[str, float] = {}
     for one in facts.reports:
         skew = max(0.0, one.clock - facts.ended_at) + min(0.0, one.clock - facts.began_at)

@@ -24,7 +24,7 @@ def refusal(name: str, message: str = "") -> BrokerRefusal:
     return BrokerRefusal(BrokerError(code=1, name=name, message=message), retriable=False)
 
 
-GROUP = GroupFacts(name="g", may_read=True, told=refusal("GROUP_ID_NOT_FOUND"))
+GROUP = GroupFacts(name="g", may_read=True, answer=refusal("GROUP_ID_NOT_FOUND"))
 CLUSTER = ClusterFacts(
     bootstrap=(BROKER,),
     wanted=BOTH,
@@ -61,7 +61,7 @@ def test_healthy_cluster_has_only_ok_findings() -> None:
     """A healthy cluster has only OK findings, whether or not the group exists."""
     assert {finding.severity for finding in of_cluster()} == {OK}
     assert "does not exist yet" in one(of_cluster(), "group g").found
-    known = replace(GROUP, told=group(member(None)))
+    known = replace(GROUP, answer=group(member(None)))
     assert one(of_cluster(group=known), "group g").found == "consumer protocol, 1 members"
 
 
@@ -114,7 +114,7 @@ def test_more_instances_than_partitions_is_a_warning() -> None:
     """Instances beyond the partitions of all topics hold a slot and idle."""
     found = one(of_cluster(8), "instances")
     assert (found.severity, found.found) == (WARNING, "8 for 6 partitions")
-    assert "2 of them idle" in found.why
+    assert "2 of them are idle" in found.why
     assert one(of_cluster(8, topics=(TOPIC, replace(TOPIC, name="more"))), "instances").severity is OK
     unknown = of_cluster(8, topics=(TOPIC, TopicFacts(name="hidden", error="TOPIC_AUTHORIZATION_FAILED")))
     assert [finding for finding in unknown if finding.subject == "instances"] == []
@@ -125,25 +125,25 @@ def test_missing_rights_on_the_group_are_errors_with_the_command() -> None:
     found = one(of_cluster(group=replace(GROUP, may_read=False)), "group g")
     assert (found.severity, found.found) == (ERROR, "READ not allowed")
     assert "--operation READ --operation DESCRIBE --group g;" in found.remedy
-    neither = replace(GROUP, may_read=False, told=refusal("GROUP_AUTHORIZATION_FAILED"))
+    neither = replace(GROUP, may_read=False, answer=refusal("GROUP_AUTHORIZATION_FAILED"))
     assert one(of_cluster(group=neither), "group g").found == "READ and DESCRIBE not allowed"
 
 
 def test_group_of_another_type_is_an_error_and_an_undescribed_group_a_warning() -> None:
     """A share group cannot have consumer members, so it is an error."""
     share = refusal("GROUP_ID_NOT_FOUND", "Group g is not a classic group.")
-    assert one(of_cluster(group=replace(GROUP, told=share)), "group g").severity is ERROR
-    silent = one(of_cluster(group=replace(GROUP, told=TransportError("not ready"))), "group g")
+    assert one(of_cluster(group=replace(GROUP, answer=share)), "group g").severity is ERROR
+    silent = one(of_cluster(group=replace(GROUP, answer=TransportError("not ready"))), "group g")
     assert (silent.severity, silent.found) == (WARNING, "not described: not ready")
-    topics = one(of_cluster(group=replace(GROUP, told=refusal("TOPIC_AUTHORIZATION_FAILED"))), "group g")
-    assert topics.found == "not described: its members subscribe to topics that may not be described"
+    topics = one(of_cluster(group=replace(GROUP, answer=refusal("TOPIC_AUTHORIZATION_FAILED"))), "group g")
+    assert topics.found == "not described: DESCRIBE is not allowed on topics of its members"
 
 
 def test_running_copy_of_the_pipeline_is_a_warning() -> None:
     """A live member with an instance id of the pipeline is named with client and host."""
     held = replace(
         GROUP,
-        told=group(
+        answer=group(
             member("g-0"),
             member("g-11"),
             member("g-1", epoch=-2),
@@ -161,5 +161,5 @@ def test_running_copy_of_the_pipeline_is_a_warning() -> None:
     assert one(of_cluster(2, group=held), "pipeline g").found.startswith("1 of its instance ids")
     assert one(of_cluster(2, "other", group=held), "pipeline other").found.startswith("1 of its instance ids")
     assert subjects(of_cluster(2, "third", group=held), WARNING) == []
-    many = replace(GROUP, told=group(*(member(f"g-{number}") for number in range(7))))
+    many = replace(GROUP, answer=group(*(member(f"g-{number}") for number in range(7))))
     assert one(of_cluster(None, group=many), "pipeline g").found.endswith("10.0.0.7, and 2 more")

@@ -35,7 +35,7 @@ def test_fewer_slots_than_instances_is_a_warning() -> None:
     """The running members own all partitions; the other tasks wait for a slot."""
     found = one(of_session(6), "slots")
     assert (found.severity, found.found) == (WARNING, "4 on spark://host:7077, for 6 instances")
-    assert "2 of them have to wait" in found.why
+    assert "2 instances wait" in found.why
     assert "give the application 6 slots (cores of all executors" in found.remedy
     assert "local[6]" in one(of_session(6, master="local[4,3]"), "slots").remedy
     assert one(of_session(6, slots=None), "slots").severity is WARNING
@@ -103,7 +103,7 @@ def test_unreused_workers_and_decommissioning_are_ok() -> None:
     }
     found = of_session(conf=conf)
     assert {finding.severity for finding in found} == {OK}
-    assert "a process of its own" in one(found, "spark.python.worker.reuse").why
+    assert "a new process" in one(found, "spark.python.worker.reuse").why
     assert one(found, "spark.decommission.enabled").why
     assert one(found, "spark.python.task.killTimeout").found == "15s"
 

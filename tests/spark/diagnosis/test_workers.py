@@ -44,8 +44,8 @@ def test_healthy_workers_have_only_ok_findings() -> None:
     found = of_workers()
     assert {finding.severity for finding in found} == {OK}
     assert one(found, "Python").found == "3.11.9 on the driver, 3.11.7 in the tasks"
-    assert one(found, "broker kafka:9092").found == "is reached from w1, w2"
-    assert one(found, "driver's address").found == "driver is reached from w1, w2"
+    assert one(found, "broker kafka:9092").found == "can be reached from w1, w2"
+    assert one(found, "driver's address").found == "driver can be reached from w1, w2"
 
 
 def test_other_minor_version_of_python_is_an_error() -> None:
@@ -93,12 +93,12 @@ def test_file_that_tasks_cannot_read_is_an_error_with_its_key() -> None:
     files = {"ssl.ca.location": "/ca.pem", "ssl.crl.location": "/crl.pem"}
     there = replace(REPORT, file_errors=("", ""))
     found = of_workers(files=files, reports=(there, replace(there, host="w2")))
-    assert one(found, "ssl.ca.location").found == "/ca.pem is there on w1, w2"
+    assert one(found, "ssl.ca.location").found == "/ca.pem exists on w1, w2"
     lacking = replace(there, host="w2", file_errors=("No such file or directory", "Permission denied"))
     found = of_workers(files=files, reports=(there, lacking))
     assert subjects(found, ERROR) == ["ssl.ca.location", "ssl.crl.location"]
     assert one(found, "ssl.ca.location").found == "/ca.pem cannot be read on w2 (No such file or directory)"
-    assert one(found, "ssl.ca.location").remedy.endswith("or give its text as ssl.ca.pem")
+    assert one(found, "ssl.ca.location").remedy.endswith("or set its content as ssl.ca.pem")
     assert one(found, "ssl.crl.location").remedy == "put it at that path on every executor"
 
 
@@ -125,10 +125,10 @@ def test_skewed_clock_is_reported_as_ok(clock: float, said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "meaning"),
     [
-        ('java.io.IOException: Cannot run program "python9": error=2', "do not have the interpreter"),
-        ("SparkException: Python worker failed to connect back.", "did not find its way back"),
+        ('java.io.IOException: Cannot run program "python9": error=2', "do not have this interpreter"),
+        ("SparkException: Python worker failed to connect back.", "did not connect to them"),
         ("reading the port number from pyspark.daemon's stdout", "did not start pyspark's daemon"),
-        ("/bin/python: Error while finding ... No module named 'pyspark'", "pyspark cannot be imported"),
+        ("/bin/python: Error while finding ... No module named 'pyspark'", "cannot import pyspark"),
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "another minor version of Python"),
     ],
 )
