@@ -1,12 +1,12 @@
-"""The checkpoint of a streaming query, read, made and rewritten: where the query is, as offsets of Kafka.
+"""Read, create and rewrite the checkpoint of a streaming query, which has the query's position as Kafka offsets.
 
-A folder has `metadata` (the query's id), `offsets/N` (what batch N is to read, written before it begins) and
-`commits/N` (batch N is done). Each is text: a version, and lines of JSON. In `offsets/N` the first line after the
-version is the batch's; the following lines are its sources', in their order. Offsets of spark-sql-kafka and of
-`format("kafka-group")` are read.
+A folder has `metadata` (the query's id), `offsets/N` (the end offsets of batch N, written before it starts) and
+`commits/N` (batch N is done). Each file is text: a version, and lines of JSON. In `offsets/N`, the first line after the
+version belongs to the batch; each following line belongs to a source, in order. Offsets of spark-sql-kafka and of
+`format("kafka-group")` can be read.
 
 `kafka-group` reads both kinds of offsets, spark-sql-kafka only its own. So a log in which only some batches are
-rewritten is still good for `kafka-group`.
+rewritten still works with `kafka-group`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from consumer_membership.spark.folders import TextFolder
 from consumer_membership.spark.source.offsets import JsonObject, OffsetsByPartition, flat_offsets, nested_offsets
 
 _VERSION = "v1"
-#: Stands for a source without an offset.
+#: The line of a source without an offset.
 _NONE = "-"
-#: The offset log as `kafka-group` wrote it, after it was rewritten.
+#: The folder that keeps the offset log as `kafka-group` wrote it.
 BACKUP = "offsets-kafka-group"
-#: spark-sql-kafka keeps where its first batch began in a file that begins with this byte and its version.
+#: spark-sql-kafka stores the start of its first batch in a file that begins with this byte and a version.
 _INITIAL_OFFSETS = "\0v1\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffsets:
-    """One source of a batch: where it ends; `offsets` None: it is not a source of Kafka, or has no offsets yet.
+    """The offsets of one source in a batch.
 
-    `group` is that of a `kafka-group` source. `start` is where the batch began, if only the batch itself has that.
+    Attributes:
+        number: The number of the source in the query, from 0.
+        offsets: The end of the batch by partition; None for a source that is not Kafka, or has no offsets yet.
+        group: The group of a `kafka-group` source; None for other sources.
+        start: The start of the batch by partition, if the batch itself has it (the first batch of a query).
     """
 
     number: int
@@ -45,9 +49,14 @@ class SourceOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A query's checkpoint: the last batch that is done, and the one that is planned, if there is one.
+    """The content of a query's checkpoint.
 
-    `batch_id` is None, and there are no sources, where no batch is done.
+    Attributes:
+        query_id: The query's id; None if the folder has no metadata.
+        batch_id: The last finished batch; None if no batch is finished.
+        sources: The sources of that batch; empty if no batch is finished.
+        planned_batch_id: The planned batch that is not finished; None if there is none.
+        written_at: The time of the last write, in seconds since 1970.
     """
 
     query_id: str | None
@@ -58,14 +67,14 @@ class Checkpoint:
 
     @property
     def age_s(self) -> float:
-        """The time since the last write, by this machine's clock."""
+        """The seconds since the last write, by this machine's clock."""
         return max(0.0, time.time() - self.written_at)
 
     def kafka_source(self, number: int | None) -> SourceOffsets:
-        """The source of that number, or the only one of Kafka's.
+        """Return the Kafka source with this number; with None, the only Kafka source.
 
         Raises:
-            ConfigurationError: there is no such source, or there are several.
+            ConfigurationError: there is no such source, or `number` is None and there are several.
         """
         found = [each for each in self.sources if each.offsets is not None]
         if number is not None:
@@ -73,14 +82,14 @@ class Checkpoint:
         if len(found) == 1:
             return found[0]
         there = ", ".join(str(each.number) for each in self.sources if each.offsets is not None) or "none"
-        raise ConfigurationError("source", number, f"give the number of one source of Kafka's; there are: {there}")
+        raise ConfigurationError("source", number, f"give the number of one Kafka source of the query: {there}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBatch:
-    """A batch of the offset log with offsets of `kafka-group`, and what spark-sql-kafka would have written.
+    """A batch of the offset log with offsets of `kafka-group`, and the text that spark-sql-kafka would have written.
 
-    `initial` is where the batch began, by the number of the source, if Spark would ask the source for that.
+    `initial` has the start of the batch, by the number of the source, if Spark would ask the source for it.
     """
 
     batch_id: int
@@ -94,7 +103,7 @@ def read_checkpoint(folder: TextFolder) -> Checkpoint:
     """Read a checkpoint's folder.
 
     Raises:
-        ConfigurationError: it is no checkpoint, or a file in it cannot be read; the text names the file.
+        ConfigurationError: the folder is not a checkpoint, or one of its files is damaged; the text names the file.
     """
     planned, done = _batches(folder, "offsets"), _batches(folder, "commits")
     if not folder.exists("offsets"):
@@ -115,10 +124,10 @@ def read_checkpoint(folder: TextFolder) -> Checkpoint:
 
 
 def write_checkpoint(folder: TextFolder, offsets: OffsetsByPartition) -> str:
-    """Make a checkpoint from which a query with one source of Kafka's goes on at these offsets; the query's new id.
+    """Create a checkpoint from which a query with one Kafka source continues at these offsets; return its new query id.
 
     Raises:
-        ConfigurationError: something exists at that place already.
+        ConfigurationError: the folder exists and is not empty.
     """
     refuse_existing(folder)
     query_id = str(uuid.uuid4())
@@ -135,14 +144,14 @@ def write_checkpoint(folder: TextFolder, offsets: OffsetsByPartition) -> str:
 
 
 def refuse_existing(folder: TextFolder) -> None:
-    """Refuse a place where something exists; raises ConfigurationError."""
+    """Raise ConfigurationError if the folder exists and is not empty."""
     if folder.exists() and not folder.is_empty():
-        remedy = "something exists there already; name a new folder, or an empty one"
+        remedy = "the path already exists and is not an empty folder; give a new folder, or an empty one"
         raise ConfigurationError("path", folder.path_of(""), remedy)
 
 
 def group_batches(folder: TextFolder) -> list[PlannedBatch]:
-    """The batches in the offset log that have offsets of `kafka-group`, in their order.
+    """Return the batches of the offset log that have offsets of `kafka-group`, in order.
 
     Raises:
         ConfigurationError: as `read_checkpoint`.
@@ -170,9 +179,9 @@ def group_batches(folder: TextFolder) -> list[PlannedBatch]:
 
 
 def rewrite(folder: TextFolder, batch: PlannedBatch) -> None:
-    """Give a batch's offsets to spark-sql-kafka, and keep the text that `kafka-group` wrote.
+    """Rewrite the offsets of a batch for spark-sql-kafka, and keep the previous text in the folder `BACKUP`.
 
-    An interrupted call can be repeated: the batch itself changes last, and in one step.
+    An interrupted call can be repeated: the batch itself changes last, and atomically.
     """
     folder.replace(f"{BACKUP}/{batch.batch_id}", batch.text)
     for number, offsets in batch.initial.items():
@@ -181,7 +190,7 @@ def rewrite(folder: TextFolder, batch: PlannedBatch) -> None:
 
 
 def _batches(folder: TextFolder, name: str) -> dict[int, float]:
-    """The batches of a log and when each was written; Spark keeps checksums and unfinished files beside them."""
+    """Return the batches of a log and the time of each; checksums and unfinished files of Spark are left out."""
     return {int(each): at for each, at in folder.files(name).items() if each.isdigit()}
 
 
@@ -193,7 +202,8 @@ def _sources(folder: TextFolder, name: str) -> tuple[SourceOffsets, ...]:
     lines = folder.read(name).splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:  # noqa: PLR2004 - a version, the batch, and at least one source
         remedy = (
-            f"it begins with {lines[:1]}, and not with {_VERSION}, a batch and its sources; it is damaged, or newer"
+            f"the file begins with {lines[:1]}, not with {_VERSION}, a batch and its sources; it is damaged, or its "
+            "version is not supported"
         )
         raise ConfigurationError("path", folder.path_of(name), remedy)
     _mapping(folder, name, lines[1])
@@ -209,10 +219,10 @@ def _source(folder: TextFolder, name: str, number: int, line: str) -> SourceOffs
         offsets = flat_offsets(found["offsets"] if is_ours else found)
         start = flat_offsets(found["start"]) if is_ours and "start" in found else None
     except (ValueError, ConfigurationError):
-        # A rate, files, another connector: its offsets have other forms.
+        # The offsets of other sources (rate, files, other connectors) have other forms.
         return SourceOffsets(number=number, offsets=None, group=None)
     if not offsets:
-        raise ConfigurationError("path", folder.path_of(name), f"source {number} has no partition in it")
+        raise ConfigurationError("path", folder.path_of(name), f"source {number} has no partitions")
     return SourceOffsets(number=number, offsets=offsets, group=found.get("group") if is_ours else None, start=start)
 
 
@@ -222,7 +232,8 @@ def _mapping(folder: TextFolder, name: str, text: str) -> Mapping[str, object]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ConfigurationError("path", folder.path_of(name), f"{text[:50]!r} is no JSON object; the file is damaged")
+        remedy = f"{text[:50]!r} is not a JSON object; the file is damaged"
+        raise ConfigurationError("path", folder.path_of(name), remedy)
     return found
 
 

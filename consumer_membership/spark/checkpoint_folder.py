@@ -1,7 +1,7 @@
 """`CheckpointFolder`: move a stopped query between its checkpoint, a group, and Spark's own Kafka source.
 
-The checkpoint says what a query has done, and Kafka which members are in a group. A move needs a query that is stopped:
-a `kafka-group` query is a member of its group while it runs, and leaves it a moment after `stop()`. Spark's own Kafka
+The checkpoint has the progress of a query, and Kafka has the members of a group. A move needs a stopped query. A
+`kafka-group` query is a member of its group while it runs, and leaves it a moment after `stop()`. Spark's own Kafka
 source joins no group, locks nothing and keeps no file open, so only recent writes show that its query may run.
 """
 
@@ -34,17 +34,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TIMEOUT_S = 30.0
-#: GROUP_ID_NOT_FOUND: it has neither members nor offsets.
+#: GROUP_ID_NOT_FOUND: the group has neither members nor offsets.
 _NO_SUCH_GROUP = 69
-#: The member of a query that was just stopped leaves within this time, or it is not stopped.
+#: The member of a query that was just stopped leaves within this time; otherwise the query still runs.
 _LEAVING_S, _LEAVING_POLL_S = 3.0, 0.1
-#: After a write, a query of Spark's own source may still be running.
+#: For this long after a write, a query of Spark's own source may still run.
 _QUIET_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMove:
-    """What `to_group` commits: the offsets of the last finished batch, and what the group had committed before."""
+    """The result of `to_group`.
+
+    Attributes:
+        batch_id: The last finished batch of the query; None if no batch is finished.
+        before: The committed offsets of the group before the move.
+        offsets: The offsets that were committed; with `execute=False`, the offsets that would be committed.
+    """
 
     batch_id: int | None
     before: OffsetsByPartition
@@ -54,14 +60,15 @@ class GroupMove:
 class CheckpointFolder:
     """The checkpoint of a streaming query at `path`.
 
-    With a classic `spark` session every file system of the session works (`hdfs://`, `s3a://`, `abfss://`, ...);
-    without one, local folders.
+    With a classic `spark` session, `path` can be on each file system of the session (`hdfs://`, `s3a://`, `abfss://`,
+    ...). Without a session, it is a local folder.
 
-    Each move refuses a query that runs. With `execute=False` it makes all checks and returns the same, and writes
-    nothing. `config` is that of a `Consumer`: `bootstrap.servers` and what connections need.
+    Each move raises ConfigurationError if the query runs. With `execute=False`, a move makes all checks and returns the
+    result, but writes nothing. `config` is the configuration of a `Consumer`: `bootstrap.servers` and the keys that
+    connections need.
 
     Raises:
-        ConfigurationError: the path needs a session, or the session has no such file system.
+        ConfigurationError: the path needs a session, or the session does not have its file system.
     """
 
     def __init__(self, path: str, spark: SparkSession | None = None) -> None:
@@ -70,10 +77,10 @@ class CheckpointFolder:
         self._folder = folder_of(path, spark)
 
     def read(self) -> Checkpoint:
-        """Read where the query is.
+        """Read the position of the query.
 
         Raises:
-            ConfigurationError: it is no checkpoint, or a file in it cannot be read; the text names the file.
+            ConfigurationError: the folder is not a checkpoint, or one of its files is damaged; the text names the file.
         """
         return read_checkpoint(self._folder)
 
@@ -82,11 +89,11 @@ class CheckpointFolder:
     ) -> GroupMove:
         """Commit the offsets of the last finished batch to a group without members.
 
-        `source` is the number of the source, from 0, where the query has several.
+        `source` is the number of the source, from 0; it is required if the query has several Kafka sources.
 
         Raises:
-            ConfigurationError: as `read`; the query runs; the group has members.
-            GroupError, TransportError: the group refused the commit, or no broker answered.
+            ConfigurationError: as `read`; or the query runs, or the group has members.
+            GroupError, TransportError: the coordinator refused the commit, or no broker responded.
         """
         found = self.read()
         chosen = found.kafka_source(source)
@@ -103,17 +110,17 @@ class CheckpointFolder:
         return GroupMove(batch_id=found.batch_id, before=before, offsets=offsets)
 
     def from_group(self, config: Mapping[str, object], group: str, *, execute: bool = True) -> OffsetsByPartition:
-        """Make a new checkpoint, from which a query with one source goes on where the group is.
+        """Create a checkpoint from which a query with one source continues at the group's committed offsets.
 
         Raises:
-            ConfigurationError: the place is not empty; the group has members, or has committed nothing.
-            GroupError, TransportError: a right is missing, or no broker answered.
+            ConfigurationError: the folder is not empty, or the group has members or no committed offsets.
+            GroupError, TransportError: an ACL is missing, or no broker responded.
         """
         admin = GroupAdmin(config)
         offsets = _committed(admin, group)
         _refuse_members(admin, group)
         if not offsets:
-            remedy = "it has committed nothing; check the spelling and bootstrap.servers"
+            remedy = "the group has no committed offsets; check the spelling and bootstrap.servers"
             raise ConfigurationError("group", group, remedy)
         refuse_existing(self._folder)
         if execute:
@@ -121,7 +128,7 @@ class CheckpointFolder:
         return offsets
 
     def to_kafka(self, config: Mapping[str, object], *, execute: bool = True) -> tuple[int, ...]:
-        """Rewrite the offset log in place, so that the query goes on with `format("kafka")`, with its state.
+        """Rewrite the offset log in place, so that the query continues with `format("kafka")` and keeps its state.
 
         The previous log stays in the folder `offsets-kafka-group`. A call that was interrupted can be repeated, and a
         repeated call changes nothing. `format("kafka-group")` also continues from the rewritten log.
@@ -130,8 +137,8 @@ class CheckpointFolder:
             The batches whose offsets were rewritten; empty if the log has no offsets of `kafka-group`.
 
         Raises:
-            ConfigurationError: as `read`; the query's group has members.
-            GroupError, TransportError: a right is missing, or no broker answered.
+            ConfigurationError: as `read`; or the query's group has members.
+            GroupError, TransportError: an ACL is missing, or no broker responded.
         """
         self.read()
         batches = group_batches(self._folder)
@@ -139,13 +146,13 @@ class CheckpointFolder:
         for group in sorted({group for batch in batches for group in batch.groups}):
             self._refuse_running(admin, group)
         if execute:
-            # The newest batch last: until then spark-sql-kafka refuses the log, and never reads half of it.
+            # The newest batch last: until then, spark-sql-kafka rejects the log, and never reads half of it.
             for batch in batches:
                 rewrite(self._folder, batch)
         return tuple(batch.batch_id for batch in batches)
 
     def _refuse_running(self, admin: GroupAdmin, group: str) -> None:
-        """Refuse a group with members; the member of a query leaves a moment after `stop()` has returned."""
+        """Raise ConfigurationError if the group has members after the time that a stopped query needs to leave."""
         leaving = Retrying(
             stop=stop_after_delay(_LEAVING_S),
             wait=wait_fixed(_LEAVING_POLL_S),
@@ -154,20 +161,20 @@ class CheckpointFolder:
         )
         if members := leaving(_members, admin, group):
             remedy = (
-                f"its query runs: its group {group!r} has {members}; stop it first (the member of a query that was "
-                "killed leaves when its session ends)"
+                f"its query runs: group {group!r} has {members}; stop the query first (the member of a killed query "
+                "leaves when its session ends)"
             )
             raise ConfigurationError("path", self._path, remedy)
 
     def _refuse_writing(self, found: Checkpoint) -> None:
-        """Of a query of Spark's own source: refuse one that this session runs, and a folder with recent writes."""
+        """Raise ConfigurationError if a query of Spark's own source runs in this session, or has just written."""
         running = self._spark.streams.active if self._spark is not None else []
         if found.query_id is not None and found.query_id in {str(each.id) for each in running}:
             raise ConfigurationError("path", self._path, f"query {found.query_id} runs in this session; stop it first")
         if found.age_s < _QUIET_S:
             remedy = (
-                f"it was written to {found.age_s:.1f} s ago, and the folder of a query of spark-sql-kafka does not "
-                f"show whether the query runs; stop it, and try again in {ceil(_QUIET_S - found.age_s)} s"
+                f"it was written to {found.age_s:.1f} s ago, and a checkpoint of spark-sql-kafka does not show whether "
+                f"its query runs; stop the query, and try again in {ceil(_QUIET_S - found.age_s)} s"
             )
             raise ConfigurationError("path", self._path, remedy)
 
@@ -182,20 +189,20 @@ def _committed(admin: GroupAdmin, group: str) -> OffsetsByPartition:
     committed: dict[tuple[str, int], int] = {}
     for (topic, number), at in found.items():
         if not isinstance(at, OffsetAndMetadata):
-            raise TransportError(f"{topic}[{number}]: no committed offset: {at}")
+            raise TransportError(f"{topic}[{number}]: the committed offset could not be read: {at}")
         if at.offset >= 0:
             committed[topic, number] = at.offset
     return committed
 
 
 def _refuse_members(admin: GroupAdmin, group: str) -> None:
-    """A group with members goes on from where they are, whatever is committed from outside."""
+    """Raise ConfigurationError for a group with members: they continue from their own positions, not from a commit."""
     if members := _members(admin, group):
-        raise ConfigurationError("group", group, f"it has {members}; stop them")
+        raise ConfigurationError("group", group, f"the group has {members}; stop them first")
 
 
 def _members(admin: GroupAdmin, group: str) -> str:
-    """The number of members and the name of one; empty if there are none."""
+    """Return the number of members and the name of one member; empty if there are no members."""
     try:
         members = admin.describe(group, with_offsets=False).group.members
     except GroupError as refused:
@@ -204,7 +211,8 @@ def _members(admin: GroupAdmin, group: str) -> str:
         raise
     if not members:
         return ""
-    return f"{len(members)} members, such as {members[0].instance_id or members[0].member_id} on {members[0].host}"
+    count = f"{len(members)} member{'' if len(members) == 1 else 's'}"
+    return f"{count}, such as {members[0].instance_id or members[0].member_id} on {members[0].host}"
 
 
 def _commit(config: Mapping[str, object], group: str, offsets: OffsetsByPartition) -> None:
@@ -213,11 +221,11 @@ def _commit(config: Mapping[str, object], group: str, offsets: OffsetsByPartitio
     cluster = ConsumerConfig.from_mapping({**config, "group.id": group}).with_servers().cluster_config()
     client = AdminClient(cast("dict[str, str | int | float | bool]", cluster))
     wanted = [TopicPartition(*place, offset) for place, offset in sorted(offsets.items())]
-    asked = client.alter_consumer_group_offsets(
+    responses = client.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_TIMEOUT_S
     )
     try:
-        done = asked[group].result()
+        done = responses[group].result()
     except KafkaException as failed:
         raise GroupError(f"group {group!r}: {failed.args[0].str()}", failed.args[0].code()) from failed
     for each in done.topic_partitions:

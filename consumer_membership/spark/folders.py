@@ -1,7 +1,7 @@
-"""A folder of text files on any file system that Spark can reach: this machine's, or one of Hadoop's.
+"""A folder of text files on the local file system, or on any Hadoop file system of a Spark session.
 
-The tools for checkpoints need no more: the files of a subfolder with the times of their last writes, one file as text,
-and a file replaced as a whole. A reader sees the old text or the new one, also after an interrupted write.
+The checkpoint tools need only these operations: list a subfolder with modification times, read a file as text, and
+replace a file as a whole. A reader sees the old or the new text, even after an interrupted write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from consumer_membership.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where Spark has the class that writes checkpoints, from pyspark 4.1 on and before.
+#: The class with which Spark writes checkpoints: from pyspark 4.1 on, and before.
 _MANAGERS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
@@ -26,45 +26,45 @@ _MANAGERS = (
 
 
 class TextFolder(Protocol):
-    """Names are relative to the folder, with `/` between their parts."""
+    """A folder of text files; names are relative to the folder, with `/` between their parts."""
 
     def exists(self, name: str = "") -> bool:
-        """Whether there is a file or a folder of this name; without a name, the folder itself."""
+        """Return whether a file or a folder with this name exists; without a name, the folder itself."""
         ...
 
     def is_empty(self) -> bool:
-        """Whether the folder is a folder without entries; False also where it is a file."""
+        """Return whether the path is a folder without entries; False for a file."""
         ...
 
     def files(self, name: str) -> Mapping[str, float]:
-        """The files of a subfolder, and when each was written (seconds since 1970); empty if it does not exist."""
+        """Return the files of a subfolder and their modification times (seconds since 1970); empty if it is missing."""
         ...
 
     def read(self, name: str) -> str:
-        """The text of a file."""
+        """Return the text of a file."""
         ...
 
     def replace(self, name: str, text: str) -> None:
-        """Write a file as a whole, with its folders; an existing file is replaced in one step."""
+        """Write a file and create its folders; an existing file is replaced atomically."""
         ...
 
     def path_of(self, name: str) -> str:
-        """The full path, for messages."""
+        """Return the full path, for messages."""
         ...
 
 
 def folder_of(path: str, spark: SparkSession | None) -> TextFolder:
-    """The folder at this path: through Spark's file systems if there is a session, else of this machine.
+    """Return the folder at a path: on the file systems of the session, or without a session on this machine.
 
     Raises:
-        ConfigurationError: the path needs a session, or Spark has no such file system.
+        ConfigurationError: the path needs a session, or the session does not have its file system.
     """
     if spark is not None:
         return SparkFolder(path, spark)
     scheme, sign, rest = path.partition("://")
     if sign and scheme != "file":
         remedy = (
-            f"without a Spark session only local folders can be read; for {scheme}:// use "
+            f"without a Spark session, only local folders can be read; for {scheme}:// use "
             "consumer_membership.spark.CheckpointFolder(path, spark) in a program with a session"
         )
         raise ConfigurationError("path", path, remedy)
@@ -72,32 +72,32 @@ def folder_of(path: str, spark: SparkSession | None) -> TextFolder:
 
 
 class LocalFolder:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def exists(self, name: str = "") -> bool:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         return (self._root / name).exists()
 
     def is_empty(self) -> bool:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         return self._root.is_dir() and not any(self._root.iterdir())
 
     def files(self, name: str) -> Mapping[str, float]:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         folder = self._root / name
         if not folder.is_dir():
             return {}
         return {each.name: each.stat().st_mtime for each in folder.iterdir() if each.is_file()}
 
     def read(self, name: str) -> str:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         return (self._root / name).read_text()
 
     def replace(self, name: str, text: str) -> None:
-        """As `TextFolder` says.
+        """Implement `TextFolder`.
 
         Hadoop's local file system keeps a checksum beside each file, and refuses a file that does not match it. A file
         without a checksum is read as it is. So the checksum is removed before the file changes, never after.
@@ -116,41 +116,41 @@ class LocalFolder:
             scratch.unlink(missing_ok=True)
 
     def path_of(self, name: str) -> str:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         return str(self._root / name)
 
 
 class SparkFolder:
-    """A folder of any file system that a classic session's Hadoop configuration knows.
+    """A folder on any file system in the Hadoop configuration of a classic session.
 
     Files are written by the class that writes Spark's own checkpoints (`spark.sql.streaming.checkpointFileManagerClass`
-    if it is set), so a write is as atomic as Spark's. All of it goes through Py4J, whose objects have no types.
+    if it is set), so a write is as atomic as Spark's. All calls use Py4J, whose objects have no types.
     """
 
     def __init__(self, path: str, spark: SparkSession) -> None:
         self._jvm: Any = getattr(spark, "_jvm", None)
         if self._jvm is None:
-            remedy = "the file systems of Spark are reached through a classic session; Spark Connect has no access"
+            remedy = "only a classic session can access Spark's file systems; Spark Connect has no access"
             raise ConfigurationError("spark", type(spark).__name__, remedy)
         self._path = path
         with self._translated():
-            self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way to it
+            self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - there is no public method
             self._root: Any = self._jvm.org.apache.hadoop.fs.Path(path)
             self._files: Any = self._root.getFileSystem(self._conf)
 
     def exists(self, name: str = "") -> bool:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         with self._translated():
             return bool(self._files.exists(self._at(name)))
 
     def is_empty(self) -> bool:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         with self._translated():
             is_folder = self._files.exists(self._root) and self._files.getFileStatus(self._root).isDirectory()
             return bool(is_folder and not list(self._files.listStatus(self._root)))
 
     def files(self, name: str) -> Mapping[str, float]:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         at = self._at(name)
         with self._translated():
             if not self._files.exists(at):
@@ -159,7 +159,7 @@ class SparkFolder:
             return {each.getPath().getName(): each.getModificationTime() / 1000 for each in found}
 
     def read(self, name: str) -> str:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         with self._translated():
             reading = self._files.open(self._at(name))
             try:
@@ -168,7 +168,7 @@ class SparkFolder:
                 reading.close()
 
     def replace(self, name: str, text: str) -> None:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         at = self._at(name)
         with self._translated():
             manager = self._manager()
@@ -182,7 +182,7 @@ class SparkFolder:
             writing.close()
 
     def path_of(self, name: str) -> str:
-        """As `TextFolder` says."""
+        """Implement `TextFolder`."""
         return str(self._at(name).toString())
 
     def _at(self, name: str) -> Any:  # noqa: ANN401 - Py4J's

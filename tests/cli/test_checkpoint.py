@@ -91,7 +91,7 @@ def test_checkpoint_to_group_and_from_group_copy_offsets(
     assert main(["checkpoint", "to-group", str(folder), *words]) == 0
     assert f"{topic}[0]  none -> 3" in capsys.readouterr().out
     assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words]) == 2
-    assert "it has committed nothing" in capsys.readouterr().err
+    assert "the group has no committed offsets" in capsys.readouterr().err
     assert main(["checkpoint", "to-group", str(folder), *words, "--execute"]) == 0
     assert admin.committed(group) == {
         (topic, 0): OffsetAndMetadata(offset=3),
@@ -104,7 +104,7 @@ def test_checkpoint_to_group_and_from_group_copy_offsets(
     assert main(["checkpoint", "show", str(tmp_path / "new")]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["source 0:", f"  {topic}[0]  3", f"  {topic}[1]  0"]
     assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words, "--execute"]) == 2
-    assert "something exists there already" in capsys.readouterr().err
+    assert "the path already exists and is not an empty folder" in capsys.readouterr().err
 
 
 @pytest.mark.integration
@@ -137,9 +137,9 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
         own = f'{{"version":1,"group":"{group}","offsets":{{"{topic}":{{"0":1}}}}}}'
         folder, other = folder_of(tmp_path / "own", own, done=1), unique("other")
         assert main(["checkpoint", "to-group", str(folder), "-b", kafka.bootstrap_servers, "-g", other]) == 2
-        assert f"its query runs: its group '{group}' has 1 members" in capsys.readouterr().err
+        assert f"its query runs: group '{group}' has 1 member, such as" in capsys.readouterr().err
         assert main(["checkpoint", "to-kafka", str(folder), "-b", kafka.bootstrap_servers, "--execute"]) == 2
-        assert f"its query runs: its group '{group}' has 1 members" in capsys.readouterr().err
+        assert f"its query runs: group '{group}' has 1 member, such as" in capsys.readouterr().err
         assert (folder / "offsets" / "0").read_text().endswith(own)
     finally:
         member.close()

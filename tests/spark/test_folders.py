@@ -65,7 +65,7 @@ def test_checkpoint_folder_moves_a_query_on_any_file_system_of_the_session(
     made = CheckpointFolder(f"{mounted}/made", spark)
     assert made.from_group(config, other) == {(topic, 0): 4}
     assert made.read().sources[0].offsets == {(topic, 0): 4}
-    with pytest.raises(ConfigurationError, match="something exists there already"):
+    with pytest.raises(ConfigurationError, match="the path already exists and is not an empty folder"):
         made.from_group(config, other)
 
 
