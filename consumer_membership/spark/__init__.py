@@ -1,9 +1,9 @@
-"""Group members inside PySpark: long runs, bounded drains, sinks that a replaced task cannot write to, and streams.
+"""Consumer group members in PySpark: long runs, bounded drains, fenced sinks, and streaming queries.
 
-Nothing here imports pyspark before it is called; what travels to the tasks is configuration, never a client.
+This package does not import pyspark before one of its functions is called. Tasks receive configuration, never a client.
 
 A name is imported when it is first used (PEP 562): each Python process of a query imports this package before its first
-record, and a streaming query starts five to six of them.
+record, and a streaming query starts five to six processes.
 """
 
 from importlib import import_module
@@ -63,7 +63,7 @@ __all__ = [
     "run",
 ]
 
-#: Where each name comes from.
+#: The names that each module defines.
 _MODULES = {
     "consumer_membership.errors": ("DataLossError", "DrainError", "FencedError", "SinkError"),
     "consumer_membership.spark.checkpoint": ("Checkpoint", "SourceOffsets"),
@@ -93,5 +93,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Also the names that were not used yet."""
+    """List all public names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

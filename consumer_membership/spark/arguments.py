@@ -1,8 +1,8 @@
-"""What callers give, of whatever type: refused on the driver, by name, before a broker is asked or a job begins.
+"""Checks of the arguments of public functions, on the driver, before a broker is contacted or a job starts.
 
-A value of the wrong type would show minutes later, in the words of whoever stumbled over it in a task. Each function
-here raises ConfigurationError, which names the parameter, its value (its type, where there may be a password in it) and
-what to give instead.
+Without these checks, a value of the wrong type would fail minutes later, in a task, with an unrelated error. Each
+function raises ConfigurationError, which names the parameter, its value (only its type, if the value may contain a
+password) and the fix.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_SESSION = "give the SparkSession in which the job is to run: SparkSession.builder.getOrCreate()"
+_SESSION = "give the SparkSession that is to run the job: SparkSession.builder.getOrCreate()"
 
 ParamsT = ParamSpec("ParamsT")
 ReturnT = TypeVar("ReturnT")
 
 
 def with_suggestions(*options: str) -> Callable[[Callable[ParamsT, ReturnT]], Callable[ParamsT, ReturnT]]:
-    """Let a function refuse a keyword that it does not have, with the nearest one that it has.
+    """Make a function raise ArgumentTypeError, a TypeError, for an unknown keyword, with the most similar known one.
 
-    `options` are the names of its `**options`. Raises ArgumentTypeError, as Python raises a TypeError.
+    `options` are the names that the function accepts as `**options`.
     """
 
     def decorated(function: Callable[ParamsT, ReturnT]) -> Callable[ParamsT, ReturnT]:
@@ -44,7 +44,7 @@ def with_suggestions(*options: str) -> Callable[[Callable[ParamsT, ReturnT]], Ca
             for key in sorted(kwargs.keys() - set(names)):
                 near = get_close_matches(key.lower(), names, 1)
                 meant = f"did you mean {near[0]}?" if near else f"its parameters are {', '.join(names)}"
-                # Its value may be a secret.
+                # Only the type is shown: the value may be a secret.
                 remedy = f"{function.__name__}() has no parameter {key}; {meant}"
                 raise ArgumentTypeError(key, _kind(kwargs[key]), remedy)
             return function(*args, **kwargs)
@@ -55,92 +55,96 @@ def with_suggestions(*options: str) -> Callable[[Callable[ParamsT, ReturnT]], Ca
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """The session's SparkContext, None for a session of Spark Connect, which has none; refuses a stopped session."""
-    # First: whatever else such a session is asked fails in words of the JVM's.
+    """Return the SparkContext of a session; None for a Spark Connect session, which has no context.
+
+    Raises:
+        ConfigurationError: the argument is not a session, or the session was stopped.
+    """
+    # This check is first: any other request to a stopped session fails with an error of the JVM.
     if is_stopped(spark):
         raise ConfigurationError("spark", "a stopped session", f"it cannot run a job; {_SESSION}")
-    # By what is used of it: a session is a class of its own with Spark Connect, and of its own again at some hosts.
+    # Checked by attribute: Spark Connect has its own session class, and so do some hosted platforms.
     if not hasattr(getattr(spark, "conf", None), "get"):
         raise ConfigurationError("spark", _kind(spark), _SESSION)
     try:
         return spark.sparkContext
-    except AttributeError:  # Spark Connect's own error is one, too
+    except AttributeError:  # the error of Spark Connect is a subclass
         return None
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether a session was stopped, of either kind."""
+    """Return whether a session, classic or Spark Connect, was stopped."""
     context = getattr(spark, "sparkContext", None)
-    # Of a SparkContext nothing else tells.
+    # A SparkContext has no public attribute for this.
     is_over = context is not None and getattr(context, "_jsc", context) is None
     return is_over or bool(getattr(spark, "is_stopped", False))
 
 
 def check_config(config: object, group: object = None, owned: Mapping[str, str] | None = None) -> None:
-    """Refuse what has no keys with values, and keys that are `owned` by whoever asks; the values are the config's."""
+    """Raise ConfigurationError if `config` is not a dict of strings, or has a key of `owned` (key: remedy)."""
     if not isinstance(config, Mapping):
         remedy = 'give a dict as for Consumer, {"bootstrap.servers": "...", ...}'
         raise ConfigurationError("config", _kind(config), remedy)
     for key, value in config.items():
         if not isinstance(key, str):
-            raise ConfigurationError("config", key, "keys are texts, as in {'bootstrap.servers': '...'}")
+            raise ConfigurationError("config", key, "keys must be strings, as in {'bootstrap.servers': '...'}")
         if owned is not None and key in owned:
             raise ConfigurationError(key, value, owned[key])
     given = config.get("group.id", group)
     if group is not None and given != group:
-        raise ConfigurationError("group.id", given, f"the group is {group!r}; give one name only")
+        raise ConfigurationError("group.id", given, f"the argument group is {group!r}; give only one of the two names")
 
 
 def topic_names(topics: object) -> tuple[str, ...]:
-    """The topics, each once; refuses what is no list of names, or an empty one."""
+    """Return each topic name once; raise ConfigurationError unless `topics` is a list of names that is not empty."""
     if isinstance(topics, str | bytes | Mapping) or not isinstance(topics, Iterable):
         shown = topics if isinstance(topics, str) else _kind(topics)
         raise ConfigurationError("topics", shown, "give a list of topics")
     named = tuple(topics)
     for topic in named:
         if not isinstance(topic, str) or not topic:
-            raise ConfigurationError("topics", topic, "the name of a topic is a text, and not an empty one")
+            raise ConfigurationError("topics", topic, "a topic name must be a string that is not empty")
         if topic.startswith("^"):
-            raise ConfigurationError("topics", topic, "patterns are not taken here; name the topics")
+            raise ConfigurationError("topics", topic, "patterns are not supported here; list the topics by name")
     if not named:
-        raise ConfigurationError("topics", named, "name at least one topic")
+        raise ConfigurationError("topics", named, "give at least one topic")
     return tuple(dict.fromkeys(named))
 
 
 def check_group(group: object) -> None:
-    """Refuse what is no name of a group."""
+    """Raise ConfigurationError if `group` is not a group name."""
     if not isinstance(group, str) or not group:
-        raise ConfigurationError("group", group, "name the group")
+        raise ConfigurationError("group", group, "give the name of the group, a string")
 
 
 def check_text(name: str, value: object, what: str) -> None:
-    """Refuse what is neither a text nor None; `what` says what it is to be."""
+    """Raise ConfigurationError if a value is neither a string nor None; `what` describes the expected value."""
     if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(name, value, f"give {what} as a text, or leave it out")
+        raise ConfigurationError(name, value, f"give {what} as a string, or leave it out")
 
 
 def check_count(name: str, value: object, remedy: str) -> None:
-    """Refuse what is no whole number of 1 or more."""
+    """Raise ConfigurationError if a value is not a whole number of 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(name, value, remedy)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether one can count with it."""
+    """Return whether a value is a number; True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_time(name: str, seconds: object) -> None:
-    """Refuse what are no seconds, more than 0."""
+    """Raise ConfigurationError if a value is not a number of seconds greater than 0."""
     if not is_number(seconds) or not seconds > 0:
-        raise ConfigurationError(name, seconds, "give seconds, more than 0")
+        raise ConfigurationError(name, seconds, "give a number of seconds greater than 0")
 
 
 def check_until(until: object) -> None:
-    """Refuse what is neither "now" nor an end for each of some partitions."""
+    """Raise ConfigurationError if a value is neither "now" nor a mapping of partitions to end offsets."""
     if isinstance(until, str) and until == "now":
         return
-    remedy = "give 'now', or an end offset for each partition, by (topic, number)"
+    remedy = "give 'now', or a dict of end offsets by partition: {(topic, partition): offset}"
     if not isinstance(until, Mapping):
         raise ConfigurationError("until", until, remedy)
     for partition, end in until.items():
@@ -149,40 +153,38 @@ def check_until(until: object) -> None:
 
 
 def check_sink(sink: object, name: str = "sink") -> None:
-    """Refuse what cannot be called with a batch and its context."""
+    """Raise ConfigurationError if a sink cannot be called with a batch and its context."""
     remedy = f"give a function or an object with __call__: {name}(batch, context)"
     if not callable(sink):
         raise ConfigurationError(name, _kind(sink), remedy)
     try:
-        # Of what is really called: what a decorator wraps may take something else.
+        # The signature of the decorator's function, which is the one that is called.
         signature = inspect.signature(sink, follow_wrapped=False)
-    except ValueError:  # of some functions in C nobody knows
+    except ValueError:  # some C functions have no signature
         return
     try:
         signature.bind(None, None)
     except TypeError as refused:
-        advice = f"; make an object of the class {sink.__name__} first" if isinstance(sink, type) else ""
+        advice = f"; create an instance of {sink.__name__} first" if isinstance(sink, type) else ""
         raise ConfigurationError(
             name,
             getattr(sink, "__qualname__", type(sink).__qualname__),
-            f"{remedy}; it takes {signature} and cannot be called so: {refused}{advice}",
+            f"{remedy}; its parameters are {signature}, so it cannot be called with two arguments: {refused}{advice}",
         ) from None
 
 
 def check_use(sink: object, use: SinkUse) -> str:
-    """What a sink with `check_use` finds of its output, as text; refuses a use that cannot work.
-
-    An output that cannot be reached from here is no reason to refuse: tasks may reach it.
+    """Call the sink's `check_use`, if it has one, and return its description of the output.
 
     Raises:
-        ConfigurationError: as the sink says.
-        SinkError: the output could not be looked at.
+        ConfigurationError: the sink cannot be used in this way.
+        SinkError: the output could not be checked. The tasks may still be able to reach it.
     """
-    look = getattr(sink, "check_use", None)
-    if not callable(look):
+    check = getattr(sink, "check_use", None)
+    if not callable(check):
         return ""
     try:
-        return str(look(use) or "")
+        return str(check(use) or "")
     except ConfigurationError:
         raise
     except Exception as failed:
@@ -190,16 +192,16 @@ def check_use(sink: object, use: SinkUse) -> str:
 
 
 def check_columns(columns: object, known: Collection[str]) -> tuple[str, ...]:
-    """The columns; refuses what is no list of some of the known ones, each once."""
+    """Return the columns; raise ConfigurationError unless `columns` is a list of known columns, each once."""
     if isinstance(columns, Collection) and not isinstance(columns, str):
         named = tuple(columns)
         if named and all(one in known for one in named) and len(set(named)) == len(named):
             return named
-    raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(known)}, each once")
+    raise ConfigurationError("columns", columns, f"give a list of columns, each once, from {', '.join(known)}")
 
 
 def required(module: str, key: str, value: str, *, extra: str = "spark") -> ModuleType:
-    """The module of this extra that a value needs; refuses the value where there is none."""
+    """Import the module that a value needs; raise ConfigurationError, with the extra to install, if it is missing."""
     try:
         return import_module(module)
     except ImportError as missing:
@@ -208,5 +210,5 @@ def required(module: str, key: str, value: str, *, extra: str = "spark") -> Modu
 
 
 def _kind(value: object) -> str | None:
-    """What of a value of the wrong type may be shown: whatever it is, there may be a password in it."""
+    """Return the name of a value's type, because the value itself may contain a password."""
     return None if value is None else type(value).__qualname__

@@ -1,8 +1,8 @@
-"""Batches of records as a sink or Spark gets them: confluent-kafka's messages, Arrow or pandas; and what they are of.
+"""Batches of records for sinks and for Spark, as messages, Arrow or pandas, and the offset ranges of their records.
 
-Every record of a long run passes here, so each column is made by one call of C (`map` over the message's own method)
-and one of pyarrow; measured beside comprehensions, numpy and buffers put together by hand, that was the quickest for
-each column, apart from the two that are nearly always the same in every record: topic and headers.
+Every record of a long run passes through this module, so each column is made by one C call (`map` over a method of
+Message) and one pyarrow call. This was faster for each column than comprehensions, numpy or hand-made buffers, except
+for the two columns that are nearly always equal in all records: topic and headers.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # ships no types
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-#: What a sink is called with.
+#: The first argument of a sink.
 Batch: TypeAlias = "list[Message] | pa.RecordBatch | pd.DataFrame"
 
-#: Consecutive records of one partition each.
+#: Ranges of consecutive records, each of one partition.
 Runs: TypeAlias = Sequence[OffsetRange]
-#: An Arrow call costs as much as so many records; shorter runs are no use.
+#: One Arrow call costs as much as this many records; for shorter runs it does not pay.
 _SHORT_RUN = 100
 
-#: Each column in Spark's words, for the schema that `mapInArrow` is told.
+#: The Spark type of each column, for the schema argument of `mapInArrow`.
 _SPARK_TYPES = {
     "key": "binary",
     "value": "binary",
@@ -45,30 +45,30 @@ _SPARK_TYPES = {
     "timestamp": "timestamp",
     "headers": "array<struct<key:string,value:binary>>",
 }
-#: The columns of a batch, in their order.
+#: The columns of a batch, in order.
 COLUMNS = tuple(_SPARK_TYPES)
-#: Arrow's offsets into a column of bytes or text are of 32 bits.
+#: Arrow's offsets into a column of bytes or text have 32 bits.
 _COLUMN_BYTES = 2**31 - 1
-#: One record in so many is weighed: to weigh each costs half as much as its copy.
+#: The size of every 16th record is measured: to measure each record costs half as much as to copy it.
 _WEIGHED = 16
 #: The largest time in milliseconds that a microsecond clock of 64 bits can show.
 MOST_MS = (2**63 - 1) // 1000
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
-    """These columns as Spark's DDL: what `mapInArrow` has to be told of batches that are made here."""
+    """Return the columns as Spark DDL, the schema argument of `mapInArrow`."""
     return ", ".join(f"{name} {_SPARK_TYPES[name]}" for name in columns)
 
 
 @cache
 def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
-    """These columns as an Arrow schema, the order being theirs.
+    """Return the Arrow schema of these columns, in the given order.
 
-    `timestamp` is null where a record has none, or one that microseconds cannot hold (beyond the year 294,246);
-    `headers` is an empty list where it has none.
+    `timestamp` is null if a record has no timestamp, or one that microseconds cannot hold (beyond the year 294,246).
+    `headers` is an empty list if a record has no headers.
 
     Raises:
-        ConfigurationError: there is no pyarrow.
+        ConfigurationError: pyarrow is not installed.
     """
     arrow = _pyarrow()
     types = {
@@ -84,13 +84,13 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 
 def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
-    """The records as the batch that a sink asked for; messages stay the list that they are.
+    """Convert records to the format that a sink asked for; for messages, return the list itself.
 
-    There must be records only: what an error event carries is no value. `runs` say what they are of,
-    where that is known (`runs_of`): it saves a look at each record.
+    `messages` must not contain events (errors, ends of partitions). `runs` are their offset ranges, if they are known
+    (`runs_of`); then columns are made without reading each record.
 
     Raises:
-        ConfigurationError: pyarrow or pandas is missing, or the keys or values weigh more than Arrow can hold (2 GiB).
+        ConfigurationError: pyarrow or pandas is missing, or the keys or values exceed an Arrow column (2 GiB).
     """
     match batch_format:
         case BatchFormat.MESSAGES:
@@ -105,9 +105,10 @@ def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) 
 
 
 def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, runs: Runs = ()) -> pa.RecordBatch:
-    """The records as an Arrow batch of these columns; the others cost nothing. `runs` as for `formed`.
+    """Convert records to an Arrow batch with these columns; other columns cost nothing. `runs` as for `formed`.
 
-    Raises ConfigurationError: as `formed`.
+    Raises:
+        ConfigurationError: as `formed`.
     """
     arrow = _pyarrow()
     known = _known(runs, len(messages))
@@ -117,10 +118,10 @@ def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *,
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Keep Python's collector away while batches gather and are formed.
+    """Disable Python's garbage collector while batches are collected and converted.
 
-    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third to half of the
-    time. Of a formed batch no message is left at the end of this.
+    The collector would start again after each 700 messages, find nothing (messages form no cycles), and take a third to
+    half of the time. At the end of the block, a converted batch holds no message.
     """
     if not gc.isenabled():
         yield
@@ -133,10 +134,9 @@ def without_collections() -> Iterator[None]:
 
 
 def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[Partition, int]) -> Batch:
-    """The batch without the records below these offsets of these partitions; the batch itself if it has none.
+    """Return the batch without the records below `positions`; the batch itself if there are no such records.
 
-    `positions` says by topic and partition which offset is the next to be written; partitions that it does not name
-    keep all their records.
+    `positions` has the next offset to write, by partition; partitions that it does not have keep all their records.
     """
     if isinstance(batch, list):
         kept = _kept(map(Message.topic, batch), map(Message.partition, batch), map(Message.offset, batch), positions)
@@ -156,12 +156,12 @@ def _kept(
     offsets: Iterable[int | None],
     positions: Mapping[Partition, int],
 ) -> list[bool]:
-    # What confluent-kafka's types allow to be None never is in a record.
+    # These are None only in events, whatever confluent-kafka's types allow.
     places = cast("Iterable[tuple[str, int, int]]", zip(topics, partitions, offsets, strict=True))
     return [offset >= positions.get((topic, partition), 0) for topic, partition, offset in places]
 
 
-# ---- which offsets of which partitions they are ----
+# ---- offset ranges ----
 
 #: Called by `map`, in C, since every record is looked at: a million cost a tenth of a second.
 _number: Callable[[Message], int] = Message.partition  # type: ignore[assignment]  # None is an event's
@@ -169,9 +169,9 @@ _topic, _error = Message.topic, Message.error
 
 
 def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRange]:
-    """The records in their order as runs of one partition each: that is how they are fetched.
+    """Return the runs of consecutive records of one partition, in order; fetched records arrive in such runs.
 
-    `topics` are those that the records may be of.
+    `topics` are the topics that the records can have.
     """
     numbers: list[int] = list(map(_number, records))
     keys: Iterable[Hashable] = numbers if len(topics) == 1 else zip(map(_topic, records), numbers, strict=True)
@@ -188,9 +188,9 @@ def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRan
 
 
 def ranges_of(runs: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """One range for each partition, by topic and partition.
+    """Join runs to one range for each partition, sorted by topic and partition.
 
-    Records of one partition come in the order of their offsets.
+    The runs of a partition must be in the order of their offsets.
     """
     by_place: dict[Partition, list[OffsetRange]] = {}
     for run in runs:
@@ -205,17 +205,17 @@ def _joined(runs: Sequence[OffsetRange]) -> OffsetRange:
 
 
 def are_records(messages: Sequence[Message]) -> bool:
-    """Whether there is no event, an error or a partition's end, among them."""
+    """Return whether all messages are records, and none is an event (an error or the end of a partition)."""
     return not any(map(_error, messages))
 
 
 def before(records: Sequence[Message], ends: Mapping[Partition, int]) -> list[Message]:
-    """The records below the end of their partition; each has one."""
+    """Return the records below the end of their partition; `ends` has each partition."""
     return [m for m in records if (m.offset() or 0) < ends[place_of(m)]]
 
 
 def place_of(message: Message) -> Partition:
-    """The partition of a record, or of an event, which may lack one."""
+    """Return the partition of a record or an event; an event without a partition has ("", 0)."""
     return (message.topic() or "", message.partition() or 0)
 
 
@@ -230,7 +230,7 @@ def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
 
 
 def _binary(arrow: ModuleType, name: str, found: Sequence[bytes | None]) -> pa.Array:
-    """The bytes as one array; refused where Arrow would put them into two, at best before it has copied 2 GiB."""
+    """Return one array of the bytes; raise ConfigurationError, before the copy if possible, if Arrow needs two."""
     looks_heavy = _weight(found[::_WEIGHED]) * _WEIGHED > _COLUMN_BYTES // 2
     if looks_heavy and _weight(found) > _COLUMN_BYTES:
         raise _too_heavy(name, found)
@@ -248,8 +248,8 @@ def _too_heavy(name: str, found: Sequence[bytes | None]) -> ConfigurationError:
     return ConfigurationError(
         "batch_format",
         BatchFormat.ARROW.value,
-        f"the {name} of this batch of {len(found)} records weigh {_weight(found)} bytes, and Arrow and pandas hold "
-        f"{_COLUMN_BYTES}; let a batch be of fewer records, or take messages",
+        f"the {name} of this batch of {len(found)} records have {_weight(found)} bytes, more than a column of Arrow or "
+        f"pandas can hold ({_COLUMN_BYTES}); use batches of fewer records, or batch_format='messages'",
     )
 
 
@@ -266,7 +266,7 @@ def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     try:
         return arrow.array(found, arrow.int64()).cast(arrow.timestamp("ms", "UTC")).cast(to_type)
     except arrow.ArrowInvalid:
-        # A producer may write any number of 64 bits; no batch may fail for that, again and again.
+        # A producer may write any 64-bit number; it must not make a batch fail each time it is redelivered.
         held = [ms if ms is not None and abs(ms) <= MOST_MS else None for ms in found]
         return arrow.array(held, arrow.timestamp("ms", "UTC")).cast(to_type)
 
@@ -290,11 +290,11 @@ _COLUMN_MAKERS: dict[str, Callable[[ModuleType, list[Message]], pa.Array]] = {
 }
 
 
-# ---- columns that a run has in common ----
+# ---- columns that are equal in all records of a run ----
 
 
 def _known(runs: Runs, records: int) -> Mapping[str, Callable[[ModuleType, Runs], pa.Array]]:
-    """The columns that these runs say, and that are quicker made of them than of the records."""
+    """Return the makers of the columns that are made faster from the runs than from the records."""
     if not runs or len(runs) * _SHORT_RUN > records:
         return {}
     has_gaps = any(run.next_offset - run.first != run.records for run in runs)
@@ -302,7 +302,7 @@ def _known(runs: Runs, records: int) -> Mapping[str, Callable[[ModuleType, Runs]
 
 
 def _repeated(name: str, of_type: str) -> Callable[[ModuleType, Runs], pa.Array]:
-    """The maker of a column that is the same in all records of a run."""
+    """Return the maker of a column that is equal in all records of a run."""
 
     def column(arrow: ModuleType, runs: Runs) -> pa.Array:
         to_type = getattr(arrow, of_type)()

@@ -1,13 +1,13 @@
-"""Where a client of Spark Connect and the tasks of its run leave word for each other: in Kafka, which both reach.
+"""Messages between a Spark Connect client and the tasks of its run, as offset metadata of two helper groups in Kafka.
 
-No task can call the client, and Spark delivers nothing to a task. So each run has two groups without members, in whose
-committed offsets there are words instead of places: `<pipeline>-control`, by which the client says that it is there and
-what is to be done, and `<pipeline>-progress`, where each task says how far it is. The words are the metadata of an
-offset, JSON; the client's stand at the run's first partition, a task's at the one of its number. Later runs of a
-pipeline write over them, and Kafka forgets them as it forgets any group's offsets.
+Tasks cannot connect to the client, and Spark delivers no messages to a running task. Both can reach Kafka. So each run
+uses two groups without members: in `<pipeline>-control` the client commits orders and a heartbeat, and in
+`<pipeline>-progress` each task commits its progress. The messages are JSON, in the metadata of an offset: the client's
+at the first partition of the run, a task's at the partition with the task's number. Later runs of a pipeline overwrite
+them, and Kafka expires them like the offsets of any group.
 
-A task that sees the client's number stand still for a minute takes it for gone: it finishes its batch, commits and
-leaves. Time in which Kafka does not answer does not count.
+A task whose client sends no new heartbeat for a minute finishes its batch, commits and leaves. Time in which Kafka does
+not respond does not count.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: Between two looks of a task, or of the client.
-_LOOK_S = 1.0
-#: Between two words of the client that it is there.
+#: The interval at which a task or the client reads.
+_READ_EVERY_S = 1.0
+#: The interval of the client's heartbeats.
 _BEAT_S = 5.0
-#: How long its words may stand still.
+#: A client without a new heartbeat for this long is regarded as gone.
 _GONE_AFTER_S = 60.0
 _ANSWER_S = 10.0
-#: Of a broker's `offset.metadata.max.bytes`, 4096 unless it is set.
+#: A little less than the default of the broker's `offset.metadata.max.bytes`, 4096.
 _LONGEST = 4000
-#: Kafka's words where an offset may not be committed.
+#: In the text of an error that a missing ACL causes.
 _FORBIDDEN = ("AUTHORIZATION_FAILED", "authorization failed")
 _BROKEN = (KafkaException, MembershipError, RuntimeError, ValueError, KeyError, TypeError)
 
 
-class _Sheet:
-    """The words of one group; made, used and closed in one thread."""
+class _HelperGroup:
+    """The messages in one helper group; created, used and closed in one thread."""
 
     def __init__(self, plan: MemberPlan, name: str) -> None:
         self.group = f"{plan.pipeline}-{name}"
         self._consumer = Consumer({**plan.config, "group.id": self.group, "enable.auto.commit": False})
 
-    def write(self, place: Partition, number: int, words: Mapping[str, object]) -> None:
-        text = json.dumps(words, separators=(",", ":"))
+    def write(self, place: Partition, number: int, message: Mapping[str, object]) -> None:
+        """Commit offset `number` at a partition, with the message as metadata."""
+        text = json.dumps(message, separators=(",", ":"))
         answer = self._consumer.commit(offsets=[TopicPartition(*place, number, metadata=text)], asynchronous=False)
         for one in answer or ():
             if one.error is not None:
                 raise KafkaException(one.error)
 
     def read(self, places: tuple[Partition, ...]) -> list[Mapping[str, object]]:
-        """Of each place where there are some."""
+        """Return the messages at these partitions; partitions without a message are left out."""
         answers = self._consumer.committed([TopicPartition(*place) for place in places], _ANSWER_S)
         return [json.loads(one.metadata) for one in answers if one.error is None and one.offset >= 0 and one.metadata]
 
@@ -68,9 +69,9 @@ class _Sheet:
 
 
 class BoardLink(Link):
-    """A task's end: what the client wants, and how far the task is.
+    """The task's side: reads the client's orders and commits the task's progress.
 
-    `gone_after_s`: how long the client's words may stand still.
+    `gone_after_s`: a client without a new heartbeat for this long is regarded as gone.
     """
 
     def __init__(self, plan: MemberPlan, instance: int, gone_after_s: float = _GONE_AFTER_S) -> None:
@@ -80,58 +81,62 @@ class BoardLink(Link):
         self._gone_after_s = gone_after_s
         self._progress: MemberProgress | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._look_and_tell, name="consumer-membership-board", daemon=True)
+        self._thread = threading.Thread(target=self._exchange, name="consumer-membership-board", daemon=True)
         self._thread.start()
 
     def report(self, progress: MemberProgress) -> None:
-        """Leave word for the client; never raises."""
+        """Store the progress for the next commit; never raises."""
         self._progress = progress
 
     def close(self) -> None:
-        """Look no more; the last words stay."""
+        """Stop reading and writing; the last progress stays in Kafka."""
         self._closing.set()
         self._thread.join(_ANSWER_S)
 
-    def _look_and_tell(self) -> None:
+    def _exchange(self) -> None:
         plan, places = self._plan, self._plan.board
-        told, number, beat, unmoved_s = None, 0, -1, 0.0
+        reported, number, beat, unmoved_s = None, 0, -1, 0.0
         with (
-            contextlib.closing(_Sheet(plan, "control")) as control,
-            contextlib.closing(_Sheet(plan, "progress")) as sheet,
+            contextlib.closing(_HelperGroup(plan, "control")) as control,
+            contextlib.closing(_HelperGroup(plan, "progress")) as progress,
         ):
-            while not self._closing.wait(_LOOK_S):
+            while not self._closing.wait(_READ_EVERY_S):
                 try:
-                    for words in control.read(places[:1]):
-                        seen = int(str(words["beat"])) if words["run"] == plan.run else beat
-                        unmoved_s = unmoved_s + _LOOK_S if seen == beat else 0.0
+                    for message in control.read(places[:1]):
+                        seen = int(str(message["beat"])) if message["run"] == plan.run else beat
+                        unmoved_s = unmoved_s + _READ_EVERY_S if seen == beat else 0.0
                         beat = seen
-                        if words["run"] == plan.run and words["order"] is not None:
-                            self.order, self.cut_short = Order(str(words["order"])), None
-                    if self._progress is not told and self._instance < len(places):
-                        told, number = self._progress, number + 1
-                        sheet.write(places[self._instance], number, _said(plan.run, told))
+                        if message["run"] == plan.run and message["order"] is not None:
+                            self.order, self.cut_short = Order(str(message["order"])), None
+                    if self._progress is not reported and self._instance < len(places):
+                        reported, number = self._progress, number + 1
+                        progress.write(places[self._instance], number, _message_of(plan.run, reported))
                 except _BROKEN as failed:
-                    _log.debug("Task %s: no word of the client: %s", self._instance, failed)
+                    _log.debug("Task %s: messages with the client could not be exchanged: %s", self._instance, failed)
                 if unmoved_s > self._gone_after_s and self.order is None:
-                    _log.warning("Task %s: the client is gone; finishing the batch in hand", self._instance)
+                    _log.warning(
+                        "Task %s: no heartbeat from the client for %g s; finishing the current batch",
+                        self._instance,
+                        self._gone_after_s,
+                    )
                     self.order = Order.STOP
 
 
 class Board:
-    """The client's end; opened before the job begins, closed after its end.
+    """The client's side; opened before the job starts, closed after its end.
 
     Raises:
-        ConfigurationError: the client may not commit for these groups.
-        TransportError: the brokers do not take the first word.
+        ConfigurationError: the client is not authorized to commit offsets of the helper groups.
+        TransportError: the first heartbeat could not be committed.
     """
 
     def __init__(self, plan: MemberPlan, partitions: Iterable[Partition]) -> None:
-        #: With which the tasks find the board.
+        #: The plan for the tasks, with the partitions that hold the messages.
         self.plan = replace(plan, board=tuple(sorted(partitions)[: plan.instances]))
         self._order: Order | None = None
         self._reports = MemberReports()
         self._lock = threading.Lock()
-        #: When no more reports could come; None: they still can.
+        #: The time after which no report can arrive; None while reports can arrive.
         self._ended_at: float | None = None
         self._is_taken = False
         self._refused: Exception | None = None
@@ -146,17 +151,17 @@ class Board:
             raise _refusal(plan, self._refused)
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """The last report of each task, by instance, and what it is worth by now; never waits for Kafka."""
+        """Return the last report of each task, by instance, with its present validity; never waits for Kafka."""
         with self._lock:
             return self._reports.shown(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def stop(self) -> None:
-        """Have every task finish its batch, commit and leave: within a second or two they see it."""
+        """Order every task to finish its batch, commit and leave; tasks read the order within two seconds."""
         self._order = Order.STOP
         self._wake.set()
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Stop sending heartbeats and reading progress."""
         self._is_closing = True
         self._wake.set()
         self._thread.join(_ANSWER_S)
@@ -164,59 +169,57 @@ class Board:
 
     def _beat(self) -> None:
         plan = self.plan
-        number, last, said = 0, float("-inf"), self._order
+        number, last, sent = 0, float("-inf"), self._order
         with (
-            contextlib.closing(_Sheet(plan, "control")) as control,
-            contextlib.closing(_Sheet(plan, "progress")) as sheet,
+            contextlib.closing(_HelperGroup(plan, "control")) as control,
+            contextlib.closing(_HelperGroup(plan, "progress")) as progress,
         ):
             while not self._is_closing:
                 order = self._order
                 try:
-                    if time.monotonic() - last >= _BEAT_S or order != said:
+                    if time.monotonic() - last >= _BEAT_S or order != sent:
                         number += 1
                         control.write(plan.board[0], number, {"run": plan.run, "beat": number, "order": order})
-                        said, last = order, time.monotonic()
+                        sent, last = order, time.monotonic()
                         self._is_taken = True
                         self._is_known.set()
-                    found = sheet.read(plan.board)
-                    heard = [_heard(words) for words in found if words["run"] == plan.run]
+                    found = progress.read(plan.board)
+                    received = [_progress_in(message) for message in found if message["run"] == plan.run]
                     with self._lock:
-                        for report in heard:
+                        for report in received:
                             self._reports.note(report, time.monotonic())
                 except _BROKEN as failed:
                     if not self._is_taken:
                         self._refused = failed
                         self._is_known.set()
                         return
-                    _log.warning("Run %s: no word to its tasks: %s", plan.run, failed)
-                self._wake.wait(_LOOK_S)
+                    _log.warning("Run %s: messages with its tasks could not be exchanged: %s", plan.run, failed)
+                self._wake.wait(_READ_EVERY_S)
                 self._wake.clear()
 
 
-def _said(run: str, progress: MemberProgress | None) -> Mapping[str, object]:
-    """A report as words; without its partitions where these are too many."""
-    words = {} if progress is None else asdict(progress)
-    if len(json.dumps(words)) > _LONGEST - len(run):
-        words["owned"] = []
-    return {"run": run, "progress": words}
+def _message_of(run: str, progress: MemberProgress | None) -> Mapping[str, object]:
+    """Return a report as a message, without its partitions if it would be too long."""
+    fields = {} if progress is None else asdict(progress)
+    if len(json.dumps(fields)) > _LONGEST - len(run):
+        fields["owned"] = []
+    return {"run": run, "progress": fields}
 
 
-def _heard(words: Mapping[str, object]) -> MemberProgress:
-    said = words["progress"]
-    if not isinstance(said, dict):
-        raise TypeError(f"no report: {said!r}")
-    return MemberProgress(**{**said, "owned": tuple((str(topic), int(number)) for topic, number in said["owned"])})
+def _progress_in(message: Mapping[str, object]) -> MemberProgress:
+    fields = message["progress"]
+    if not isinstance(fields, dict):
+        raise TypeError(f"not a progress report: {fields!r}")
+    return MemberProgress(**{**fields, "owned": tuple((str(topic), int(number)) for topic, number in fields["owned"])})
 
 
 def _refusal(plan: MemberPlan, failed: Exception | None) -> MembershipError:
     groups = f"{plan.pipeline}-control and {plan.pipeline}-progress"
-    if failed is not None and any(words in str(failed) for words in _FORBIDDEN):
+    if failed is not None and any(text in str(failed) for text in _FORBIDDEN):
         return ConfigurationError(
             "pipeline",
             plan.pipeline,
-            f"through Spark Connect a run leaves word to its tasks in the groups {groups}: allow the user to read them "
-            "(ACL: operation READ on these groups)",
+            f"with Spark Connect, client and tasks exchange messages through the groups {groups}; grant the user READ "
+            "on both groups",
         )
-    return TransportError(
-        f"the brokers did not take a word for the tasks, in the group {plan.pipeline}-control: {failed}"
-    )
+    return TransportError(f"the first message to the tasks, in group {plan.pipeline}-control, failed: {failed}")

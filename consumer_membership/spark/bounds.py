@@ -1,7 +1,7 @@
-"""How far a bounded drain is, by partition: what is committed, what is left, and what the run did of it.
+"""The progress of a bounded drain by partition: committed offsets, remaining offsets, and the work of this run.
 
-What a run did stands in the metadata of its commits, together with the offset and as safe as it: a task that is killed
-takes nothing of the account with it.
+The work of a run is counted in the metadata of its commits, so it is stored together with the offsets: a task that is
+killed loses nothing of the count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from consumer_membership.spark.context import OffsetRange, Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What one run did in one partition: records given to the sink, from which offset on, from when until when.
+    """The work of one run in one partition: first offset, number of records that the sink took, begin and end.
 
     Times are seconds since 1970, by the clocks of the tasks.
     """
@@ -27,16 +27,16 @@ class Tally:
     ended_at: float
 
     def metadata(self) -> str:
-        """As text for a commit."""
+        """Return the tally as text for the metadata of a commit."""
         times = {"began": round(self.began_at, 3), "ended": round(self.ended_at, 3)}
-        said = {"run": self.run, "first": self.first, "records": self.records, **times}
-        return json.dumps(said, separators=(",", ":"))
+        fields = {"run": self.run, "first": self.first, "records": self.records, **times}
+        return json.dumps(fields, separators=(",", ":"))
 
 
 def tally_in(metadata: str | None, run: str) -> Tally | None:
-    """The tally of this run in a commit's metadata; None: somebody else committed."""
+    """Return the tally of this run in a commit's metadata; None if another run or program committed."""
     try:
-        # confluent-kafka counts the NUL behind it as part of the metadata that a transaction commits.
+        # confluent-kafka includes the terminating NUL in the metadata that a transaction commits.
         read = json.loads((metadata or "").rstrip("\0"))
         times = {"began_at": float(read["began"]), "ended_at": float(read["ended"])}
         tally = Tally(run=str(read["run"]), first=int(read["first"]), records=int(read["records"]), **times)
@@ -46,9 +46,9 @@ def tally_in(metadata: str | None, run: str) -> Tally | None:
 
 
 class Bounds:
-    """The ends of a run, and what is known of the way there; `ends` None: a run without end, which has no tallies.
+    """The end offsets of a run, and its known progress; `ends` is None for a run without end, which has no tallies.
 
-    A partition is done when the group's committed offset is at its end or beyond. An empty partition is done at once.
+    A partition is done when the group's committed offset has reached its end. An empty partition is done at once.
     """
 
     def __init__(self, run: str, ends: Mapping[Partition, int] | None) -> None:
@@ -61,20 +61,20 @@ class Bounds:
 
     @property
     def left(self) -> frozenset[Partition]:
-        """The partitions that are not done, as far as is known."""
+        """The partitions that are not known to be done."""
         return frozenset(self._left)
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has an end and every partition is there."""
+        """Whether the run has an end and every partition has reached it."""
         return self.is_bounded and not self._left
 
     def end_of(self, partition: Partition) -> int | None:
-        """Where this partition ends; None: nowhere. One that came after the run's start is not part of it: 0."""
+        """Return the end of a partition: None in a run without end, 0 for a partition created after the start."""
         return self._ends.get(partition, 0) if self.is_bounded else None
 
     def learn(self, partition: Partition, committed: int, metadata: str | None) -> None:
-        """Note what the coordinator says is committed; below 0: nothing is."""
+        """Note the offset and metadata from the coordinator; an offset below 0 means that none is committed."""
         tally = tally_in(metadata, self._run)
         if tally is None:
             self._tallies.pop(partition, None)
@@ -91,24 +91,24 @@ class Bounds:
             self._left.add(partition)
 
     def begin(self, partition: Partition, first: int) -> None:
-        """Note the first offset read of a partition: where the group has committed nothing, its lag counts from it."""
+        """Note the first offset read of a partition; without a committed offset, the lag counts from there."""
         self._committed.setdefault(partition, first)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """These partitions go to other members, whose commits are not known here."""
+        """Forget the committed offsets of partitions that go to other members, whose commits are unknown here."""
         for partition in partitions:
             self._committed.pop(partition, None)
 
     def committed_of(self, partition: Partition) -> int | None:
-        """The group's committed offset, where it is known; of one without, the first offset read."""
+        """Return the group's committed offset, else the first offset read; None if neither is known."""
         return self._committed.get(partition)
 
     def metadata(self, part: OffsetRange, began_at: float, ended_at: float) -> str:
-        """The metadata of the commit that follows these records; `keep` makes its tally the last one."""
+        """Return the metadata of the commit after these records; call `keep` when that commit has succeeded."""
         return self._grown(part, began_at, ended_at).metadata() if self.is_bounded else ""
 
     def metadata_of(self, partition: Partition) -> str:
-        """The metadata of a commit that follows no new records."""
+        """Return the metadata of a commit without new records."""
         tally = self._tallies.get(partition)
         return "" if tally is None else tally.metadata()
 
@@ -118,7 +118,7 @@ class Bounds:
             self._tallies[part.place] = self._grown(part, began_at, ended_at)
 
     def outstanding(self, positions: Mapping[Partition, int], partitions: Iterable[Partition]) -> int | None:
-        """How many offsets there are from these positions to the ends of these partitions; None: one is not known."""
+        """Return the number of offsets from the positions to the ends; None if a position is unknown."""
         total = 0
         for partition in self._left.intersection(partitions):
             if partition not in positions:

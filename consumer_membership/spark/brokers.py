@@ -1,4 +1,4 @@
-"""What a driver asks of the brokers before a bounded run, and has them set: ends, the assignment interval."""
+"""Requests of a driver to the brokers before a run: earlier runs, topics, end offsets, and the assignment interval."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ AnswerT = TypeVar("AnswerT")
 _log = logging.getLogger("consumer_membership.spark")
 
 _TIMEOUT_S = 30.0
-#: For the question which runs the group knows.
+#: The timeout for reading the earlier runs from the group.
 _NUMBER_S = 10.0
-#: Beyond any attempt's number of this century: another program's client id, by chance.
+#: Larger than any attempt number of this century; such a number is part of another program's client id.
 _NO_ATTEMPT = 1 << 62
-#: After which it is looked why nobody has answered yet.
+#: After this time without a response, the reason is determined.
 _FIRST_S = 0.5
 #: The times of the first and of the next record, as ListOffsets takes them.
 EARLIEST, LATEST = -2, -1
-#: librdkafka looks for a connection twice in this time at most. A new handle needs its second one soon: to the broker
-#: that it heard of over the first one, which it ends then, often without having the answer to its question.
+#: librdkafka opens at most two connections within this time. A new handle soon needs its second connection, to the
+#: broker that it learned over the bootstrap connection; it closes the latter then, often before the response arrived.
 _QUICK = {"reconnect.backoff.ms": 20}
-#: Keys of librdkafka by which a user asks for its log lines.
+#: Keys with which a user requests librdkafka's log lines.
 _LOGGING = frozenset({"log_level", "logger", "debug"})
-#: As syslog has it.
+#: The level of syslog.
 _CRITICAL = 2
 # librdkafka's own codes begin with an underscore.
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
-#: An election of a leader is under way; brokers name either.
+#: A leader election is in progress; brokers return either error.
 _WITHOUT_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 _TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})
-#: The group's own setting; `group.consumer.assignment.interval.ms` is the brokers'. KIP-848 groups of Kafka 4.3.
+#: The group's setting, for KIP-848 groups since Kafka 4.3; the broker's is `group.consumer.assignment.interval.ms`.
 INTERVAL_KEY = "consumer.assignment.interval.ms"
 
 
@@ -64,15 +64,16 @@ INTERVAL_KEY = "consumer.assignment.interval.ms"
 
 
 def numbered(plan: MemberPlan) -> MemberPlan:
-    """The plan with a run number above those of the pipeline's members that its group shows.
+    """Return the plan with a run number above those of the pipeline's members in the group.
 
-    The clocks of drivers may disagree, and a run with a smaller number would be refused its place: the member of the
-    earlier run, which may be dead, would be taken for the later one. Without an answer the driver's clock counts alone.
+    The drivers' clocks may differ. Members of a run with a smaller number could not join, because the members of the
+    earlier run, which may be dead, would count as the later ones. If the group cannot be described, the run number
+    depends only on the driver's clock.
     """
     try:
         members = GroupAdmin(plan.config, timeout_s=_NUMBER_S).describe(plan.group, with_offsets=False).group.members
     except MembershipError as unknown:
-        _log.debug("Run %s: earlier runs are unknown: %s", plan.run, unknown)
+        _log.debug("Run %s: the group could not be described, so earlier runs are unknown: %s", plan.run, unknown)
         return plan
     known = [
         max(run, run_within(attempt))
@@ -84,7 +85,7 @@ def numbered(plan: MemberPlan) -> MemberPlan:
     least = max(known, default=0) + RUN_SPACING + 1
     if least <= plan.run_number:
         return plan
-    # Two drivers that see the same group at the same moment are still two runs.
+    # Random, so that two drivers that read the same group at the same moment get different numbers.
     return replace(plan, run_number=least + secrets.randbelow(RUN_SPACING))
 
 
@@ -92,17 +93,18 @@ def numbered(plan: MemberPlan) -> MemberPlan:
 
 
 def partitions_of(consumer: Consumer, topics: Sequence[str], config: Mapping[str, object]) -> tuple[Partition, ...]:
-    """Every partition of these topics; `config` is the consumer's, with which it is found out why no broker answers.
+    """Return every partition of these topics; `config` is the consumer's, to determine why no broker responds.
 
     Raises:
-        ConfigurationError: there is no such topic.
-        TransportError: no broker says. Where nobody listens at any of the addresses, that is said at once.
+        ConfigurationError: a topic does not exist.
+        TransportError: no broker responded. If no process listens at any of the addresses, it is raised at once.
     """
     partitions: list[Partition] = []
     for topic in topics:
         known = _looked_up(consumer, topic, config)
         if known.error is not None:
-            raise ConfigurationError("topics", topic, f"the broker says: {known.error.str()}; create it, or correct it")
+            remedy = f"the broker responded: {known.error.str()}; create the topic, or correct the name"
+            raise ConfigurationError("topics", topic, remedy)
         partitions += [(topic, number) for number in sorted(known.partitions)]
     return tuple(partitions)
 
@@ -115,22 +117,22 @@ def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> 
     try:
         return consumer.list_topics(topic, _TIMEOUT_S).topics[topic]
     except KafkaException as failed:
-        words = _why_away(_connection(config)) or failed.args[0].str()
-        raise TransportError(f"topic {topic!r} cannot be looked up: {words}") from failed
+        cause = _why_away(_connection(config)) or failed.args[0].str()
+        raise TransportError(f"topic {topic!r} cannot be looked up: {cause}") from failed
 
 
 def quiet(config: Mapping[str, object]) -> Mapping[str, object]:
-    """What keeps librdkafka from writing a line to stderr for each connection that is refused, fifty in a second.
+    """Return the configuration that keeps librdkafka from writing fifty lines per second about refused connections.
 
-    For consumers whose failures the package raises, or logs once and counts. Nothing if the user set a log key.
+    For consumers whose failures this package raises, or logs once and counts. Empty if the user has set a log key.
     """
     return {} if config.keys() & _LOGGING else {"log_level": _CRITICAL}
 
 
 def refuse_if_away(config: Mapping[str, object]) -> None:
-    """Raise TransportError if nobody listens at any of the addresses, or if whoever does and this client disagree.
+    """Raise TransportError if no process listens at any address; AuthenticationError if brokers reject this client.
 
-    librdkafka says after a long time that there was no answer, and nothing of an address or a reason.
+    librdkafka reports only a timeout, after a long time, without an address or a reason.
     """
     settings = _connection(config)
     away = _why_away(settings)
@@ -143,7 +145,7 @@ def _connection(config: Mapping[str, object]) -> ConnectionSettings:
 
 
 def _why_away(settings: ConnectionSettings) -> MembershipError | None:
-    """What the package's own client says of brokers that do not answer within a moment; None: one does."""
+    """Return the error of this package's own client for brokers that do not respond soon; None if a broker responds."""
     cluster = Cluster(settings)
     try:
         asked(cluster, cluster.brokers(_FIRST_S))
@@ -153,7 +155,7 @@ def _why_away(settings: ConnectionSettings) -> MembershipError | None:
 
 
 def asked(cluster: Cluster, question: Awaitable[AnswerT]) -> AnswerT:
-    """The answer to this question; then the cluster's connections are closed."""
+    """Return the result of a request, and close the connections of the cluster."""
 
     async def ask() -> AnswerT:
         try:
@@ -161,13 +163,13 @@ def asked(cluster: Cluster, question: Awaitable[AnswerT]) -> AnswerT:
         finally:
             await cluster.close()
 
-    # In a thread of its own: notebooks have an asyncio loop in theirs.
+    # In a separate thread: in a notebook, an asyncio loop already runs in the main thread.
     with ThreadPoolExecutor(1, "consumer-membership-asking") as thread:
         return thread.submit(lambda: asyncio.run(ask())).result()
 
 
 def _is_nobody_there(settings: ConnectionSettings) -> bool:
-    """Whether every address refuses a connection, or is none; one that only takes its time may have a broker."""
+    """Return whether every address refuses connections or is invalid; a slow address may still have a broker."""
 
     def refuses(endpoint: tuple[str, int]) -> bool:
         try:
@@ -182,11 +184,11 @@ def _is_nobody_there(settings: ConnectionSettings) -> bool:
 
 
 def ends_now(plan: MemberPlan) -> dict[Partition, int]:
-    """The end of each partition of a plan's topics; with `isolation.level=read_committed` the last stable offset.
+    """Return the end offset of each partition; with `isolation.level=read_committed`, the last stable offset.
 
     Raises:
-        ConfigurationError: there is no such topic.
-        TransportError: no broker says.
+        ConfigurationError: a topic does not exist.
+        TransportError: no broker responded.
     """
     config = {**quiet(plan.config), **_QUICK, **plan.config, "group.id": plan.group}
     with Consumer(config) as asking:
@@ -194,10 +196,10 @@ def ends_now(plan: MemberPlan) -> dict[Partition, int]:
 
 
 def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
-    """The `EARLIEST` or `LATEST` offset of each of these partitions; raises TransportError if no broker says.
+    """Return the `EARLIEST` or `LATEST` offset of each partition; raise TransportError if no broker responds.
 
-    One request for each broker; watermarks would be one for each partition. A partition whose leader is just being
-    elected, as after the topic was created, is asked for again.
+    Sends one request to each broker, where watermarks would need one for each partition. The request is repeated while
+    a leader is being elected, as after the creation of a topic.
     """
     wanted = [TopicPartition(*p, which) for p in partitions]
     attempts = Retrying(
@@ -209,10 +211,10 @@ def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int)
     try:
         found = attempts(consumer.offsets_for_times, wanted, _TIMEOUT_S)
     except KafkaException as failed:
-        raise TransportError(f"the ends of partitions cannot be had: {failed.args[0].str()}") from failed
+        raise TransportError(f"offsets of partitions could not be looked up: {failed.args[0].str()}") from failed
     for each in found:
         if each.error is not None:
-            raise TransportError(f"{each.topic}[{each.partition}]: no end offset: {each.error.str()}")
+            raise TransportError(f"{each.topic}[{each.partition}]: no offset was returned: {each.error.str()}")
     return {(each.topic, each.partition): each.offset for each in found}
 
 
@@ -221,21 +223,21 @@ def _has_no_leader_yet(error: BaseException) -> bool:
 
 
 def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:
-    """Raise DrainError if an end cannot be reached: its topic is gone, or has fewer records (it was made anew)."""
+    """Raise DrainError if an end cannot be reached, because its topic was deleted, or was deleted and created again."""
     for (topic, number), end in sorted(ends.items()):
         try:
             watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)
         except KafkaException as failed:
             if failed.args[0].code() in _GONE:
                 raise DrainError(
-                    f"{topic}[{number}] was to be read up to offset {end} and does not exist any more: the topic was "
-                    "deleted meanwhile"
+                    f"{topic}[{number}] no longer exists: the topic was deleted before the drain reached its end at "
+                    f"offset {end}"
                 ) from failed
             continue
         if watermarks[1] < end:
             raise DrainError(
-                f"{topic}[{number}] was to be read up to offset {end} and ends at {watermarks[1]} now: the topic was "
-                "deleted and made anew, or records were lost"
+                f"{topic}[{number}] now ends at offset {watermarks[1]}, before the drain's end at offset {end}: the "
+                "topic was deleted and created again, or records were lost"
             )
 
 
@@ -243,20 +245,21 @@ def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:
 
 
 class AssigningAtOnce:
-    """Has the brokers assign a group's partitions at every join from now on, not once a second as by Kafka 4.3.
+    """Sets the group's assignment interval to 0, so that brokers assign at every join, not once a second (Kafka 4.3).
 
-    Made, it is under way. Brokers before 4.3 do not know the setting: they always assign at once.
+    The constructor sends the request; `wait` returns its result. Brokers before 4.3 do not have the setting and always
+    assign at once.
     """
 
     def __init__(self, plan: MemberPlan) -> None:
-        # Slow to import, and its users are few.
+        # Imported here, because it is slow to import and rarely needed.
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
         from confluent_kafka.admin._resource import ResourceType
 
         config = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group})
         self._group = plan.group
-        # Kept until the answer is there: it would die with its client.
+        # Kept until the response arrives: without its client, the request would be dropped.
         self._admin = AdminClient(cast("dict[str, str | int | float | bool]", config.cluster_config()))
         entry = ConfigEntry(INTERVAL_KEY, "0", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.GROUP, plan.group, incremental_configs=[entry])
@@ -264,24 +267,24 @@ class AssigningAtOnce:
         (self._answer,) = answers.values()
 
     def wait(self) -> None:
-        """Return when the brokers have answered.
+        """Return when the brokers have responded.
 
         Raises:
-            ConfigurationError: they refuse it, most likely for the right to alter the group's configuration.
-            TransportError: no broker answers.
+            ConfigurationError: the brokers refused the change, most likely because the ACL ALTER_CONFIGS is missing.
+            TransportError: no broker responded.
         """
         try:
             self._answer.result(_TIMEOUT_S)
         except (KafkaException, TimeoutError) as failed:
             error = failed.args[0] if failed.args else None
-            words = error.str() if isinstance(error, KafkaError) else f"no answer within {_TIMEOUT_S:.0f} s"
+            cause = error.str() if isinstance(error, KafkaError) else f"no response within {_TIMEOUT_S:.0f} s"
             if not isinstance(error, KafkaError) or error.code() in _TIMED_OUT:
-                raise TransportError(f"the configuration of group {self._group!r} is not altered: {words}") from failed
+                raise TransportError(f"the configuration of group {self._group!r} was not changed: {cause}") from failed
             if error.code() != KafkaError.INVALID_CONFIG:
                 raise ConfigurationError(
                     "assign_at_once",
                     True,
-                    f"the brokers do not let {INTERVAL_KEY} of group {self._group!r} be set: {words}; grant "
-                    "ALTER_CONFIGS on the group, or leave it out",
+                    f"the brokers refused to set {INTERVAL_KEY} of group {self._group!r}: {cause}; grant "
+                    "ALTER_CONFIGS on the group, or leave assign_at_once out",
                 ) from failed
-            _log.info("Group %s: the brokers do not take %s: %s", self._group, INTERVAL_KEY, words)
+            _log.info("Group %s: the brokers do not support %s: %s", self._group, INTERVAL_KEY, cause)

@@ -1,8 +1,8 @@
-"""What a sink is called with beside its records, and what a sink is.
+"""The interface of sinks (`Sink`), and the context that a sink receives with each batch (`SinkContext`).
 
-Kafka refuses the commit of a member that was replaced, but it cannot refuse what that member writes elsewhere: a task
-that was stopped, or whose machine was cut off, goes on where it was. So the sink keeps the token of who wrote last
-beside the data, in the same transaction, and refuses an older one (a fencing token): `Fence`.
+Kafka refuses the commit of a replaced member, but cannot refuse its writes to other systems: a task that was stopped,
+or whose machine was cut off, continues where it was. So a sink stores a fencing token (`Fence`) with the data, in the
+same transaction, and rejects a writer with an older token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class BatchFormat(StrEnum):
-    """What a sink gets as its batch."""
+    """The type of the batches that a sink receives."""
 
     #: `list[confluent_kafka.Message]`
     MESSAGES = "messages"
@@ -31,9 +31,9 @@ class BatchFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The records of one partition in a batch: from `first` to before `next_offset`, `records` of them.
+    """The records of one partition in a batch: the offsets from `first` up to, not including, `next_offset`.
 
-    There may be fewer records than offsets: compaction and transactions leave gaps.
+    `records` may be smaller than the number of offsets, because compaction and transactions leave gaps.
     """
 
     topic: str
@@ -44,16 +44,16 @@ class OffsetRange:
 
     @property
     def place(self) -> Partition:
-        """Topic and partition."""
+        """The topic and the partition number."""
         return (self.topic, self.partition)
 
 
-#: A text names so many partitions of a batch, and how many more there are.
+#: A message names this many partitions of a batch, and the number of the others.
 _NAMED = 3
 
 
 def described(ranges: Sequence[OffsetRange]) -> str:
-    """The records of a batch, for a text: `orders-0@17`, `orders-0@0..99`, and so on, in bounded length."""
+    """Return the partitions and offsets of a batch for a message of limited length: `orders-0@17`, `orders-0@0..99`."""
     named = [f"{one.topic}-{one.partition}@{_offsets(one)}" for one in ranges[:_NAMED]]
     if len(ranges) > _NAMED:
         named.append(f"and {len(ranges) - _NAMED} more partitions")
@@ -66,23 +66,28 @@ def _offsets(one: OffsetRange) -> str:
 
 
 def name_record(raised: BaseException, message: Message) -> None:
-    """Add to an exception at which record it was raised; the `SinkError` shows it."""
+    """Add the record at which an exception was raised as a note; the `SinkError` shows it."""
     raised.add_note(f"at record {message.topic()}-{message.partition()}@{message.offset()}")
 
 
 def notes_of(raised: BaseException) -> list[str]:
-    """What was added to an exception."""
+    """Return the notes of an exception."""
     return list(getattr(raised, "__notes__", ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Who writes a batch's records of one partition, and where the next batch begins.
+    """The fencing token of the writer of one partition in a batch.
 
-    `epoch` is the member epoch (classic: the generation) at which the records were fetched; it grows whenever a
-    partition goes to another member. `attempt` tells attempts of one member apart, which a takeover leaves at the same
-    epoch: it grows with each run of a pipeline and with each attempt of a task (`attempt_number`). `next_offset` is
-    what the group commits after the batch.
+    Attributes:
+        group: The group.
+        topic: The topic.
+        partition: The partition number.
+        next_offset: The offset that the group commits after the batch.
+        epoch: The member epoch (classic: the generation) at which the records were fetched. It grows whenever a
+            partition moves to another member.
+        attempt: The number of the task's attempt. It grows with each run of a pipeline and with each attempt of a task
+            (`attempt_number`), and so distinguishes attempts of one member, which a takeover leaves at one epoch.
     """
 
     group: str
@@ -94,66 +99,74 @@ class Fence:
 
     @property
     def place(self) -> Partition:
-        """Topic and partition."""
+        """The topic and the partition number."""
         return (self.topic, self.partition)
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Who may write: nobody with a lower rank than the last one that wrote."""
+        """The epoch and the attempt; a writer with a lower rank than the last writer must not write."""
         return (self.epoch, self.attempt)
 
 
-#: Below a run's number; Spark counts the task attempts of one application from 0, and what exceeds these bits carries.
+#: The low bits of an attempt number. Spark counts the task attempts of one application from 0; larger numbers carry.
 _TASK_BITS = 20
-#: Between the numbers of two runs of which the later one saw the earlier one: room for 63 billion task attempts.
+#: The distance between the numbers of a run and a later run that has seen it: enough for 63 billion task attempts.
 RUN_SPACING = 60_000
 
 
 def attempt_number(run_number: int, task_attempt_id: int) -> int:
-    """A number that is larger for a later run of a pipeline, and in one run for a later attempt; fits 64 bits.
+    """Return a 64-bit number that grows with each run of a pipeline, and within a run with each attempt.
 
-    `run_number`: see `MemberPlan`; `task_attempt_id`: `TaskContext.taskAttemptId()`.
+    `run_number` is that of `MemberPlan`, `task_attempt_id` is `TaskContext.taskAttemptId()`.
     """
     return (run_number << _TASK_BITS) + task_attempt_id
 
 
 def run_within(attempt: int) -> int:
-    """The number of the run that an attempt belongs to, unless its application had more than 2**20 task attempts."""
+    """Return the run number of an attempt; exact unless its application had more than 2**20 task attempts."""
     return attempt >> _TASK_BITS
 
 
 def is_of_a_later_run(attempt: int, than: int) -> bool:
-    """Whether an attempt certainly belongs to a later run of the pipeline than another one.
+    """Return whether an attempt certainly belongs to a later run of the pipeline than another attempt.
 
-    Of two runs that did not see each other and began within a minute this is not certain.
+    False for two runs that did not see each other and started within a minute.
     """
     return attempt - than >= RUN_SPACING << _TASK_BITS
 
 
 class TaskOwnership(Protocol):
-    """What a context asks the member."""
+    """The member's methods that a `SinkContext` uses."""
 
     def verify(self) -> None:
-        """Return when the coordinator confirmed the member after this call; raise if it did not."""
+        """Return when the coordinator has confirmed the member after this call; raise an error if it does not."""
         ...
 
     def group_metadata(self) -> bytes:
-        """What `Producer.send_offsets_to_transaction` wants."""
+        """Return the argument for `Producer.send_offsets_to_transaction`."""
         ...
 
     def commit_metadata(self, part: OffsetRange) -> str:
-        """What the run notes beside the offset that follows these records; "" for nothing."""
+        """Return the metadata of the commit after these records; "" for none."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """One call of a sink: which task makes it, and which records it is about.
+    """The context of one sink call: the task that makes it, and the records of the batch.
 
-    `ranges` and `fences` have one entry for each partition in the batch, in the same order (by topic, then partition);
-    records of one partition are in the order of their offsets. `instance` counts from 0, `instance_id` is the static
-    member's `group.instance.id`, `attempt` is the number in the fences, and `instances` how many members the run has,
-    None where the task cannot know.
+    Attributes:
+        group: The group.
+        pipeline: The pipeline, the first part of the instance ids.
+        instance: The number of the member, from 0.
+        instances: The number of members of the run; None if the task does not know it.
+        instance_id: The `group.instance.id` of the static member.
+        attempt: The number of the task's attempt, as in the fences.
+        batch_format: The format of the batch.
+        ranges: The offsets of each partition in the batch, sorted by topic and partition. Records of a partition are in
+            the order of their offsets.
+        fences: The fencing token of each partition in the batch, in the order of `ranges`.
+        ownership: The member; used by the methods of this class.
     """
 
     group: str
@@ -168,28 +181,28 @@ class SinkContext:
     ownership: TaskOwnership
 
     def verify(self) -> None:
-        """Return if the coordinator confirms, after this call began, that this member is what it takes itself for.
+        """Return if the coordinator confirms, after the start of this call, that this member still owns its place.
 
-        For a sink that cannot keep a fence: it narrows the time in which a replaced task may still write to the one
-        between this call and the write; a fence closes it.
+        For a sink that cannot store a fence. A replaced task can then write only in the time between this call and the
+        write; only a fence prevents that.
 
         Raises:
-            FencedError: it was replaced, or has lost its place for a while.
-            TransportError: the coordinator did not answer, or not to the point.
+            FencedError: the member was replaced, or has temporarily lost its place in the group.
+            TransportError: the coordinator did not respond, or its response does not answer the question.
         """
         self.ownership.verify()
 
     def group_metadata(self) -> bytes:
-        """The member as `Producer.send_offsets_to_transaction` wants it (KIP-447)."""
+        """Return the group metadata for `Producer.send_offsets_to_transaction` (KIP-447)."""
         return self.ownership.group_metadata()
 
     def offsets(self) -> list[TopicPartition]:
-        """The group's offsets behind this batch as `Producer.send_offsets_to_transaction` wants them.
+        """Return the offsets to commit after this batch, for `Producer.send_offsets_to_transaction`.
 
-        A drain's account of its records is in their metadata, and is committed by whoever commits the offsets.
+        Their metadata has a drain's count of its records, so commit them unchanged.
         """
         noted = [(part, self.ownership.commit_metadata(part)) for part in self.ranges]
-        # Left out where there is nothing to note: confluent-kafka takes no None, and commits a NUL for "".
+        # Empty metadata is left out: confluent-kafka rejects None, and commits a NUL for "".
         return [
             TopicPartition(*part.place, part.next_offset, metadata=note)
             if note
@@ -200,10 +213,14 @@ class SinkContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkUse:
-    """What a job is about to do with its sink: the group's records of these partitions, as batches of this format.
+    """The way in which a job is about to use its sink; the argument of a sink's `check_use`.
 
-    `is_on_driver`: this process is the driver, which sees the files, databases and brokers that its tasks see. A client
-    of Spark Connect may be on another network, so nothing is looked up from it.
+    Attributes:
+        group: The group whose records the sink receives.
+        batch_format: The format of the batches.
+        partitions: The partitions of the topics.
+        is_on_driver: Whether this process is the driver, which can reach the same files, databases and brokers as its
+            tasks. A Spark Connect client may be on another network, so it must not check the output.
     """
 
     group: str
@@ -216,15 +233,18 @@ BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
 
 class Sink(Protocol[BatchT_contra]):
-    """Anything that takes a batch: a function, or an object that is sent to the tasks (it must be picklable).
+    """A callable that takes a batch: a function, or an object that can be pickled and is sent to the tasks.
 
-    It has done its work when it returns: then the offsets are committed. It may be called again with records that it
-    has seen, whenever the call before failed or its task was lost.
+    When the sink returns, the offsets of the batch are committed. The sink may be called again with the same records if
+    the previous call failed or its task was lost.
 
-    An object may have `prepare(instance, instance_id)`, called once in each attempt of a task before it joins the
-    group, `close()`, called once after the last batch, and `commits_offsets = True`, if it commits the group's offsets
-    itself (in a transaction of its own). It may also have `check_use(use)`, called before a job starts: it raises
-    `ConfigurationError` for a use that cannot work, and returns what it found of its output, as a text for `check`.
+    An object may have these members:
+
+    - `prepare(instance, instance_id)`, called once in each attempt of a task before it joins the group;
+    - `close()`, called once after the last batch;
+    - `commits_offsets = True`, if the sink commits the group's offsets in its own transaction;
+    - `check_use(use)`, called before a job starts. It raises `ConfigurationError` for a use that cannot work, and
+      returns a description of the output for `check`.
     """
 
     def __call__(self, batch: BatchT_contra, context: SinkContext) -> None:

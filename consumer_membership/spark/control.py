@@ -1,9 +1,9 @@
 """Orders from a driver to its tasks, and reports from tasks to their driver, over authenticated lines (`spark.line`).
 
-Spark does not inform a Python task of a cancellation or of a later attempt, and informs the driver of a task only at
-the task's end. The task makes a broken line again while it works on: networks are cut, and firewalls forget
-connections. The task takes the driver for gone when its address refuses connections, or when no peer there has proved
-for two minutes to be the driver. Spark also gives up an executor of which it hears nothing for two minutes
+Spark does not notify a Python task of a cancellation or of a later attempt, and notifies the driver of a task only at
+the task's end. While the task works, it restores a broken line: networks are cut, and firewalls drop idle connections.
+The task regards the driver as gone when its address refuses connections, or when no peer at this address has
+authenticated as the driver for two minutes. Spark also gives an executor up after two minutes without a heartbeat
 (`spark.network.timeout`).
 """
 
@@ -33,22 +33,22 @@ _CONNECT_S = 5.0
 _CONNECT_ATTEMPTS = 3
 #: How long a starting task waits for the driver's side of the handshake: other code may hold the interpreter's lock.
 _ANSWER_S = 20.0
-#: How long a driver that does not answer is called again, and the pause between two calls.
+#: How long a task tries to reconnect to a driver that does not respond, and the pause between two attempts.
 _GONE_AFTER_S, _CALL_EVERY_S = 120.0, 0.5
-#: For a handshake as a whole, on the driver. It takes milliseconds.
+#: The driver's timeout for a whole handshake, which usually takes milliseconds.
 _HANDSHAKE_S = 10.0
-#: Connections that have not authenticated yet, each with a thread; beyond them the driver closes the oldest.
+#: The largest number of connections that have not authenticated, each with a thread; then the driver closes the oldest.
 _MOST_CALLERS = 128
-#: Between two attempts to accept a connection after a failure: the system does not report that files are free again.
+#: The pause before the driver accepts again after a failure: the system does not report free file descriptors.
 _ACCEPT_AGAIN_S = 0.2
 
 
 class Order(StrEnum):
-    """What a driver, or the end of it, tells a task."""
+    """An order of the driver to a task."""
 
-    #: Finish the batch in hand, commit, leave.
+    #: Finish the current batch, commit and leave the group.
     STOP = "stop"
-    #: A later attempt of the same task is at work: write nothing more.
+    #: A later attempt of the same task is running: write nothing more.
     SUPERSEDED = "superseded"
 
 
@@ -58,26 +58,25 @@ SILENT_MEMBER = "SILENT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberProgress:
-    """One task's member at one moment, as it reported to the driver.
+    """The progress of one task's member, as of its last report to the driver.
 
     Attributes:
-        instance: The task's number.
-        attempt: The number of the task's attempt, as in fences.
-        host: Where the task runs.
-        pid: Its process there.
+        instance: The number of the member, from 0.
+        attempt: The number of the task's attempt, as in the fences.
+        host: The host of the task.
+        pid: The process id of the task.
         state: The member's state; "SILENT" if the last report is older than the member's session.
-        epoch: The member's epoch.
-        owned: Its partitions, without those that another member has by now (`MemberReports`).
-        records: Given to the sink since the attempt's start.
-        batches: Given to the sink since the attempt's start.
-        rate: Records a second given to the sink since the report before; 0 if the member is silent.
-        lag: Records of the owned partitions that are not committed, as far as is known; 0 if a silent member has no
-            partition left.
-        waits_for: Why nothing is consumed, None where nothing is waited for.
-        at: Seconds since 1970, by the task's clock.
-        session_s: How long the member may be away before its partitions go to others.
-        silent_s: How long ago the report reached the driver. A member reports twice a second, but not during a call of
-            its sink.
+        epoch: The member epoch.
+        owned: The owned partitions, without those that another member reports by now.
+        records: The number of records that the sink took since the start of the attempt.
+        batches: The number of batches that the sink took since the start of the attempt.
+        rate: The records per second since the previous report; 0 if the member is silent.
+        lag: The number of uncommitted records in the owned partitions, as far as it is known; 0 if a silent member has
+            no partition left.
+        waits_for: The reason why the member consumes nothing; None if it does not wait.
+        at: The time of the report, in seconds since 1970 by the task's clock.
+        session_s: The session timeout of the member, in seconds.
+        silent_s: The seconds since the report arrived. A member reports twice a second, but not during a sink call.
     """
 
     instance: int
@@ -98,23 +97,24 @@ class MemberProgress:
 
 
 class MemberReports:
-    """The last report of each member, and what it is worth by now; pure: it receives the time.
+    """The last report of each member, with its present validity; does not read a clock.
 
-    A member that is frozen or cut off cannot report that others have its partitions. So each partition is shown for one
-    member only: silent members count last, then lower epochs, then reports that came earlier.
+    A member that is frozen or cut off cannot report that other members own its partitions. So each partition is shown
+    for one member only: the member that is not silent, else that with the higher epoch, else that with the later
+    report.
     """
 
     def __init__(self) -> None:
         self._latest: dict[int, tuple[float, MemberProgress]] = {}
 
     def note(self, report: MemberProgress, now: float) -> None:
-        """Take a report that came now; one that was read before is not taken again (each has its own time, `at`)."""
+        """Store a report that arrived at `now`, unless it was stored before (each report has its own time, `at`)."""
         _, before = self._latest.get(report.instance, (now, None))
         if before != report:
             self._latest[report.instance] = (now, report)
 
     def shown(self, now: float) -> tuple[MemberProgress, ...]:
-        """Each member as it is known now, by instance."""
+        """Return the progress of each member at `now`, by instance."""
         owners = {
             place: report.instance
             for _, report in sorted(self._latest.values(), key=_trust(now))
@@ -144,15 +144,15 @@ def _aged(report: MemberProgress, silent_s: float, owned: tuple[Partition, ...])
         state=SILENT_MEMBER,
         rate=0.0,
         lag=report.lag if owned else 0,
-        waits_for=f"a report, for {silent_s:.0f} s: its process is frozen or cut off, or its sink still works",
+        waits_for=f"a report for {silent_s:.0f} s: the process is frozen or cut off, or a sink call takes that long",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an attempt of a task failed, in its own words; `kind` is the exception's name.
+    """The error of a task's attempt; `kind` is the class of the exception, `text` its message.
 
-    `was_latest`: no later attempt of this run had called by then.
+    `was_latest`: no later attempt of this run had connected by then.
     """
 
     instance: int
@@ -166,36 +166,36 @@ class Failure:
 
 
 class Link:
-    """A task's way to its driver; this one has no driver that listens, and is told to stop by its own process only.
+    """A task's connection to its driver. This base class has no driver; only a signal to its process stops the task.
 
-    `order` is what the driver wants; None: that the task goes on.
+    `order` is the last order of the driver; None while the task is to continue.
     """
 
     def __init__(self) -> None:
         self.order: Order | None = None
-        #: Why the task stops though nobody who wants the run has said so, in words: Spark is to start it again.
+        #: The reason why the task stops without an order of the driver or the client, so that Spark starts it again.
         self.cut_short: str | None = None
 
     def report(self, progress: MemberProgress) -> None:
-        """Tell the driver; never raises."""
+        """Report the progress; never raises."""
 
     def fail(self, kind: str, text: str) -> None:
-        """Tell the driver why the task is about to fail; never raises."""
+        """Report the error with which the task is about to fail; never raises."""
 
     def hang_up(self) -> None:
-        """Order the task to stop: its process is asked to end."""
+        """Order the task to stop, because its process received a signal to end."""
         if self.order is None:
-            self.cut_short = "its process was told to end"
+            self.cut_short = "its process received a signal to end"
             self.order = Order.STOP
 
     def close(self) -> None:
-        """Say goodbye; the driver then expects nothing more."""
+        """Close the connection; the driver then expects no more reports."""
 
 
 class ControlLink(Link):
-    """A task's line to its driver; made in the task, closed at its end.
+    """A task's line to its driver; created in the task, closed at its end.
 
-    `gone_after_s`: how long a driver that does not answer is called again after the line broke.
+    `gone_after_s`: how long the task tries to reconnect to a driver that does not respond.
 
     Raises:
         TransportError: the driver cannot be reached at the address in the plan.
@@ -214,11 +214,11 @@ class ControlLink(Link):
         self._reader.start()
 
     def report(self, progress: MemberProgress) -> None:
-        """Send the driver a report; never raises."""
+        """Send the progress to the driver; never raises."""
         self._line.send({"progress": asdict(progress)})
 
     def fail(self, kind: str, text: str) -> None:
-        """Send the driver why the task is about to fail; never raises."""
+        """Send the error with which the task is about to fail to the driver; never raises."""
         self._line.send({"failed": {"kind": kind, "text": text if self._address.sends_texts else ""}})
 
     def close(self) -> None:
@@ -231,25 +231,27 @@ class ControlLink(Link):
     def _read(self) -> None:
         self._receive_orders()
         while self.order is None and self._has_called_again():
-            _log.info("Task %s: the line to the driver broke and is restored", self._caller.instance)
+            _log.info("Task %s: the connection to the driver broke and was restored", self._caller.instance)
             self._receive_orders()
         if self.order is None and not self._closing.is_set():
-            _log.warning("Task %s: the driver is gone; finishing the current batch", self._caller.instance)
-            self.cut_short = "it could not reach the driver any more"
+            _log.warning(
+                "Task %s: the driver can no longer be reached; finishing the current batch", self._caller.instance
+            )
+            self.cut_short = "it could no longer reach the driver"
             self.order = Order.STOP
 
     def _receive_orders(self) -> None:
-        """Take the driver's orders until the line ends."""
+        """Receive the driver's orders until the line ends."""
         try:
-            for words in self._line.received():
-                if "order" in words:
-                    self.order, self.cut_short = Order(str(words["order"])), None
-                    _log.info("Task %s: the driver orders %s", self._caller.instance, self.order)
+            for message in self._line.received():
+                if "order" in message:
+                    self.order, self.cut_short = Order(str(message["order"])), None
+                    _log.info("Task %s: received the driver's order %s", self._caller.instance, self.order)
         except BROKEN as broken:
-            _log.debug("Task %s: the line to the driver ended: %s", self._caller.instance, broken)
+            _log.debug("Task %s: the connection to the driver ended: %s", self._caller.instance, broken)
 
     def _has_called_again(self) -> bool:
-        """Whether there is a new line; none if the address refuses, no driver answers for long, or at the end."""
+        """Reconnect; return False if the address refuses, the driver does not respond for long, or the task ends."""
         deadline = time.monotonic() + self._gone_after_s
         while not self._closing.is_set():
             try:
@@ -257,7 +259,7 @@ class ControlLink(Link):
             except ConnectionRefusedError:
                 return False
             except (*BROKEN, LineVersionError) as failed:
-                _log.debug("Task %s: the driver does not answer: %s", self._caller.instance, failed)
+                _log.debug("Task %s: the driver does not respond: %s", self._caller.instance, failed)
                 if time.monotonic() > deadline:
                     return False
                 self._closing.wait(_CALL_EVERY_S)
@@ -265,14 +267,14 @@ class ControlLink(Link):
                 self._line.close()
                 self._line = line
                 if self._closing.is_set():
-                    # `close` has hung up the line before this one.
+                    # `close` has ended only the previous line.
                     line.hang_up()
                 return True
         return False
 
 
 def _called(address: ControlAddress, caller: Caller, answer_s: float) -> AuthenticatedLine:
-    """A line to the driver; raises what `line.call` raises."""
+    """Connect to the driver; raise the errors of `line.call`."""
     connection = socket.create_connection((address.host, address.port), _CONNECT_S)
     try:
         return call(connection, address.secret, caller, answer_s)
@@ -295,8 +297,8 @@ def _first_line(address: ControlAddress, caller: Caller) -> AuthenticatedLine:
         raise LineVersionError(f"the driver at {place}: {other}") from other
     except BROKEN as failed:
         raise TransportError(
-            f"the driver cannot be reached at {place}: no driver of this run answers there ({failed}); set "
-            "spark.driver.host to an address of the driver that executors reach, or give control_host"
+            f"the driver cannot be reached at {place}: no driver of this run responds there ({failed}); set "
+            "spark.driver.host, or the argument control_host, to an address of the driver that executors can reach"
         ) from failed
 
 
@@ -304,13 +306,13 @@ def _first_line(address: ControlAddress, caller: Caller) -> AuthenticatedLine:
 
 
 class ControlServer:
-    """Where the tasks of one run call; each instance has one attempt at work, the latest.
+    """The driver's server for the tasks of one run; only the latest attempt of each instance may work.
 
     Args:
-        host: What tasks connect to.
-        bind: Where the driver listens.
-        sends_texts: Whether tasks send the texts of their errors, which travel in clear text.
-        handshake_s: After this time the driver closes a connection that has not authenticated.
+        host: The address to which tasks connect.
+        bind: The address on which the driver listens.
+        sends_texts: Whether tasks send the texts of their errors, unencrypted.
+        handshake_s: The time in seconds after which a connection that has not authenticated is closed.
     """
 
     def __init__(self, host: str, bind: str, *, sends_texts: bool = True, handshake_s: float = _HANDSHAKE_S) -> None:
@@ -327,32 +329,32 @@ class ControlServer:
         self._lines: dict[int, AuthenticatedLine] = {}
         self._latest: dict[int, int] = {}
         self._reports = MemberReports()
-        #: When no more reports could come; None: they still can.
+        #: The time after which no report can arrive; None while reports can arrive.
         self._ended_at: float | None = None
         self._failures: list[Failure] = []
-        #: Whether any instance had more than one attempt that called.
+        #: Whether any instance had more than one attempt that connected.
         self.has_replacements = False
         self._order: Order | None = None
         self._thread = threading.Thread(target=self._accept, name="consumer-membership-driver", daemon=True)
         self._thread.start()
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """The last report of each instance, by instance, and what it is worth by now."""
+        """Return the last report of each member, by instance, with its present validity."""
         with self._changed:
             return self._reports.shown(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def failures(self) -> tuple[Failure, ...]:
-        """Why attempts failed, the latest last."""
+        """Return the errors of attempts, the latest last."""
         with self._changed:
             return tuple(self._failures)
 
     def attempts(self) -> Mapping[int, int]:
-        """The latest attempt of each instance that called."""
+        """Return the latest attempt of each instance that has connected."""
         with self._changed:
             return dict(self._latest)
 
     def stop(self) -> None:
-        """Order every task to stop, those too that call later."""
+        """Order every task to stop, including tasks that connect later."""
         with self._changed:
             self._order = Order.STOP
             lines = list(self._lines.values())
@@ -360,10 +362,10 @@ class ControlServer:
             line.send({"order": Order.STOP})
 
     def close(self) -> None:
-        """Hang up; tasks that are still there take it for the driver's end."""
+        """Close all connections; remaining tasks then regard the driver as gone."""
         self._is_closed.set()
         with contextlib.suppress(OSError):
-            # Wakes the accepting thread, which closing alone does not.
+            # Wakes the accepting thread; `close` alone does not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(_CONNECT_S)
@@ -376,23 +378,23 @@ class ControlServer:
             line.hang_up()
 
     def wait_for_change(self, timeout_s: float, is_over: Callable[[], bool]) -> None:
-        """Return when a task said something, when it was woken, or after this time; at once if it is over."""
+        """Return when a task has sent a message, after `wake`, or after this time; at once if `is_over()`."""
         with self._changed:
             if not is_over():
                 self._changed.wait(timeout_s)
 
     def wait_for_ends(self, timeout_s: float) -> None:
-        """Return when every task at work has hung up, or after this time."""
+        """Return when every task has closed its connection, or after this time."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lines, timeout_s)
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
+        """Wake the threads in `wait_for_change`."""
         with self._changed:
             self._changed.notify_all()
 
     def _accept(self) -> None:
-        """Accept until the end, whatever fails meanwhile: without this thread no task could be stopped."""
+        """Accept connections until the end, in spite of failures: without this thread, no task could be stopped."""
         failures = 0
         while not self._is_closed.is_set():
             try:
@@ -410,7 +412,7 @@ class ControlServer:
                 failures = 0
 
     def _receive(self, connection: socket.socket) -> None:
-        """Serve a connection in a thread of its own; make room for it among those that have not authenticated."""
+        """Serve a connection in its own thread; close the oldest unauthenticated connection if there are too many."""
         serving = threading.Thread(target=self._serve, args=(connection,), name="consumer-membership-task", daemon=True)
         with self._changed:
             oldest = next(iter(self._callers)) if len(self._callers) >= _MOST_CALLERS else None
@@ -435,13 +437,13 @@ class ControlServer:
             instance = line.caller.instance
             self._enter(instance, line)
             if self._is_closed.is_set():
-                # `close` may have looked through the lines before this one was among them.
+                # `close` may have ended the lines before this line was added.
                 line.hang_up()
             try:
-                for words in line.received():
-                    self._hear(instance, line, words)
+                for message in line.received():
+                    self._receive_message(instance, line, message)
             except BROKEN as broken:
-                _log.debug("The line to task %s ended: %s", instance, broken)
+                _log.debug("The connection to task %s ended: %s", instance, broken)
             with self._changed:
                 if self._lines.get(instance) is line:
                     del self._lines[instance]
@@ -455,21 +457,21 @@ class ControlServer:
                 self._strangers += 1
                 count = self._strangers
             if is_power_of_ten(count) and not self._is_closed.is_set():
-                _log.warning("The driver closed a connection that did not authenticate (%d by now): %s", count, refused)
+                _log.warning("The driver closed a connection that did not authenticate (%d so far): %s", count, refused)
             return None
         finally:
             with self._changed:
                 self._callers.pop(connection, None)
 
     def _note_attempt(self, caller: Caller) -> None:
-        """Know an attempt before it joins the group, so that its fenced predecessor does not count as the latest."""
+        """Note an attempt before it joins the group, so that its fenced predecessor does not count as the latest."""
         with self._changed:
             latest = self._latest.setdefault(caller.instance, caller.attempt)
             self.has_replacements = self.has_replacements or latest != caller.attempt
             self._latest[caller.instance] = max(latest, caller.attempt)
 
     def _enter(self, instance: int, line: AuthenticatedLine) -> None:
-        """Give the instance's line to the latest attempt; an older one receives SUPERSEDED, whichever called first."""
+        """Keep the line of the latest attempt, and send SUPERSEDED to an older one, in whatever order they connect."""
         with self._changed:
             replaced: AuthenticatedLine | None = line
             if line.caller.attempt == self._latest[instance]:
@@ -477,20 +479,20 @@ class ControlServer:
                 self._lines[instance] = line
             order = self._order
         if replaced is not None and replaced.caller.attempt == line.caller.attempt and replaced is not line:
-            # The same attempt has called again: nobody is at the other end of that line.
+            # The same attempt has reconnected, so its previous line is dead.
             replaced.hang_up()
         elif replaced is not None:
             replaced.send({"order": Order.SUPERSEDED})
         if order is not None:
             line.send({"order": order})
 
-    def _hear(self, instance: int, line: AuthenticatedLine, words: Mapping[str, object]) -> None:
+    def _receive_message(self, instance: int, line: AuthenticatedLine, message: Mapping[str, object]) -> None:
         with self._changed:
-            match words:
-                case {"progress": dict() as said}:
+            match message:
+                case {"progress": dict() as fields}:
                     if self._lines.get(instance) is line:
-                        owned = tuple((str(topic), int(number)) for topic, number in said["owned"])
-                        self._reports.note(MemberProgress(**{**said, "owned": owned}), time.monotonic())
+                        owned = tuple((str(topic), int(number)) for topic, number in fields["owned"])
+                        self._reports.note(MemberProgress(**{**fields, "owned": owned}), time.monotonic())
                 case {"failed": {"kind": str() as kind, "text": str() as text}}:
                     was_latest = self._latest.get(instance) == line.caller.attempt
                     self._failures.append(

@@ -1,4 +1,4 @@
-"""The members of a run on a terminal: a line for each and a bar for all, on stderr."""
+"""The progress of a run on a terminal (stderr): a line for each member, and a progress bar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Shows members while it is entered; `todo`: records until the end, None where there is none.
+    """Shows the members of a run; a context manager. `todo`: records until the end, None for a run without end.
 
-    `is_wanted` None: shown where stderr is a terminal. Without rich (the extra `cli`) nothing is shown
-    unless it was asked for, and then one plain line at each change.
+    `is_wanted` None: the members are shown if stderr is a terminal. Without rich (the extra `cli`), nothing is shown
+    unless `is_wanted` is True, and then one plain line at each change.
     """
 
     def __init__(self, is_wanted: bool | None, todo: int | None) -> None:  # noqa: FBT001 - the caller's parameter
@@ -30,13 +30,13 @@ class Display:
         self._shown = -1
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         if self._screen is not None:
             self._screen.live.start()
         return self
 
     def show(self, members: Sequence[MemberProgress]) -> None:
-        """The members as they are now."""
+        """Show the present progress of the members."""
         records = sum(member.records for member in members)
         if self._screen is not None:
             self._screen.show(members, records)
@@ -47,13 +47,13 @@ class Display:
             sys.stderr.write(f"{records:,}{of_all} records, {rate:,.0f}/s, {len(members)} members\n")
 
     def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
+        """End the display; the last lines stay."""
         if self._screen is not None:
             self._screen.live.stop()
 
 
 class _Rich:
-    """A table of the members, and a bar where there is an end."""
+    """A table of the members, and a progress bar."""
 
     def __init__(self, todo: int | None) -> None:
         from rich.console import Console

@@ -1,8 +1,8 @@
-"""`read_group`: what a group has not committed yet, as a DataFrame, committed when the action has succeeded.
+"""`read_group`: the uncommitted records of a group as a DataFrame, committed when the action has succeeded.
 
-The driver is a member of the group, which owns the partitions and keeps others from reading them meanwhile; the tasks
-are none. So Spark may do with the tasks what it likes (repeat them, run them twice, read the rows for a second action),
-and the group moves on once, and only if the driver says so.
+The driver is the member of the group; it owns the partitions, so other members do not read them in the meantime. The
+tasks are not members. So Spark may repeat tasks, run them twice, or read the rows for a second action, and the group's
+offsets move once, when the driver commits.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: Keys that the read has from elsewhere, and what to do about each.
+#: Keys that the read sets itself, with the remedy for each.
 _OWNED = {
-    "group.instance.id": "leave it out: the reader's is <pipeline>-reader; name the pipeline instead",
-    "group.instance.id.pool": "leave it out: the reader's instance id is <pipeline>-reader; name the pipeline instead",
-    "group.instance.id.conflict.policy": "leave it out: the newest reader of a pipeline takes the place over",
+    "group.instance.id": "leave it out: the reader's instance id is <pipeline>-reader; set pipeline instead",
+    "group.instance.id.pool": "leave it out: the reader's instance id is <pipeline>-reader; set pipeline instead",
+    "group.instance.id.conflict.policy": "leave it out: the newest reader of a pipeline takes over",
     "enable.auto.commit": "leave it out: offsets are committed by commit(), or at the end of the with block",
     "enable.auto.offset.store": "leave it out: offsets are committed by commit(), or at the end of the with block",
-    "max.poll.interval.ms": "leave it out: the reader polls by itself, however long an action takes",
-    "enable.partition.eof": "leave it out: the end of a partition is looked after",
+    "max.poll.interval.ms": "leave it out: a thread polls for the reader, however long an action takes",
+    "enable.partition.eof": "leave it out: the ends of partitions are detected automatically",
 }
 
 
@@ -61,41 +61,41 @@ def read_group(
     pipeline: str | None = None,
     timeout_s: float = 60.0,
 ) -> GroupRead:
-    """The records of these topics that the group has not committed yet, as a DataFrame.
+    """Return the uncommitted records of a group in these topics as a DataFrame.
 
         with read_group(spark, config, ["orders"], "billing") as orders:
             orders.groupBy("key").count().write.parquet(path)
 
-    When the block ends without an exception, what was read is committed; with one nothing is. Without `with`, call
-    `commit()` when your action has succeeded, and `close()`.
+    When the block ends without an exception, the offsets of the records are committed; after an exception, they are
+    not. Without `with`, call `commit()` when your action has succeeded, and then `close()`.
 
-    Which offsets are read is settled in this call: every action, every attempt of a task, and a cache that was evicted
-    read the same ones. Their order may differ from one time to the other. `commit()` commits all of them: an action
-    that reads only a part, as `show` and `limit` do, does not make it commit less.
+    This call fixes the offsets: every action, every attempt of a task, and the refill of an evicted cache read the same
+    records, possibly in another order. `commit()` commits all of these offsets, even if an action such as `show` or
+    `limit` has read only a part.
 
-    Meanwhile the driver is a member of the group, of the instance id `<pipeline>-reader`. If other members are there,
-    they keep their share: the DataFrame has the partitions that this member owns, and no others. A second read of the
-    same pipeline takes the first one's place, whose commit fails then.
+    Until the end, the driver is a member of the group with the instance id `<pipeline>-reader`. Other members of the
+    group keep their share: the DataFrame has only the partitions that this member owns. A second read of the same
+    pipeline takes over, and the commit of the first read then fails.
 
     Args:
         spark: The session.
-        config: As for `Consumer`. `auto.offset.reset` says where a partition starts that the group has not committed,
-            or whose committed offset is not in the log any more; `earliest` unless it is given.
-        topics: Names of topics.
+        config: The configuration, as for `Consumer`. `auto.offset.reset` (default: `earliest`) applies to partitions
+            without a committed offset, or whose committed offset is no longer in the log.
+        topics: The names of the topics.
         group: The group.
-        until: "now": up to the ends of the partitions at this moment, with `isolation.level=read_committed` (the
-            default) up to the first open transaction. Or the end offset of each partition; others are not read then.
-        columns: Those of key, value, topic, partition, offset, timestamp and headers that are wanted; the fewer, the
+        until: "now": read up to the present ends of the partitions; with `isolation.level=read_committed` (the
+            default), up to the first open transaction. Or a dict of end offsets by (topic, partition); other partitions
+            are not read.
+        columns: The columns, from key, value, topic, partition, offset, timestamp and headers. Fewer columns are
             faster.
-        tasks: How many tasks share the reading, at most; as many as Spark has slots unless it is given. Little is read
-            by fewer.
-        pipeline: The name before `-reader`; the group's unless it is given.
-        timeout_s: How long to wait for partitions at first, and in a task for the next record.
+        tasks: The largest number of tasks; default: the number of Spark's slots. Few records are read by fewer tasks.
+        pipeline: The part before `-reader` in the instance id; default: the group.
+        timeout_s: How long in seconds to wait for partitions at the start, and in a task for the next record.
 
     Raises:
-        ConfigurationError: a parameter or key that cannot work, a topic that does not exist.
-        GroupError: the coordinator refused the member, or a right is missing.
-        TransportError: no broker answered, or the group gave this member no partition in time.
+        ConfigurationError: a parameter or key is wrong, or a topic does not exist.
+        GroupError: the coordinator refused the member, or an ACL is missing.
+        TransportError: no broker responded, or the member received no partition within `timeout_s`.
     """
     context = context_of(spark)
     named = topic_names(topics)
@@ -104,14 +104,14 @@ def read_group(
     check_until(until)
     if tasks is not None:
         check_count("tasks", tasks, "give the number of tasks, 1 or more; or leave it out")
-    check_text("pipeline", pipeline, "the name before -reader")
+    check_text("pipeline", pipeline, "the part of the instance id before -reader")
     check_time("timeout_s", timeout_s)
-    schema()  # without pyarrow no task would work
+    schema()  # raises ConfigurationError if pyarrow is missing, without which each task would fail
     wanted_columns = check_columns(columns, COLUMNS)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).with_servers().auto_offset_reset
     if isinstance(reset, ByDuration):
-        remedy = "a read knows the ends of a log and not its times; give earliest, latest or error, or use a Consumer"
+        remedy = "read_group does not support a duration; use earliest, latest or error, or use a Consumer"
         raise ConfigurationError("auto.offset.reset", given["auto.offset.reset"], remedy)
     member = ReaderMember(given, group, f"{pipeline or group}-reader")
     try:
@@ -122,7 +122,7 @@ def read_group(
             _range(partition, committed.get(partition), log, reset, until)
             for partition, log in sorted(member.logs(taken_at, committed).items())
         ]
-        # How many tasks run at once; over Spark Connect nobody says, and one for each partition is as good a guess.
+        # The number of tasks that run at once. With Spark Connect it is unknown, so one task for each partition.
         slots = max(1, context.defaultParallelism if context is not None else len(ranges))
         reader = RangeReader(
             config=task_config(given, group),
@@ -135,20 +135,20 @@ def read_group(
     except BaseException:
         member.close()
         raise
-    _log.info("Group %s: a read of %d offsets in %d tasks", group, sum(r.offsets for r in ranges), len(reader.shares))
+    _log.info("Group %s: reading %d offsets in %d tasks", group, sum(r.offsets for r in ranges), len(reader.shares))
     moves = {each.place: each.end for each in ranges if committed.get(each.place) != each.end}
     return GroupRead(frame, tuple(ranges), member, moves, taken_at)
 
 
 class GroupRead:
-    """A read of a group: its DataFrame, and when it is over.
+    """A read of a group (`read_group`).
 
-    As a context manager it gives the DataFrame, and commits and closes at the end of the block.
+    As a context manager it returns the DataFrame, and at the end of the block commits and closes.
 
     Attributes:
-        dataframe: The records, with the columns that were asked for.
-        ranges: What it reads of each partition that the driver's member owns, by topic and partition; also those of
-            which there is nothing to read.
+        dataframe: The records, with the requested columns.
+        ranges: The offsets of each partition that the driver's member owns, by topic and partition, including empty
+            ranges.
     """
 
     def __init__(
@@ -165,16 +165,16 @@ class GroupRead:
         self._moves = moves
         self._taken_at = taken_at
         self._is_committed = False
-        # A read that is forgotten, or whose driver ends, leaves its group nevertheless.
+        # A read that is garbage collected, or whose driver ends, also leaves its group.
         self._close = weakref.finalize(self, member.close)
 
     def commit(self) -> None:
-        """Commit the ends of all ranges: call it when your action has succeeded. A second commit is nothing.
+        """Commit the ends of all ranges; call it when your action has succeeded. A second call has no effect.
 
         Raises:
-            FencedError: a partition was revoked or lost since the read began, or another reader of this pipeline took
-                its place; nothing was committed.
-            CommitError: the coordinator refused, or did not answer in time.
+            FencedError: a partition was revoked or lost since the start of the read, or another reader of this pipeline
+                took over; nothing was committed.
+            CommitError: the coordinator refused the commit, or did not respond in time.
             UseError: the read is closed.
         """
         if not self._is_committed:
@@ -182,7 +182,7 @@ class GroupRead:
             self._is_committed = True
 
     def close(self) -> None:
-        """Leave the group; what is not committed stays uncommitted. A second close is nothing."""
+        """Leave the group, without a commit. A second call has no effect."""
         self._close()
 
     def __enter__(self) -> DataFrame:
@@ -190,7 +190,7 @@ class GroupRead:
         return self.dataframe
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit unless there was an exception, and close; an exception goes on."""
+        """Commit unless the block raised an exception, and close; the exception is not suppressed."""
         try:
             if kind is None:
                 self.commit()
@@ -215,15 +215,22 @@ def _range(
 
 
 def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset) -> int:
-    """Where a partition starts whose committed offset is none, or not in the log any more: as any member does."""
-    what = "nothing is committed" if committed is None else f"offset {committed} is committed"
+    """Return the start of a partition without a committed offset in the log, by `auto.offset.reset`."""
+    what = "no offset is committed" if committed is None else f"offset {committed} is committed"
     if reset is OffsetReset.ERROR:
         remedy = (
-            f"{place}: {what} and the log has {log.first} to before {log.end}; commit an offset, or let it be reset"
+            f"{place}: {what}, and the log starts at offset {log.first} and ends at offset {log.end}; commit an "
+            "offset, or use earliest or latest"
         )
         raise ConfigurationError("auto.offset.reset", reset.value, remedy)
     start = log.first if reset is OffsetReset.EARLIEST else log.end
     if committed is not None:
-        words = "%s: %s, but the log has %d to before %d; reading from %d"
-        _log.warning(words, place, what, log.first, log.end, start)
+        _log.warning(
+            "%s: %s, but the log starts at offset %d and ends at offset %d; reading from offset %d",
+            place,
+            what,
+            log.first,
+            log.end,
+            start,
+        )
     return start

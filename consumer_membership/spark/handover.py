@@ -1,4 +1,4 @@
-"""A batch on its way: still owned, given to the sink, committed; and how many records the next one may have."""
+"""The handover of batches: check the ownership of partitions, call the sink, commit, and limit the next batch."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: A sink is called only if the coordinator confirmed the member within this time: one that was stopped, or cut off, for
-#: longer asks first.
+#: The sink is called only if the coordinator has confirmed the member within this time. A member that was stopped or
+#: cut off for longer asks the coordinator first.
 CONFIRMED_S = 2.0
-#: What a static member is told that has lost its place to another one, or was removed.
+#: The errors of a static member that was replaced by another member, or was removed.
 REPLACED = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -48,28 +48,29 @@ REPLACED = frozenset(
         KafkaError.ILLEGAL_GENERATION,
     }
 )
-#: What a commit is refused with of a member that has no place: by the coordinator, or by the member, which knows.
+#: The errors of a commit of a member without a place in the group: from the coordinator, or from the member itself.
 _UNCONFIRMED = REPLACED | {KafkaError._ASSIGNMENT_LOST}
-#: For the group's word on a member that a sink refused: two heartbeats, 15 s apart at most by a broker's own bounds.
-_WORD_S = 60.0
-#: Between two looks for that word.
-_LOOK_S = 0.05
-#: Between two calls of a sink that raised.
+#: The timeout for the coordinator's confirmation of a member whose batch the sink rejected: two heartbeats, which
+#: brokers keep at most 15 s apart by default.
+_CONFIRMATION_S = 60.0
+#: The interval of the checks for that confirmation.
+_CHECK_EVERY_S = 0.05
+#: The pause between two calls of a sink that raised an exception.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
-#: The part of sink_timeout_s that a batch may take before the next one is cut: a sink that slows down to half of its
+#: The part of sink_timeout_s that a batch may take before the next batch is cut: a sink that slows down to half of its
 #: speed still finishes in time.
 _SHARE = 0.5
-#: A cut batch grows by one part in so many. A sink that leaves out records which an earlier call wrote is fast for a
-#: few batches; at this pace the records that it has to write come before the batch is too large for them.
+#: A cut batch grows by one eighth. A sink that leaves out records which an earlier call wrote is fast for a few
+#: batches; at this rate, the records that it must write arrive before the batch is too large for them.
 _GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Records that were fetched, as the sink wants them, what they are of, and the partitions whose end is reached.
+    """Fetched records in the sink's format, their offset ranges, and the partitions whose end is reached.
 
-    All of partitions that the application has: it was given them, and has not been told that they are gone. The
-    member's view is no measure of that: it hears of an assignment only after the records may come.
+    All partitions are assigned by the rebalance callbacks. `membership()` is not used for this: it shows an assignment
+    only after records may arrive.
     """
 
     batch: Batch = field(default_factory=list)
@@ -79,21 +80,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """One commit: the offset and the metadata of each partition, and the records and the times that they count."""
+    """One commit: the offset and the metadata of each partition, and the records and times that they count."""
 
     offsets: Mapping[Partition, tuple[int, str]]
     ranges: tuple[OffsetRange, ...]
     began_at: float
     ended_at: float
-    #: How long the sink worked on the records.
+    #: The duration of the sink call.
     took_s: float
 
 
 class BatchLimit:
-    """How many records a batch may have so that the sink finishes it well within `sink_timeout_s`.
+    """The largest number of records in a batch with which the sink finishes well within `sink_timeout_s`.
 
-    It starts at `batch_size`, which it never exceeds. A batch that took longer than half of the timeout cuts it in
-    proportion; full batches that took less let it grow slowly.
+    The limit starts at `batch_size` and never exceeds it. A batch that took longer than half of the timeout reduces the
+    limit in proportion; full batches that took less let it grow slowly.
     """
 
     def __init__(self, batch_size: int, sink_timeout_s: float) -> None:
@@ -102,7 +103,7 @@ class BatchLimit:
         self.records = batch_size
 
     def learn(self, records: int, took_s: float) -> None:
-        """Take in how long the sink worked on a batch of so many records."""
+        """Adjust the limit to the duration of a batch."""
         if took_s > self._fits_s:
             self.records = max(1, min(self.records, int(records * self._fits_s / took_s)))
         elif records >= self.records:
@@ -110,13 +111,13 @@ class BatchLimit:
 
 
 class Handover:
-    """Gives batches to the sink and commits them, for the member of one task."""
+    """Passes batches to the sink and commits them, for the member of one task."""
 
     def __init__(
         self, plan: MemberPlan, sink: object, instance: int, attempt: int, consumer: Consumer, bounds: Bounds
     ) -> None:
         if not callable(sink):
-            raise SinkError(f"the sink {sink!r} cannot be called")
+            raise SinkError(f"the sink {sink!r} is not callable")
         self._plan = plan
         self._sink: Callable[[object, SinkContext], None] = sink
         self._instance = instance
@@ -127,9 +128,9 @@ class Handover:
         self._is_in_doubt = False
         self._underway: tuple[_Commit, PendingCommit] | None = None
         self._limit = BatchLimit(plan.batch_size, plan.sink_timeout_s)
-        #: How long the sink worked on the batch in hand; 0: it was not called.
+        #: The duration of the sink call for the current batch; 0 if the sink was not called.
         self._took_s = 0.0
-        #: Batches in a row that the sink finished after the member had left its group for that.
+        #: The number of successive batches that the sink finished after the member had left its group for that.
         self._late = 0
         self._has_committing_sink = bool(getattr(sink, "commits_offsets", False))
         self.records = 0
@@ -137,24 +138,25 @@ class Handover:
 
     @property
     def batch_limit(self) -> int:
-        """How many records the next batch may have."""
+        """The largest number of records in the next batch."""
         return self._limit.records
 
     def give(self, held: Held) -> bool:
-        """Have the sink take these records, and begin to commit them.
+        """Pass these records to the sink, and start their commit.
 
-        The commit before is settled first: a sink is called by a member of which all that it did before is known.
+        The previous commit is settled first, so the sink is called only when all earlier results are known.
 
-        False: the batch is given up, for the member was out of its group while it had it (its process stood still, its
-        session ended), and whoever has the partitions now has the records, too. The member loses what it has with its
-        next poll, and joins again.
+        Returns:
+            False if the batch was dropped, because the member was out of its group in the meantime (its process was
+            stopped, its session ended). The new owner of the partitions receives the records. The member loses its
+            partitions with its next poll, and joins again.
 
         Raises:
-            SinkError: the sink raised, or took longer than `sink_timeout_s`, as often as it may.
-            FencedError: the member was replaced; or the sink says so of one that has never been out of its group.
-            TransportError: nobody says whether the member has its place.
+            SinkError: the sink raised an exception, or took longer than `sink_timeout_s`, as often as it may.
+            FencedError: the member was replaced, or the sink rejected a member that was never out of its group.
+            TransportError: the coordinator neither confirmed nor refused the member.
         """
-        # The epoch at which they were fetched.
+        # The epoch at which the records were fetched.
         epoch = self._consumer.membership().member_epoch
         self.settle()
         began_at = time.time()
@@ -172,13 +174,13 @@ class Handover:
         return True
 
     def prepare(self) -> None:
-        """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
+        """Call the sink's `prepare`, if it has one, before any fetch; its exceptions are raised."""
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(self._instance, self._plan.instance_id(self._instance))
 
     def close(self) -> None:
-        """Have the sink release what it holds."""
+        """Call the sink's `close`, if it has one."""
         close = getattr(self._sink, "close", None)
         if callable(close):
             close()
@@ -186,7 +188,7 @@ class Handover:
     # ---- the sink ----
 
     def _call(self, held: Held, epoch: int, began_at: float) -> None:
-        ownership = _Asked(self._consumer, held.ranges, self._bounds, began_at)
+        ownership = _Ownership(self._consumer, held.ranges, self._bounds, began_at)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -211,15 +213,15 @@ class Handover:
         )
         self._took_s = 0.0
         heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
-        # An epoch that is none: the member was fenced, and hears of it at its next poll.
+        # Without an epoch, the member was fenced, and its next poll will report that.
         if self._is_in_doubt or epoch <= 0 or time.monotonic() - heard_at > CONFIRMED_S:
             ownership.verify()
             self._confirmed_at, self._is_in_doubt = time.monotonic(), False
         attempts = Retrying(
-            # Beyond its time the member has no partitions to write for.
+            # After this time, the member has left the group.
             stop=stop_after_attempt(self._plan.sink_attempts) | stop_after_delay(self._plan.sink_timeout_s),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-            # What is configured wrongly does not get better.
+            # A wrong configuration is not retried.
             retry=retry_if_exception_type(Exception) & retry_if_not_exception_type((FencedError, ConfigurationError)),
             reraise=True,
         )
@@ -230,9 +232,9 @@ class Handover:
             raise
         except Exception as raised:
             tried = attempts.statistics.get("attempt_number", 1)
-            said = ", ".join((f"{type(raised).__name__}: {raised}", *notes_of(raised)))
+            cause = ", ".join((f"{type(raised).__name__}: {raised}", *notes_of(raised)))
             raise SinkError(
-                f"the sink raised {said} ({tried} of {self._plan.sink_attempts} calls); "
+                f"the sink raised {cause} ({tried} of {self._plan.sink_attempts} calls); "
                 f"not committed: {described(held.ranges)}"
             ) from raised
         finally:
@@ -240,38 +242,39 @@ class Handover:
             self._limit.learn(sum(one.records for one in held.ranges), self._took_s)
 
     def _is_out_of_the_group(self, fenced: FencedError) -> bool:
-        """Whether the member has no place in the group for now, and may come back; False: it has one, or never will.
+        """Return whether the member is temporarily out of the group; False if it is a member, or was replaced.
 
-        By its heartbeats, which are overdue where a process stood still. Not by a commit: a sink that commits the
-        offsets itself may have moved them. The first answer may be one to a heartbeat of long ago.
+        Heartbeats decide, which are overdue after a stopped process. A commit would not: a sink that commits the
+        offsets itself may have moved them. Two responses are needed, because the first may belong to an old heartbeat.
 
         Raises:
-            TransportError: the coordinator does not answer.
+            TransportError: the coordinator did not respond.
         """
         asked_at = time.monotonic()
-        heard: set[float] = set()
-        while len(heard) <= 1:
+        confirmed: set[float] = set()
+        while len(confirmed) <= 1:
             view = self._consumer.membership()
             if view.state is MemberState.FATAL:
                 return False
             if view.state in SILENT:
                 return True
             if view.last_heartbeat_at is not None and view.last_heartbeat_at > asked_at:
-                heard.add(view.last_heartbeat_at)
-            if time.monotonic() - asked_at > _WORD_S:
+                confirmed.add(view.last_heartbeat_at)
+            if time.monotonic() - asked_at > _CONFIRMATION_S:
                 raise TransportError(
-                    f"the sink refused a batch, and for {_WORD_S:g} s nobody has said whether the member has its place "
-                    f"in the group; not committed. {fenced}"
+                    f"the sink rejected a batch, and the coordinator did not confirm the member within "
+                    f"{_CONFIRMATION_S:g} s; not committed. {fenced}"
                 ) from fenced
-            time.sleep(_LOOK_S)
+            time.sleep(_CHECK_EVERY_S)
         return False
 
     # ---- the commit ----
 
     def settle(self) -> None:
-        """Wait for the answer to the last commit, and count what it says.
+        """Wait for the response to the last commit, and count its result.
 
-        Raises FencedError: the member was replaced.
+        Raises:
+            FencedError: the member was replaced.
         """
         if self._underway is None:
             return
@@ -285,13 +288,13 @@ class Handover:
             self._note(commit, {(one.topic, one.partition): one.error for one in done if one.error is not None})
 
     def await_answer(self) -> None:
-        """Wait until the last commit is answered, before partitions go to another member; `settle` looks at it."""
+        """Wait for the response to the last commit, before partitions move to another member; `settle` evaluates it."""
         if self._underway is not None:
             with suppress(CommitError, FatalGroupError):
                 self._underway[1].result()
 
     def _begin_commit(self, held: Held, began_at: float) -> None:
-        """Commit what the sink has taken, while the next batch is fetched; it is settled before that is given."""
+        """Start the commit of a batch that the sink has taken; the next batch is fetched in the meantime."""
         now = time.time()
         ends = {place: self._bounds.end_of(place) or 0 for place in held.finished}
         parts: dict[Partition, OffsetRange | None] = {**dict.fromkeys(ends), **{one.place: one for one in held.ranges}}
@@ -303,7 +306,7 @@ class Handover:
             for place, part in parts.items()
         }
         commit = _Commit(offsets=offsets, ranges=held.ranges, began_at=began_at, ended_at=now, took_s=self._took_s)
-        # A sink that commits has done so up to its last record; only an end behind that is left to do.
+        # A sink that commits has committed up to its last record; only an end after that record is left.
         is_left = ends.keys() if self._has_committing_sink else offsets.keys()
         left = [TopicPartition(*place, *at) for place, at in offsets.items() if place in is_left]
         if not left:
@@ -315,9 +318,9 @@ class Handover:
             self._refused(commit, failure)
 
     def _note(self, commit: _Commit, refused: Mapping[Partition, KafkaError]) -> None:
-        """Count what was committed; these were refused."""
+        """Count a commit, except for the partitions in `refused`."""
         for (topic, number), error in refused.items():
-            _log.warning("Task %s: %s[%s] is not committed: %s", self._instance, topic, number, error)
+            _log.warning("Task %s: the commit of %s[%s] failed: %s", self._instance, topic, number, error)
         for one in commit.ranges:
             if one.place not in refused:
                 self._bounds.keep(one, commit.began_at, commit.ended_at)
@@ -327,25 +330,25 @@ class Handover:
                 self._bounds.note(place, offset)
 
     def _refused(self, commit: _Commit, failure: CommitError | FatalGroupError) -> None:
-        """None of it was committed."""
+        """Handle a commit that failed for all partitions."""
         is_final = isinstance(failure, FatalGroupError)
         if is_final or self._consumer.membership().state is MemberState.FATAL:
-            raise FencedError(f"task {self._instance} was replaced, its commit is refused: {failure}") from failure
-        # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator has
-        # confirmed the member.
+            raise FencedError(f"task {self._instance} was replaced, and its commit was refused: {failure}") from failure
+        # The member may have been replaced without a notification yet: the sink is not called before the coordinator
+        # has confirmed the member.
         self._is_in_doubt = True
         if commit.ranges:
             self._not_committed(commit.ranges, commit.took_s, failure)
 
     def _not_committed(self, ranges: Sequence[OffsetRange], took_s: float, failure: Exception) -> None:
-        """Log that the group did not take a batch, so that its records come again.
+        """Log that a batch was not committed, so that its records are redelivered.
 
-        A member leaves its group when its sink works for longer than `sink_timeout_s`. Such a batch counts as an
-        attempt of the sink: the next one is cut, and if that does not help, the task fails instead of giving the sink
-        the same records without end.
+        A member leaves its group when a sink call takes longer than `sink_timeout_s`. Such a batch counts as an attempt
+        of the sink: the next batch is smaller, and after `sink_attempts` such batches in a row the task fails, instead
+        of passing the same records to the sink forever.
 
         Raises:
-            SinkError: so many batches in a row took too long.
+            SinkError: `sink_attempts` batches in a row took too long.
         """
         plan = self._plan
         is_stale = self._consumer.membership().state is MemberState.STALE
@@ -372,8 +375,8 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The coordinator's word on a member, for one batch."""
+class _Ownership:
+    """The `TaskOwnership` of one batch: asks the coordinator about the member."""
 
     consumer: Consumer
     ranges: Sequence[OffsetRange]
@@ -381,21 +384,21 @@ class _Asked:
     began_at: float
 
     def verify(self) -> None:
-        """Commit what is committed already: the coordinator refuses it from a member that was replaced."""
+        """Commit the already committed offsets again: the coordinator refuses this from a replaced member."""
         before = [TopicPartition(*one.place, one.first, self.bounds.metadata_of(one.place)) for one in self.ranges]
         try:
             self.consumer.commit(offsets=before, asynchronous=False)
         except (CommitError, FatalGroupError) as refused:
-            words = f"the coordinator does not confirm the member: {refused}; nothing was written"
+            text = f"the coordinator does not confirm the member: {refused}; nothing was written"
             if isinstance(refused, FatalGroupError) or refused.code in _UNCONFIRMED:
-                raise FencedError(words) from refused
-            # Nobody has said that it was replaced: the next attempt may do better, and the run goes on.
-            raise TransportError(words) from refused
+                raise FencedError(text) from refused
+            # The coordinator has not reported a replacement: the next attempt may succeed, and the run continues.
+            raise TransportError(text) from refused
 
     def group_metadata(self) -> bytes:
-        """What a transactional producer tells the coordinator of the member."""
+        """Return the group metadata for a transactional producer."""
         return self.consumer.consumer_group_metadata()
 
     def commit_metadata(self, part: OffsetRange) -> str:
-        """What a transactional producer commits beside the offset behind these records: a drain's account of them."""
+        """Return the metadata for the offsets of a transactional producer: a drain's count of these records."""
         return self.bounds.metadata(part, self.began_at, time.time())

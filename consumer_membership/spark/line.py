@@ -1,4 +1,4 @@
-"""An authenticated line between a driver and a task: JSON objects over TCP, one in each frame, one frame in each line.
+"""An authenticated connection between a driver and a task, called a line: JSON objects over TCP, one in each frame.
 
     driver                                                    task
     {"line": 1, "package": "0.1.0", "nonce": D}   ------->
@@ -8,14 +8,14 @@
     MAC {"order": "stop"}                         ------->
                                                   <-------    MAC {"progress": {...}}
 
-Both ends share the secret of one run, which never travels on the line. Each connection derives one key for each
-direction from the secret and from both nonces, which are new for each connection. The MAC (HMAC-SHA256) of a frame
-covers its sequence number and its text. A frame is therefore refused if it comes from another connection, run, or
-direction, if it was altered, repeated, left out or moved, or if its sender lacks the secret. After a refused frame the
-line is closed; the task calls again.
+A newline ends each frame. Both ends share the secret of one run, which is never sent on the line. Each connection
+derives one key for each direction from the secret and from both nonces, which are new for each connection. The MAC
+(HMAC-SHA256) of a frame covers its sequence number and its text. So a frame is refused if it comes from another
+connection, run or direction, if it was altered, repeated, left out or moved, or if its sender lacks the secret. After a
+refused frame the line is closed, and the task connects again.
 
-Frames are authenticated and not encrypted: the standard library has TLS with a shared key from Python 3.13 on only, and
-no way to make a certificate.
+Frames are authenticated, but not encrypted: the standard library supports TLS with a shared key only from Python 3.13
+on, and cannot create certificates.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Side: TypeAlias = Literal["driver", "task"]
 
 #: The version of this format; both ends must have the same one.
 LINE_VERSION = 1
-#: What a line may end with: a connection that broke, or a frame that is refused.
+#: The errors that end a line: of a broken connection, or of a refused frame.
 BROKEN = (OSError, ValueError, KeyError, TypeError)
 
-#: How long sent bytes may stay unacknowledged, and an idle connection unprobed, until the system closes the connection;
-#: its defaults are a quarter of an hour, and two hours.
+#: How long sent bytes may stay unacknowledged, and an idle connection unprobed, before the system closes the
+#: connection; the system's defaults are a quarter of an hour and two hours.
 _UNCONFIRMED_S = 10
 _SEND_S = 5
 #: Before the peer is authenticated: a nonce and a first frame, about 250 bytes.
 _LONGEST_INTRODUCTION = 1024
-#: Far more than any report.
+#: Much more than any report.
 _LONGEST_FRAME = 4 * 1024 * 1024
 _CHUNK = 64 * 1024
 _NONCE_BYTES = 16
@@ -66,32 +66,32 @@ class LineVersionError(TransportError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Which attempt of which task is at the other end."""
+    """The attempt of a task at the other end of a line."""
 
     instance: int
     attempt: int
 
 
 class Seal:
-    """The MACs of the frames in one direction of one connection; one seal writes them, its twin checks them."""
+    """The MACs of the frames in one direction of one connection: one seal writes them, the receiver's checks them."""
 
     __slots__ = ("_count", "_key")
 
     def __init__(self, secret: str, sender: Side, nonces: Mapping[Side, str]) -> None:
-        said = f"consumer-membership line {LINE_VERSION} {sender} {nonces['driver']} {nonces['task']}"
-        self._key = hmac.digest(secret.encode(), said.encode(), "sha256")
+        context = f"consumer-membership line {LINE_VERSION} {sender} {nonces['driver']} {nonces['task']}"
+        self._key = hmac.digest(secret.encode(), context.encode(), "sha256")
         self._count = 0
 
-    def sealed(self, words: Mapping[str, object]) -> bytes:
-        """The next frame, without its newline."""
-        text = json.dumps(words).encode()
+    def sealed(self, message: Mapping[str, object]) -> bytes:
+        """Return the next frame, without its newline."""
+        text = json.dumps(message).encode()
         return self._mac(text) + b" " + text
 
     def opened(self, frame: bytes) -> Mapping[str, object]:
-        """The object in the next frame.
+        """Return the object in the next frame.
 
         Raises:
-            RefusedFrameError: it is not the frame that the other end wrote at this place.
+            RefusedFrameError: the frame is not the next frame of the other end.
         """
         mac, _, text = frame.partition(b" ")
         if not hmac.compare_digest(mac, self._mac(text)):
@@ -105,9 +105,9 @@ class Seal:
 
 
 class AuthenticatedLine:
-    """One end of an authenticated connection; made by `call` or `admit`.
+    """One end of an authenticated connection; created by `call` or `admit`.
 
-    `send` never raises: a send that fails ends the connection, and the thread that reads sees its end.
+    `send` never raises: a failed send ends the connection, and the thread that reads receives the end.
     """
 
     def __init__(self, stream: _Stream, outgoing: Seal, incoming: Seal, caller: Caller) -> None:
@@ -117,20 +117,20 @@ class AuthenticatedLine:
         self._lock = threading.Lock()
         self._outgoing = outgoing
         self._incoming = incoming
-        # After the handshake reads may take any time; SO_SNDTIMEO bounds sends.
+        # After the handshake, reads may take any time; SO_SNDTIMEO limits sends.
         self._connection.settimeout(None)
 
-    def send(self, words: Mapping[str, object]) -> None:
+    def send(self, message: Mapping[str, object]) -> None:
         """Send one object; other threads may send at the same time."""
         try:
             with self._lock:
-                self._connection.sendall(self._outgoing.sealed(words) + b"\n")
+                self._connection.sendall(self._outgoing.sealed(message) + b"\n")
         except OSError:
-            # A part of the frame may be on its way: nothing that follows it would be understood.
+            # A part of the frame may have been sent, so later frames could not be read.
             self.hang_up()
 
     def received(self) -> Iterator[Mapping[str, object]]:
-        """The objects that the other end sends, until it closes.
+        """Yield the objects that the other end sends, until it closes the line.
 
         Raises:
             OSError: the connection broke.
@@ -149,14 +149,14 @@ class AuthenticatedLine:
 
 
 class _Stream:
-    """The lines of text that come over a connection, bounded in bytes and, during the handshake, in time."""
+    """The lines of text from a connection, limited in bytes and, during the handshake, in time."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._unread = b""
 
     def next(self, limit: int, deadline: float | None = None) -> bytes | None:
-        """The next line, None at the connection's end; `deadline` is a time of the monotonic clock."""
+        """Return the next line; None at the end of the connection. `deadline` is a time of the monotonic clock."""
         while True:
             frame, newline, rest = self._unread.partition(b"\n")
             if newline:
@@ -172,7 +172,7 @@ class _Stream:
             self._unread += more
 
     def introduction(self, deadline: float) -> bytes:
-        """A line of the handshake, from a peer that is not authenticated yet."""
+        """Return a line of the handshake, from a peer that is not authenticated yet."""
         frame = self.next(_LONGEST_INTRODUCTION, deadline)
         if frame is None:
             raise ConnectionResetError("the other end closed the connection during the handshake")
@@ -180,12 +180,12 @@ class _Stream:
 
 
 def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: float) -> AuthenticatedLine:
-    """The task's handshake; the function that calls this one closes the connection if it fails.
+    """Run the task's handshake; the caller must close the connection if it fails.
 
     Raises:
         LineVersionError: the driver has another version of the package.
         OSError: the connection broke, or the driver did not answer within `timeout_s`.
-        ValueError, KeyError, TypeError: the listener is not the driver of this run (`RefusedFrameError`), or speaks
+        ValueError, KeyError, TypeError: the listener is not the driver of this run (`RefusedFrameError`), or uses
             another protocol.
     """
     _configure(connection)
@@ -202,15 +202,16 @@ def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: floa
 def admit(
     connection: socket.socket, secret: str, timeout_s: float, on_caller: Callable[[Caller], object] = lambda _: None
 ) -> AuthenticatedLine:
-    """The driver's handshake; the function that calls this one closes the connection if it fails.
+    """Run the driver's handshake; the caller must close the connection if it fails.
 
-    `on_caller` is called with the authenticated task before the task is welcomed, and so before the task goes on.
+    `on_caller` is called with the authenticated task before the last message of the handshake, and so before the task
+    continues.
 
     Raises:
         LineVersionError: the task has another version of the package.
-        OSError: the connection broke, or the time is over.
-        ValueError, KeyError, TypeError: the peer does not belong to this run or sends too much (`RefusedFrameError`),
-            or speaks another protocol.
+        OSError: the connection broke, or `timeout_s` is over.
+        ValueError, KeyError, TypeError: the peer does not belong to this run, or sends too much (`RefusedFrameError`),
+            or uses another protocol.
     """
     _configure(connection)
     stream, deadline = _Stream(connection), time.monotonic() + timeout_s
@@ -236,40 +237,40 @@ def _introduced(nonce: str) -> bytes:
 
 
 def _nonce(introduction: bytes, sender: Side) -> str:
-    words = _object(introduction)
-    if words.get("line") != LINE_VERSION:
+    fields = _object(introduction)
+    if fields.get("line") != LINE_VERSION:
         raise LineVersionError(
-            f"the {sender} has consumer-membership {str(words.get('package', 'of an unknown version'))[:40]!r}, this "
+            f"the {sender} has consumer-membership {str(fields.get('package', 'of an unknown version'))[:40]!r}, this "
             f"end has {__version__!r}; install the same version on the driver and on all executors"
         )
-    nonce = words.get("nonce")
+    nonce = fields.get("nonce")
     if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
-        raise RefusedFrameError("no nonce of 16 bytes in hex")
+        raise RefusedFrameError("the nonce is not 16 bytes in hex")
     return nonce
 
 
 def _object(text: bytes) -> Mapping[str, object]:
     try:
-        words = json.loads(text)
+        found = json.loads(text)
     except RecursionError as failed:
         raise RefusedFrameError("nested too deeply") from failed
-    if not isinstance(words, dict):
+    if not isinstance(found, dict):
         raise TypeError(f"not an object: {text[:80]!r}")
-    return words
+    return found
 
 
 def _configure(connection: socket.socket) -> None:
-    """Bound sends, and end connections to peers that cannot be reached any more; reads have no bound."""
+    """Limit the time of sends, and end connections to unreachable peers; reads have no limit."""
     connection.settimeout(None)
     # A struct timeval.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("<qq", _SEND_S, 0))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wishes = {
+    options = {
         "TCP_USER_TIMEOUT": 1000 * _UNCONFIRMED_S,
         "TCP_KEEPIDLE": _UNCONFIRMED_S // 2,
         "TCP_KEEPINTVL": _UNCONFIRMED_S // 2,
         "TCP_KEEPCNT": 1,
     }
-    for name, value in wishes.items():
+    for name, value in options.items():
         if hasattr(socket, name):  # Linux has all of them
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

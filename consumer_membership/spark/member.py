@@ -1,7 +1,8 @@
-"""One member in one task: it consumes, gives batches to the sink, and commits what the sink has taken.
+"""One member in one task: it consumes, passes batches to the sink, and commits their offsets.
 
-Heartbeats go on in the membership's own thread while the sink works; rebalances wait for the end of its call, so that a
-partition never goes to another member in the middle of a batch. Spark is unknown here: this runs in any process.
+Heartbeats continue in the membership's own thread while the sink works. Rebalances wait for the end of the sink call,
+so a partition never moves to another member in the middle of a batch. This module does not use Spark and runs in any
+process.
 """
 
 from __future__ import annotations
@@ -39,27 +40,35 @@ from consumer_membership.spark.plan import MemberPlan, attempt_of, member_config
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: Between two reports to the driver.
+#: The interval of the reports to the driver.
 REPORT_S = 0.5
-#: Between two questions whether the others are done, once this member has nothing more to do.
+#: The interval at which a member without work checks whether the other members are done.
 OTHERS_S = 0.05
-#: The default of `group.consumer.session.timeout.ms` and `session.timeout.ms`, until the group's own is known.
+#: The default of `group.consumer.session.timeout.ms` and `session.timeout.ms`, until the group's timeout is known.
 _SESSION_S = 45.0
-#: How long the coordinator may take to say what is committed; where only a report needs it, a report is not held up.
+#: The timeout for committed offsets; the second one is for reports, which must not be delayed.
 COMMITTED_ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
-#: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
+#: After this time without progress, the member checks whether the ends can still be reached (a topic may be deleted).
 DOUBT_S = 3.0
 
 _EOF = KafkaError._PARTITION_EOF
-#: `auto.offset.reset`: where the group has committed nothing, everything in the log is its lag.
+#: The values of `auto.offset.reset` with which the lag of a partition without a committed offset is the whole log.
 _FROM_THE_BEGINNING = frozenset({"earliest", "smallest", "beginning"})
-#: The sink took longer than sink_timeout_s, which the handover reports under that name.
+#: A sink call took longer than sink_timeout_s; the handover reports it.
 _SINK_TOO_SLOW = KafkaError._MAX_POLL_EXCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSummary:
-    """What one attempt of a task did."""
+    """The work of one attempt of a task.
+
+    Attributes:
+        instance: The number of the member, from 0.
+        attempt: The number of the task's attempt, as in the fences.
+        records: The number of records that the sink took.
+        batches: The number of batches that the sink took.
+        seconds: The duration of the attempt.
+    """
 
     instance: int
     attempt: int
@@ -69,9 +78,9 @@ class MemberSummary:
 
 
 class TaskMember:
-    """The member of one attempt of a task; made, run and closed in one thread.
+    """The member of one attempt of a task; created, run and closed in one thread.
 
-    `attempt` is larger for each later attempt of the same member (`context.attempt_number`).
+    `attempt` grows with each attempt of the same member (`context.attempt_number`).
     """
 
     def __init__(self, plan: MemberPlan, sink: object, instance: int, attempt: int, link: Link) -> None:
@@ -84,25 +93,25 @@ class TaskMember:
         self._consumer = Consumer(self._config)
         self._admin = GroupAdmin(self._config)
         self._handover = Handover(plan, sink, instance, attempt, self._consumer, self._bounds)
-        #: What the application was told that it has, which the member's view shows a moment later.
+        #: The partitions by the rebalance callbacks; `membership()` shows them a moment later.
         self._mine: set[Partition] = set()
-        #: Assigned, and not asked yet what is committed.
+        #: Assigned partitions whose committed offsets are not read yet.
         self._unread: set[Partition] = set()
         self._positions: dict[Partition, int] = {}
-        #: Given to the sink up to the end; not done as long as the commit of that was refused.
+        #: Partitions that the sink has taken up to the end; they are not done until the commit has succeeded.
         self._reached: set[Partition] = set()
         self._began_at = self._reported_at = self._asked_at = self._moved_at = time.monotonic()
         self._reported_records = 0
         self._reported_owned: AbstractSet[object] = frozenset()
 
     def run(self) -> MemberSummary:
-        """Consume until there is nothing left to do, or until the driver says so.
+        """Consume until all ends are reached, or until the driver orders the end.
 
         Raises:
             FencedError: a later attempt has this member's place.
-            SinkError: the sink gave a batch up.
-            GroupError: the coordinator refused the member for good.
-            TransportError: the brokers cannot be reached, where nothing can be done without them.
+            SinkError: the sink failed for a batch.
+            GroupError: the coordinator refused the member permanently.
+            TransportError: the brokers could not be reached for a request that is required.
         """
         is_over = False
         try:
@@ -112,12 +121,12 @@ class TaskMember:
                 list(self._plan.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._gone
             )
             while self._goes_on():
-                self._turn()
+                self._consume_batch()
             self._handover.settle()
             self._report()
             is_over = True
         finally:
-            # The place is kept for the next attempt, unless the work is done: then the others need not wait for it.
+            # After an error, the place is kept for the next attempt; after the work, the others need not wait for it.
             self._consumer.close(membership="leave" if is_over else "default")
             self._handover.close()
         return MemberSummary(
@@ -134,18 +143,18 @@ class TaskMember:
         order = self._link.order
         if order is Order.SUPERSEDED:
             raise FencedError(
-                f"a later attempt of task {self._instance} is at work as {self._plan.instance_id(self._instance)!r}; "
-                f"this one (attempt {self._attempt}) writes nothing more"
+                f"a later attempt of task {self._instance} is running as {self._plan.instance_id(self._instance)!r}; "
+                f"this attempt ({self._attempt}) writes nothing more"
             )
         return order is None and not self._bounds.is_done
 
-    def _turn(self) -> None:
+    def _consume_batch(self) -> None:
         with without_collections():
-            held = self._gathered()
+            held = self._fetch_batch()
         if held.ranges:
             for one in held.ranges:
                 self._bounds.begin(one.place, one.first)
-            # The sink may take minutes, and the driver is to see meanwhile what it works on.
+            # The sink may take minutes; the report shows the driver what it works on.
             self._report_if_due()
         if held.ranges or held.finished:
             self._moved_at = time.monotonic()
@@ -153,21 +162,21 @@ class TaskMember:
         if not (held.ranges and self._has_more()):
             self._handover.settle()
             if self._bounds.is_bounded:
-                self._look_at_the_others()
+                self._check_other_members()
         self._report_if_due()
 
-    def _gathered(self) -> Held:
-        """The next batch, as the sink wants it; perhaps an empty one."""
-        messages = self._consumer.consume(*self._sought())
-        self._read_what_is_committed()
+    def _fetch_batch(self) -> Held:
+        """Fetch the next batch in the sink's format; it may be empty."""
+        messages = self._consumer.consume(*self._batch_bounds())
+        self._read_committed_offsets()
         finished: set[Partition] = set()
         if not are_records(messages):
             finished = {place_of(message) for message in messages if self._is_end(message)}
             messages = [message for message in messages if message.error() is None]
         return self._within_bounds(messages, finished)
 
-    def _sought(self) -> tuple[int, float]:
-        """How many records to gather, and how long: what is not there any more is not waited for."""
+    def _batch_bounds(self) -> tuple[int, float]:
+        """Return how many records to fetch, and how long to wait; near the end, no longer than there are records."""
         size, wait_s = self._handover.batch_limit, self._plan.batch_wait_s
         if not (self._bounds.is_bounded and self._mine):
             return size, wait_s
@@ -177,7 +186,7 @@ class TaskMember:
         return min(size, outstanding or size), wait_s
 
     def _is_end(self, message: Message) -> bool:
-        """Whether it says that a partition's end is reached; an error that is final is raised, another one logged."""
+        """Return whether an event is the end of a partition; raise a fatal error, and log other errors."""
         error = message.error()
         if error is None:
             return False
@@ -194,16 +203,16 @@ class TaskMember:
 
     def _give(self, held: Held) -> None:
         if not self._handover.give(held):
-            # Everything is lost with the next poll, and is asked for anew when it comes again.
+            # With the next poll, all partitions are lost; their offsets are read again at the next assignment.
             return
         self._reached |= held.finished
         self._positions.update({one.place: one.next_offset for one in held.ranges})
         if held.finished:
-            # What comes after the end is not part of this run, and need not be fetched.
+            # Records after the end are not part of this run and need not be fetched.
             self._consumer.pause([TopicPartition(*partition) for partition in held.finished])
 
     def _has_more(self) -> bool:
-        """Whether there may be more to come of a partition of its own."""
+        """Return whether more records may arrive from an owned partition."""
         return not self._bounds.is_bounded or bool((self._bounds.left & self._mine) - self._reached)
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
@@ -217,7 +226,7 @@ class TaskMember:
                 runs = runs_of(records, self._plan.topics)
                 ranges = ranges_of(runs)
         batch = formed(records, self._plan.batch_format, runs)
-        # Behind the last record there may be markers of transactions, or what compaction removed: the end counts.
+        # After the last record there may be transaction markers or compacted offsets, so the end offset is used.
         return Held(batch=batch, ranges=ranges, finished=frozenset(finished & self._mine))
 
     def _end(self, partition: Partition) -> int:
@@ -232,7 +241,7 @@ class TaskMember:
         self._moved_at = time.monotonic()
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Their next owner begins at what is committed.
+        # The next owner starts at the committed offset.
         self._handover.await_answer()
         self._gone(consumer, partitions)
 
@@ -244,30 +253,30 @@ class TaskMember:
         for place in gone:
             self._positions.pop(place, None)
 
-    def _read_what_is_committed(self) -> None:
-        """Know what is done of the partitions that are new here, and who counted it."""
+    def _read_committed_offsets(self) -> None:
+        """Read the committed offsets and the tallies of newly assigned partitions."""
         if not (self._unread and self._bounds.is_bounded):
             return
-        # What is asked for now may have the last commit in it: it must not be counted again.
+        # The committed offsets may include the last commit, which must not be counted twice.
         self._handover.settle()
         fresh, self._unread = sorted(self._unread), set()
-        # Asked as a member does: offsets that a sink's transaction commits are waited for.
+        # Requested with the member's consumer, which waits for offsets in an open transaction.
         for one in self._committed(fresh, COMMITTED_ANSWER_S):
             if one.error is None:
                 self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
                 if one.offset >= 0:
                     self._positions.setdefault((one.topic, one.partition), one.offset)
             else:
-                _log.warning("Task %s: what is committed of %s is not known: %s", self._instance, one, one.error)
-        # A partition that was not in the topic when the run began has no end in it.
+                _log.warning("Task %s: the committed offset of %s is unknown: %s", self._instance, one, one.error)
+        # A partition that was created after the start of the run is not part of it.
         done = [TopicPartition(*place) for place in fresh if place not in self._bounds.left and place in self._mine]
         self._consumer.pause(done)
 
     def _committed(self, partitions: Sequence[Partition], within_s: float) -> list[TopicPartition]:
         return self._consumer.committed([TopicPartition(*partition) for partition in partitions], within_s)
 
-    def _look_at_the_others(self) -> None:
-        """Nothing came: perhaps the others have done the rest, or there is nothing any more that could be done."""
+    def _check_other_members(self) -> None:
+        """Without new records, check whether other members are done, or whether an end can no longer be reached."""
         now = time.monotonic()
         if now - self._asked_at < OTHERS_S:
             return
@@ -277,10 +286,10 @@ class TaskMember:
         if again:
             self._give(Held(finished=again))
         try:
-            # Whose tally it is does not matter here.
+            # Only the offsets matter here, not the tallies.
             others = self._committed(sorted(left - self._mine), COMMITTED_ANSWER_S) if left - self._mine else []
         except KafkaException as unknown:
-            _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
+            _log.debug("Task %s: the committed offsets of other members are unknown: %s", self._instance, unknown)
             others = []
         for one in others:
             if one.error is None and one.offset >= 0:
@@ -292,21 +301,21 @@ class TaskMember:
             check_ends(self._consumer, {partition: self._end(partition) for partition in self._bounds.left})
 
     def _refuse_to_replace_a_later_attempt(self) -> None:
-        """An attempt that was stopped before it joined must not take the place of the one that replaced it."""
+        """Raise FencedError if a later attempt is a member: an attempt that was delayed must not take its place."""
         instance_id = self._plan.instance_id(self._instance)
         try:
             members = self._admin.describe(self._plan.group, with_offsets=False).group.members
         except MembershipError as unknown:
-            _log.debug("Group %s is not described: %s", self._plan.group, unknown)
+            _log.debug("Group %s could not be described: %s", self._plan.group, unknown)
             return
         for holder in members:
             if holder.instance_id == instance_id and (attempt_of(holder.client_id) or 0) > self._attempt:
                 raise FencedError(
                     f"group.instance.id {instance_id!r} is held by a later attempt, member {holder.member_id} "
-                    f"(client {holder.client_id!r}) on host {holder.host}; this one (attempt {self._attempt}) ends"
+                    f"(client {holder.client_id!r}) on host {holder.host}; this attempt ({self._attempt}) ends"
                 )
 
-    # ---- what the driver hears ----
+    # ---- reports to the driver ----
 
     def _report_if_due(self) -> None:
         is_due = time.monotonic() - self._reported_at >= REPORT_S
@@ -340,7 +349,7 @@ class TaskMember:
         )
 
     def _lag(self) -> int:
-        """The records of the owned partitions that are not committed, as far as is known."""
+        """Return the number of uncommitted records in the owned partitions, as far as it is known."""
         self._learn_committed()
         lag = 0
         for place in self._mine:
@@ -350,7 +359,7 @@ class TaskMember:
         return lag
 
     def _learn_committed(self) -> None:
-        """Know where the group is in new partitions, also in a run without end, which needs that for its lag only."""
+        """Read the committed offsets of new partitions in a run without end, which needs them only for its lag."""
         if self._bounds.is_bounded or not self._unread:
             return
         try:
@@ -360,7 +369,7 @@ class TaskMember:
                 for one in self._consumer.offsets_for_times(none, REPORT_ANSWER_S):
                     self._bounds.begin((one.topic, one.partition), max(0, one.offset))
         except KafkaException as unknown:
-            _log.debug("Task %s: the group's offsets are not known: %s", self._instance, unknown)
+            _log.debug("Task %s: the group's committed offsets are unknown: %s", self._instance, unknown)
             return
         self._unread = set()
         for one in answers:
@@ -368,7 +377,7 @@ class TaskMember:
                 self._bounds.note((one.topic, one.partition), one.offset)
 
     def _known_end(self, place: Partition) -> int | None:
-        """Where the run, or else the partition, ends; None: not known yet."""
+        """Return the end of a partition in the run, else of the partition itself; None if it is not known yet."""
         end = self._bounds.end_of(place)
         if end is None:
             with suppress(KafkaException, MembershipError):

@@ -1,9 +1,9 @@
-"""Shows where a Structured Streaming query stands as the committed offsets of a group that every tool can see.
+"""`OffsetMirror`: commit the progress of a Structured Streaming query to a group, for the usual Kafka tools.
 
-Spark's Kafka source has no group that means anything: its offsets are in the query's checkpoint. The mirror listens to
-the query's progress and commits the end of each finished batch to a group that is named for it. A member of this
-package, which reads nothing, holds that group, so that it is Stable, shows a host, and nobody reads in it by mistake.
-The checkpoint stays what the query starts from; what is committed is never ahead of it, and lags it by a moment.
+Spark's Kafka source commits no group offsets; its progress is only in the checkpoint. The mirror listens to the query's
+progress and commits the end of each finished batch to a group. A member that reads nothing owns the group's partitions,
+so the group is Stable, has a host, and no other consumer reads in it by mistake. The query still starts from its
+checkpoint. Committed offsets are never ahead of the checkpoint, and follow it by a moment.
 """
 
 from __future__ import annotations
@@ -33,31 +33,32 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("consumer_membership.spark.mirror")
 
-#: How soon a member notices that there is something to commit, and looks after its group.
+#: The interval at which a member polls and checks for offsets to commit.
 _POLL_S = 0.2
-#: So many heartbeats a change of the subscription takes at most until the group has followed.
+#: After a change of the subscription, the assignment is complete within this many heartbeats.
 _BEATS = 4
-#: How long what is left to commit is tried when a query ends, or the mirror is closed.
+#: How long the last offsets are retried when a query ends, or the mirror is closed.
 _FAREWELL_S = 30.0
 
-#: What Java's clients take in no instance id.
+#: The characters that the Java client does not allow in an instance id.
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
 
-#: By topic and partition, the offset before which a query has read everything.
+#: By topic and partition, the offset up to which a query has read everything.
 BatchEnds = Mapping[tuple[str, int], int]
 
 _MINE = ("group.id", "group.instance.id", "group.instance.id.pool", "group.instance.id.conflict.policy")
 _OWNED = dict.fromkeys(_MINE, "the mirror sets it; leave it out")
 
-#: What helps where the mirror cannot have its group: what helps a consumer is to change keys that are the mirror's own.
+#: The remedies if the mirror cannot join its group; those for a consumer would change keys that the mirror sets itself.
 _OTHER_GROUP = (
-    "the mirror holds its group by the consumer protocol: name a group of its own for the query in group_ids, or end "
-    "the members that this one has"
+    "the mirror uses the consumer protocol: give the query its own group in group_ids, or stop the members of this "
+    "group"
 )
 _REMEDIES: Mapping[int, str] = {
-    UNSUPPORTED_VERSION_CODE: "the mirror holds its group by that protocol: use Apache Kafka 4.0 or later, with the "
+    UNSUPPORTED_VERSION_CODE: "the mirror uses that protocol: use Apache Kafka 4.0 or later, with the "
     "feature group.version at 1 (kafka-features upgrade --feature group.version=1) and 'consumer' among the broker's "
-    "group.coordinator.rebalance.protocols; `consumer-membership checkpoint show` tells where a query is without it",
+    "group.coordinator.rebalance.protocols; without it, `consumer-membership checkpoint show` prints the offsets of a "
+    "query",
     GROUP_NOT_FOUND_CODE: _OTHER_GROUP,
     CONFLICT_CODE: _OTHER_GROUP,
 }
@@ -65,14 +66,14 @@ _REMEDIES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorState:
-    """How far one query is mirrored.
+    """The progress of the mirror for one query.
 
     Attributes:
         group_id: The group.
-        batch_id: The last batch whose end is committed; None: none is yet.
-        committed: What is committed, by topic and partition.
-        error: What keeps it from going on; None: nothing.
-        others: Whether somebody else is in the group and was given partitions.
+        batch_id: The last batch whose end is committed; None if no batch is committed yet.
+        committed: The committed offsets by (topic, partition).
+        error: The error that stops the mirror; None if there is none.
+        others: Whether another member owns partitions of the group.
     """
 
     group_id: str
@@ -83,17 +84,18 @@ class MirrorState:
 
 
 class OffsetMirror:
-    """Commits what queries of this session have read; a context manager.
+    """Commits the progress of queries of a session to groups; a context manager.
 
         mirror = OffsetMirror(spark, group_ids={"orders-to-lake": "orders-lake"}, config={"bootstrap.servers": "..."})
 
     Args:
-        spark: The session; queries that run already are mirrored from their next batch on.
-        group_ids: By the query's name (`queryName`) or id, the group that shows where it stands.
-        config: As for `Consumer`, to reach the brokers; environment variables fill in what it leaves out.
+        spark: The session. Running queries are mirrored from their next batch on.
+        group_ids: The group of each query, by the query's name (`queryName`) or id.
+        config: The configuration for connections to the brokers, as for `Consumer`; environment variables set missing
+            keys.
 
     Raises:
-        ConfigurationError: something cannot work; the text names parameter, value and remedy.
+        ConfigurationError: an argument is wrong; the text names the parameter, its value and the fix.
     """
 
     def __init__(
@@ -107,17 +109,17 @@ class OffsetMirror:
         spark.streams.addListener(self._listener)
 
     def state(self, query: str) -> MirrorState:
-        """How far this query is mirrored, by the name or id that it has in `group_ids`. Never waits.
+        """Return the progress for a query, by its name or id in `group_ids`; never waits.
 
         Raises:
-            ConfigurationError: it is not mirrored.
+            ConfigurationError: the query is not in `group_ids`.
         """
         if query not in self._groups:
-            raise ConfigurationError("query", query, f"one of {', '.join(sorted(self._groups))} is mirrored here")
+            raise ConfigurationError("query", query, f"give a query of group_ids: {', '.join(sorted(self._groups))}")
         return self._groups[query].state
 
     def close(self) -> None:
-        """Commit what is left, leave the groups, and listen no more; a second one is nothing."""
+        """Commit the last offsets, leave the groups, and stop listening. A second call has no effect."""
         self._spark.streams.removeListener(self._listener)
         for group in self._groups.values():
             group.end()
@@ -129,7 +131,7 @@ class OffsetMirror:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close; an exception goes on."""
+        """Close; an exception is not suppressed."""
         self.close()
 
     def _progressed(self, progress: StreamingQueryProgress) -> None:
@@ -139,7 +141,7 @@ class OffsetMirror:
 
 
 def _checked(group_ids: object) -> list[tuple[str, str]]:
-    remedy = 'give a dict of queries and groups, {"query name": "group"}'
+    remedy = 'give a dict with the group of each query, {"query name": "group"}'
     if not isinstance(group_ids, Mapping) or not group_ids:
         raise ConfigurationError("group_ids", group_ids, remedy)
     for query, group in group_ids.items():
@@ -149,17 +151,17 @@ def _checked(group_ids: object) -> list[tuple[str, str]]:
     groups = list(group_ids.values())
     doubled = next((group for group in groups if groups.count(group) > 1), None)
     if doubled is not None:
-        raise ConfigurationError("group_ids", doubled, "two queries cannot be told apart in one group; name two groups")
+        raise ConfigurationError("group_ids", doubled, "each query needs its own group; give two groups")
     return list(group_ids.items())
 
 
 def ends_of(progress: StreamingQueryProgress) -> dict[tuple[str, int], int]:
-    """Where the Kafka sources of a query stand after this batch.
+    """Return the end offsets of the Kafka sources of a query after this batch.
 
-    Of a partition that two sources read, the smaller offset: before it both have read everything.
+    If two sources read a partition, the smaller offset is used, because both have read everything before it.
     """
     ends: dict[tuple[str, int], int] = {}
-    # As text: of a session of Spark Connect `endOffset` is how Python shows a dict, before pyspark 4.3.
+    # From the JSON: with Spark Connect before pyspark 4.3, the attribute `endOffset` is the repr of a dict.
     for source in json.loads(progress.json)["sources"]:
         if not source["description"].startswith("KafkaV2["):
             continue
@@ -172,7 +174,7 @@ def ends_of(progress: StreamingQueryProgress) -> dict[tuple[str, int], int]:
 
 
 class _MirroredGroup:
-    """One group, and the thread that holds it; what it is shown waits for the thread, the latest only."""
+    """One group, and the thread of its member; only the latest progress waits for the thread."""
 
     def __init__(self, query: str, group_id: str, config: Mapping[str, object]) -> None:
         self.state = MirrorState(group_id=group_id)
@@ -181,12 +183,12 @@ class _MirroredGroup:
             **config,
             "group.id": group_id,
             "enable.auto.commit": False,
-            # Held by one at a time: after a crash the next one waits for the stale member's session to end.
+            # Only one mirror at a time: after a crash, the next mirror waits for the end of the stale member's session.
             "group.instance.id": f"mirror-{_NO_NAME.sub('-', query)}",
             "group.instance.id.conflict.policy": "wait",
             "rebalance.callbacks": "incremental",
         }
-        ConsumerConfig.from_mapping(self._config)  # here, and not in the thread: what cannot work is refused at once
+        ConsumerConfig.from_mapping(self._config)  # raises errors here, and not later in the thread
         self._lock = threading.Lock()
         self._comes = threading.Event()
         self._shown: tuple[int, BatchEnds] | None = None
@@ -195,7 +197,7 @@ class _MirroredGroup:
         self._thread: threading.Thread | None = None
 
     def show(self, batch_id: int, ends: BatchEnds) -> None:
-        """The query has finished this batch; waits for nothing."""
+        """Store the end of a finished batch for the thread; never waits."""
         with self._lock:
             if not ends or self._ends_at is not None:
                 return
@@ -206,13 +208,13 @@ class _MirroredGroup:
         self._comes.set()
 
     def end(self) -> None:
-        """Commit what is left and leave."""
+        """Let the thread commit the last offsets and leave the group."""
         with self._lock:
             self._ends_at = monotonic() + _FAREWELL_S
         self._comes.set()
 
     def join(self) -> None:
-        """Wait for that."""
+        """Wait for the end of the thread."""
         if self._thread is not None:
             self._thread.join(2 * _FAREWELL_S)
 
@@ -227,16 +229,16 @@ class _MirroredGroup:
             self._note(error=str(error))
 
     def _hold(self, consumer: Consumer) -> None:
-        """Be in the group, and commit what is shown."""
+        """Stay in the group, and commit the progress."""
         topics: set[str] = set()
         while not self._is_over:
             shown = self._shown
             if shown is not None and not topics >= (named := {topic for topic, _ in shown[1]}):
                 topics |= named
                 consumer.subscribe(sorted(topics), on_assign=_pause)
-            told = consumer.poll(_POLL_S)
+            event = consumer.poll(_POLL_S)
             view = consumer.membership()
-            self._heed(told, view)
+            self._note_error(event, view)
             if view.state is MemberState.FATAL:
                 return
             if view.state is MemberState.STABLE and shown is not None:
@@ -254,7 +256,7 @@ class _MirroredGroup:
         return (batch_id, ends) == (self.state.batch_id, self.state.committed)
 
     def _look_for_others(self, view: MembershipView, count: int) -> None:
-        """Who has fewer partitions than there are for some heartbeats shares them with another member."""
+        """Note another member in the group: this member owns too few partitions for several heartbeats."""
         if len(view.owned) >= count:
             self._short_since = None
         elif self._short_since is None:
@@ -262,10 +264,10 @@ class _MirroredGroup:
         patience_s = _BEATS * (view.heartbeat_interval_s or 0.0)
         self._note(others=self._short_since is not None and monotonic() - self._short_since > patience_s)
 
-    def _heed(self, message: Message | None, view: MembershipView) -> None:
+    def _note_error(self, message: Message | None, view: MembershipView) -> None:
         error = None if message is None else message.error()
         if error is not None:
-            self._note(error=_told(error, view.last_error))
+            self._note(error=_with_remedy(error, view.last_error))
 
     def _commit(self, consumer: Consumer, batch_id: int, ends: BatchEnds) -> None:
         if self._is_committed(batch_id, ends):
@@ -287,13 +289,15 @@ class _MirroredGroup:
         known = {name: getattr(before, name) for name in MirrorState.__dataclass_fields__}
         self.state = MirrorState(**(known | changes))
         if self.state.error is not None and self.state.error != before.error:
-            _LOG.warning("The group %s does not show where its query stands: %s", before.group_id, self.state.error)
+            _LOG.warning(
+                "Group %s: the progress of its query could not be committed: %s", before.group_id, self.state.error
+            )
         if self.state.others and not before.others:
-            _LOG.warning("Somebody else reads in the group %s, which shows where a query stands", before.group_id)
+            _LOG.warning("Group %s: another member reads in this group of an offset mirror", before.group_id)
 
 
-def _told(error: KafkaError, cause: BrokerError | None) -> str:
-    """What keeps the mirror from its group, in words for who uses it."""
+def _with_remedy(error: KafkaError, cause: BrokerError | None) -> str:
+    """Return the text of an error that keeps the mirror from its group, with a remedy for the user of the mirror."""
     remedy = _REMEDIES.get(error.code())
     if remedy is None or cause is None or cause.code != error.code():
         return error.str()
@@ -301,28 +305,28 @@ def _told(error: KafkaError, cause: BrokerError | None) -> str:
 
 
 def _pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-    """It reads nothing."""
+    """Pause all partitions, because the member reads nothing."""
     consumer.pause(partitions)
 
 
 def _listener(progressed: Callable[[Any], None]) -> Any:  # noqa: ANN401
-    """A listener of the installed pyspark; it hands on, for Spark waits for it."""
+    """Create a listener class with the installed pyspark; it only forwards events, because Spark waits for it."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        """Hands on what it hears."""
+        """Forwards the progress of queries."""
 
         def onQueryStarted(self, event: object) -> None:
-            """A query begins: its first batch will say where it stands."""
+            """Do nothing: the first batch has the query's position."""
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:
-            """A batch is finished, and its end is in the checkpoint."""
+            """Forward the end of a finished batch, which is in the checkpoint now."""
             progressed(event.progress)
 
         def onQueryIdle(self, event: object) -> None:
-            """Nothing came."""
+            """Do nothing: there are no new records."""
 
         def onQueryTerminated(self, event: object) -> None:
-            """One that is started again goes on in its group, which is held until the mirror is closed."""
+            """Do nothing: the member stays until the mirror is closed, and the query may be started again."""
 
     return Listener()

@@ -221,11 +221,11 @@ def test_check_sink_refuses_other_signatures_and_names_the_expected_one() -> Non
     For a class, it asks for an instance.
     """
     with pytest.raises(
-        ConfigurationError, match=r"sink\(batch, context\); it takes \(_: .*too many positional"
+        ConfigurationError, match=r"sink\(batch, context\); its parameters are \(_: .*too many positional"
     ) as caught:
         check_sink(each)
     assert caught.value.value == "each"
-    with pytest.raises(ConfigurationError, match="make an object of the class ParquetSink first"):
+    with pytest.raises(ConfigurationError, match="create an instance of ParquetSink first"):
         check_sink(ParquetSink)
 
 

@@ -166,7 +166,7 @@ def test_spark_schema_has_the_arrow_columns_in_order() -> None:
 def test_batch_beyond_2_gib_is_refused_before_it_is_copied() -> None:
     """Keys or values of more than 2 GiB raise an error with a remedy, instead of an array in two chunks."""
     heavy = b"x" * (1 << 26)
-    with pytest.raises(ConfigurationError, match=r"values of this batch of 33 records weigh 2214592512 bytes.*fewer"):
+    with pytest.raises(ConfigurationError, match=r"values of this batch of 33 records have 2214592512 bytes.*fewer"):
         arrow([message(offset, value=heavy) for offset in range(33)])
     with pytest.raises(ConfigurationError, match="keys of this batch"):
         formed([message(offset, key=heavy) for offset in range(33)], BatchFormat.PANDAS)
@@ -175,7 +175,7 @@ def test_batch_beyond_2_gib_is_refused_before_it_is_copied() -> None:
 def test_batch_beyond_2_gib_that_sampling_misses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array in two chunks raises the same error. The test fakes the chunks, because filling them takes 13 s."""
     monkeypatch.setattr(pa, "array", lambda values, kind: pa.chunked_array([values[:1], values[1:]], kind))
-    with pytest.raises(ConfigurationError, match="values of this batch of 2 records weigh 2 bytes"):
+    with pytest.raises(ConfigurationError, match="values of this batch of 2 records have 2 bytes"):
         arrow([message(0), message(1)])
 
 

@@ -89,5 +89,5 @@ def test_client_without_rights_to_the_board_gets_an_error_before_the_job(broker_
     broker = broker_pool.shared(properties=AUTHORIZER)
     plan = a_plan(broker)
     forbid(broker.bootstrap_servers, ResourceType.GROUP, f"{plan.pipeline}-control", AclOperation.READ)
-    with pytest.raises(ConfigurationError, match=f"{plan.pipeline}-control and {plan.pipeline}-progress: allow"):
+    with pytest.raises(ConfigurationError, match=f"{plan.pipeline}-control and {plan.pipeline}-progress; grant"):
         Board(plan, [(plan.topics[0], 0)])

@@ -63,5 +63,5 @@ def test_assign_at_once_without_rights_names_the_key_and_the_grant(kafka_broker:
 def test_assign_at_once_raises_in_bounded_time_if_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the broker does not respond, `assign_at_once` raises an error in bounded time."""
     monkeypatch.setattr("consumer_membership.spark.brokers._TIMEOUT_S", 0.5)
-    with pytest.raises(TransportError, match="is not altered"):
+    with pytest.raises(TransportError, match="was not changed"):
         AssigningAtOnce(plan_for("127.0.0.1:1")).wait()

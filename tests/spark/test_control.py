@@ -196,7 +196,7 @@ def test_unreachable_driver_counts_as_a_stop_after_its_timeout(server: ControlSe
 
 def test_driver_refuses_a_task_without_the_secret(server: ControlServer) -> None:
     """A task with a wrong secret gets an error that names the address; other protocols' bytes have no effect."""
-    with pytest.raises(TransportError, match="no driver of this run answers"):
+    with pytest.raises(TransportError, match="no driver of this run responds"):
         ControlLink(replace(server.address, secret="0" * 64), 0, 9)
     for words in (b"\n", b"[]\n", b"nonsense\n", b'{"secret": "%s"}\n' % server.address.secret.encode(), b"x" * 5_000):
         with socket.create_connection((server.address.host, server.address.port)) as plain:
