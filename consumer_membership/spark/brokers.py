@@ -63,7 +63,7 @@ INTERVAL_KEY = "consumer.assignment.interval.ms"
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-def numbered(plan: MemberPlan) -> MemberPlan:
+def with_run_number(plan: MemberPlan) -> MemberPlan:
     """Return the plan with a run number above those of the pipeline's members in the group.
 
     The drivers' clocks may differ. Members of a run with a smaller number could not join, because the members of the

@@ -1,6 +1,6 @@
-"""What is sent to the tasks, pickled on the driver: what cannot be sent is refused there, by name.
+"""Pickle the objects for the tasks on the driver, with errors that name the part that cannot be pickled.
 
-Spark would say "cannot pickle '_thread.lock' object" from within a job, and not where that lock is.
+Spark would raise "cannot pickle '_thread.lock' object" within a job, without the place of the lock.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from typing import NamedTuple
 
 from consumer_membership.errors import ConfigurationError
 
-#: How far into an object its culprit is looked for, and among how many parts: each of them is pickled by itself.
+#: The depth and the number of parts to which the cause is searched; each part is pickled separately.
 _DEEPEST, _MOST_PARTS = 8, 2_000
 
-_MAKE_IT_THERE = (
-    "make it inside the task, at the first call, and let only what it is made from travel: addresses, names, numbers"
+_CREATE_IT_THERE = (
+    "create it inside the task, at the first call, and send only the values that it needs: addresses, names, numbers"
 )
-_A_CLIENT = f"a client belongs to the process that made it; {_MAKE_IT_THERE}"
-#: What people most often carry along by mistake, by the module of its class, and what to do about it.
+_A_CLIENT = f"a client belongs to the process that created it; {_CREATE_IT_THERE}"
+#: Objects that are often included by mistake, by the module of their class, with the remedy.
 _ADVICE = (
-    ("pyspark", "a SparkSession and what belongs to it work on the driver only; collect what the tasks need of it"),
-    ("py4j", "an object of the JVM works on the driver only; collect what the tasks need of it"),
+    ("pyspark", "a SparkSession and its objects work only on the driver; collect the data that the tasks need"),
+    ("py4j", "a JVM object works only on the driver; collect the data that the tasks need"),
     ("consumer_membership.clients", _A_CLIENT),
     ("cimpl", _A_CLIENT),
     ("confluent_kafka", _A_CLIENT),
-    ("_io", "an open file or stream works in its own process only; open it inside the task, at the first call"),
+    ("_io", "an open file or stream works only in its own process; open it inside the task, at the first call"),
 )
 
 
 class _PickledPart(NamedTuple):
-    """Something inside an object, and how one gets there."""
+    """A part of an object, and its path in the object."""
 
     path: str
     value: object
 
 
 def pickled(sink: object, what: str = "sink") -> bytes:
-    """The object as bytes for a task, by Spark's own pickler; `what` is what errors call it.
+    """Pickle an object for a task, with Spark's own pickler; `what` is its name in errors.
 
-    Functions and classes of a program's main module travel whole, those of other modules by name: the tasks have to be
-    able to import them.
+    Functions and classes of the program's main module are pickled by value. Those of other modules are pickled by name,
+    so the tasks must be able to import them.
 
     Raises:
-        ConfigurationError: it cannot be pickled; the text names the variable, attribute or element that is the reason.
+        ConfigurationError: the object cannot be pickled; the text names the variable, attribute or element.
     """
     found = _pickle(sink)
     if isinstance(found, bytes):
         return found
     culprit, reason = _culprit(_PickledPart(what, sink), found)
     where = "it" if culprit.value is sink else culprit.path
-    advice = _known(culprit.value) or _MAKE_IT_THERE
+    advice = _known(culprit.value) or _CREATE_IT_THERE
     remedy = f"it cannot be sent to the tasks: {where} is a {_kind(culprit.value)} ({reason}); {advice}"
-    # Without `from`: where in the pickler it happened helps nobody.
+    # Without `from`, because the pickler's stack trace does not help.
     raise ConfigurationError(what, _name(sink), remedy)
 
 
 def _pickle(value: object) -> bytes | str:
-    """The bytes, or why there are none."""
-    from pyspark import cloudpickle  # pyspark is imported by whoever uses it
+    """Return the pickled bytes, or the text of the error."""
+    from pyspark import cloudpickle  # imported here: this package does not import pyspark before it is used
 
     try:
         dumped = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # it has no types
     except Exception as error:  # noqa: BLE001 - a user's own __reduce__ may raise anything, and the user has to know
-        said = str(error).strip().partition("\n")[0]
-        is_plain = isinstance(error, TypeError | pickle.PicklingError) and said
-        return said if is_plain else f"{type(error).__name__}: {said}".removesuffix(": ")
+        text = str(error).strip().partition("\n")[0]
+        is_plain = isinstance(error, TypeError | pickle.PicklingError) and text
+        return text if is_plain else f"{type(error).__name__}: {text}".removesuffix(": ")
     return bytes(dumped)
 
 
 def _culprit(whole: _PickledPart, reason: str) -> tuple[_PickledPart, str]:
-    """The innermost part that cannot be pickled by itself, and what the pickler says about it."""
+    """Return the innermost part that cannot be pickled, and the text of its error."""
     culprit, seen, left = whole, {id(whole.value)}, _MOST_PARTS
     for _ in range(_DEEPEST):
         if _known(culprit.value) is not None:
@@ -94,7 +94,7 @@ def _culprit(whole: _PickledPart, reason: str) -> tuple[_PickledPart, str]:
 
 
 def _parts(part: _PickledPart) -> Iterator[_PickledPart]:
-    """What is pickled along with an object, as far as it has a name for people."""
+    """Yield the parts that are pickled with an object and have a readable path."""
     path, value = part
     match value:
         case types.FunctionType():
@@ -116,11 +116,11 @@ def _parts(part: _PickledPart) -> Iterator[_PickledPart]:
 
 
 def _variables(path: str, function: types.FunctionType) -> Iterator[_PickledPart]:
-    """What a function refers to: the variables around it, its module's, and the defaults of its parameters."""
+    """Yield the parts of a function: variables of its closure and its module, and defaults of its parameters."""
     code = function.__code__
     found: dict[str, object] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a variable that has no value yet
+        with suppress(ValueError):  # a variable without a value
             found[name] = cell.cell_contents
     found |= {name: function.__globals__[name] for name in sorted(_globals_of(code)) if name in function.__globals__}
     yield from (_PickledPart(f"the variable {name!r} of {path}", value) for name, value in found.items())
@@ -132,20 +132,20 @@ def _variables(path: str, function: types.FunctionType) -> Iterator[_PickledPart
 
 
 def _globals_of(code: types.CodeType) -> frozenset[str]:
-    """The names that this code, and what is defined in it, looks up in its module."""
+    """Return the global names that this code, and code inside it, uses."""
     names = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
     inner = (_globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return frozenset(names.union(*inner))
 
 
 def _state(value: object) -> Mapping[str, object]:
-    """The attributes that would be pickled; none where the class has a pickling of its own, whose words are enough."""
+    """Return the attributes that would be pickled; none if the class defines its own pickling."""
     kind = type(value)
     if kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__:
         return {}
     try:
         state = value.__getstate__()
-    except Exception:  # noqa: BLE001 - a user's own code; the pickler had the same from it
+    except Exception:  # noqa: BLE001 - the user's code; the pickler received the same error
         return {}
     # With slots: the attributes of the object's dict, and those of its slots.
     shares = state if isinstance(state, tuple) else (state,)
@@ -158,11 +158,11 @@ def _kind(value: object) -> str:
 
 
 def _name(value: object) -> str:
-    """What people call it; never its `repr`, which may hold a secret."""
+    """Return the name of an object for messages; never its `repr`, which may contain a secret."""
     return str(getattr(value, "__qualname__", None) or type(value).__qualname__)
 
 
 def _known(value: object) -> str | None:
-    """What to do about an object of a kind that people often carry along; None: it is of no such kind."""
+    """Return the remedy for an object that is often included by mistake; None for other objects."""
     module = type(value).__module__
     return next((advice for prefix, advice in _ADVICE if module.startswith(prefix)), None)

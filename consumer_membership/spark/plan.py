@@ -1,4 +1,4 @@
-"""What travels from the driver to the tasks: configuration, checked where the caller can still be told."""
+"""The plan of a run, which the driver checks and sends to the tasks: configuration, topics, group and options."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from consumer_membership.spark.context import BatchFormat, Partition, SinkUse, r
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: As max.poll.interval.ms at most: librdkafka takes no more than a day.
+#: The largest max.poll.interval.ms that librdkafka accepts, a day.
 _LONGEST_SINK_S = 86_400.0
-#: A task has to look after its driver meanwhile.
+#: Short enough for a task to react to its driver's orders.
 _LONGEST_WAIT_S = 60.0
 
-#: A drain is short: at 0.15 ms of broker CPU each, a hundred members take a seventh of a core as long as it lasts.
+#: A drain is short: at 0.15 ms of broker CPU each, the heartbeats of a hundred members use a seventh of a core.
 _DRAIN_HEARTBEAT_MS = 100
-#: In a client id before the run's number, and before the attempt's.
+#: The separator before the run's number and before the attempt's number in a client id.
 _MARK = "@"
-#: An attempt's number has 19 digits at most. Other programs may choose any client id.
+#: An attempt's number has at most 19 digits. Other programs may choose any client id.
 _NUMBER = re.compile("[0-9]{1,19}")
 
-#: Keys that a member in a task has from its plan, and what to do about each.
+#: Keys that the plan sets for a member in a task, with the remedy for each.
 _OWNED = {
-    "group.instance.id": "leave it out: each task has its own, <pipeline>-<number>; name the pipeline instead",
+    "group.instance.id": "leave it out: each task has its own, <pipeline>-<number>; set pipeline instead",
     "group.instance.id.pool": "leave it out: each task has its own instance id, <pipeline>-<number>",
-    "group.instance.id.conflict.policy": "leave it out: a task's replacement takes its place over",
+    "group.instance.id.conflict.policy": "leave it out: the replacement of a task takes over its place",
     "enable.auto.commit": "leave it out: offsets are committed when the sink has returned",
     "enable.auto.offset.store": "leave it out: offsets are committed when the sink has returned",
-    "max.poll.interval.ms": "leave it out and give sink_timeout_s: how long one call of the sink may take",
-    "enable.partition.eof": "leave it out: the end of a partition is looked after",
+    "max.poll.interval.ms": "leave it out, and set sink_timeout_s, the time limit for one batch",
+    "enable.partition.eof": "leave it out: the ends of partitions are detected automatically",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAddress:
-    """Where the driver listens to its tasks, and the secret of the run, which both ends prove to have.
+    """The address at which the driver listens to its tasks, and the secret of the run, which authenticates both ends.
 
-    `sends_texts`: whether the texts of errors may travel on the line, which is not encrypted.
+    `sends_texts`: whether tasks may send the texts of errors on the line, which is not encrypted.
     """
 
     host: str
@@ -63,13 +63,13 @@ class ControlAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """One run's members, as each task needs to know them.
+    """The plan of one run, which each task receives.
 
-    `ends` has the offset at which each partition is done, None where the run has no end. `run_number` orders runs of
-    one pipeline: milliseconds since 1970 at the start by the driver's clock, or more, so that it lies above the runs
-    that the group shows (`brokers.numbered`). `batch_wait_s` is how long a batch may gather. `control` and `board` say
-    where the driver, or a client of Spark Connect, gives orders: at an address, or beside the offsets of these
-    partitions (`board`).
+    `ends` has the end offset of each partition, None for a run without end. `run_number` orders the runs of a pipeline:
+    milliseconds since 1970 at the start by the driver's clock, or more, so that it is above the runs that the group
+    shows (`brokers.with_run_number`). `batch_wait_s` is the longest time to collect a batch. Orders come from the
+    driver at the address `control`, or from a Spark Connect client through the helper groups, at the partitions
+    `board`.
     """
 
     config: Mapping[str, object]
@@ -88,28 +88,28 @@ class MemberPlan:
     board: tuple[Partition, ...] = ()
 
     def instance_id(self, instance: int) -> str:
-        """The `group.instance.id` of this task's member."""
+        """Return the `group.instance.id` of a task's member."""
         return f"{self.pipeline}-{instance}"
 
     @property
     def run(self) -> str:
-        """The run's name, in committed offsets and for Spark."""
+        """The name of the run, in the metadata of commits and for Spark."""
         return f"{self.pipeline}@{self.run_number}"
 
 
 class Options(TypedDict, total=False):
-    """What a caller may ask for by keyword, of `run`, `drain` and `member_task` alike.
+    """The keyword options of `run`, `drain` and `member_task`.
 
     Attributes:
-        pipeline: The name before the members' instance ids, `<pipeline>-<number>`; the group's unless it is given.
-        batch_format: `messages` (unless it is given), `arrow` or `pandas`.
-        batch_size: Records in a batch, at most; 10,000. Batches get smaller while the sink needs more than half of
-            `sink_timeout_s` for one.
-        batch_wait_s: How long a batch gathers, at most, in seconds; 0.25, for a drain 0.1.
-        sink_attempts: How often a batch is given to a sink that raises, before the task fails; also how many batches in
-            a row may take longer than `sink_timeout_s`; 3.
-        sink_timeout_s: How long the calls for one batch may take, in seconds; 300. A member whose sink works for longer
-            leaves the group; the batch is not committed, and its records are redelivered in smaller batches.
+        pipeline: The first part of the members' instance ids, `<pipeline>-<number>`; default: the group.
+        batch_format: `messages` (default), `arrow` or `pandas`.
+        batch_size: The largest number of records in a batch; default: 10,000. Batches become smaller while the sink
+            needs more than half of `sink_timeout_s` for a batch.
+        batch_wait_s: The longest time to collect a batch, in seconds; default: 0.25, for a drain 0.1.
+        sink_attempts: How often a batch is passed to a sink that raises an exception before the task fails, and how
+            many batches in a row may take longer than `sink_timeout_s`; default: 3.
+        sink_timeout_s: The time limit for all calls for one batch, in seconds; default: 300. A member whose sink takes
+            longer leaves the group; the batch is not committed, and its records are redelivered in smaller batches.
     """
 
     pipeline: str
@@ -133,14 +133,14 @@ def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
     sink_attempts: int = 3,
     sink_timeout_s: float = 300.0,
 ) -> MemberPlan:
-    """The plan of a run that begins now, of `Options`; `instances` None: Spark decides how many tasks there are.
+    """Return the plan of a run that starts now; with `instances` None, Spark decides the number of tasks.
 
     Raises:
-        ConfigurationError: a key or a parameter that cannot work; the text names it, its value, and what to do.
+        ConfigurationError: a key or a parameter is wrong; the text names it, its value and the fix.
     """
     check_group(group)
     check_config(config, group, _OWNED)
-    check_text("pipeline", pipeline, "the name before the members' instance ids")
+    check_text("pipeline", pipeline, "the first part of the members' instance ids")
     plan = MemberPlan(
         config=dict(config),
         topics=topic_names(topics),
@@ -155,21 +155,21 @@ def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
         sink_timeout_s=sink_timeout_s,
     )
     _check_numbers(plan)
-    # Everything else that a consumer would refuse is refused here, and not in a task.
+    # Raises the errors of a consumer's configuration here, instead of in a task.
     ConsumerConfig.from_mapping(member_config(plan, 0, 0)).with_servers()
     return plan
 
 
 def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, object]:
-    """The configuration of the consumer in a task.
+    """Return the configuration of the consumer in a task.
 
-    The client id tells an operator, and later attempts and runs, which attempt of which run a member is.
+    The client id has the run and the attempt of a member, for operators and for later attempts and runs.
     """
     prefix = plan.config.get("client.id", "spark")
     is_bounded = plan.ends is not None
     return {
         "auto.offset.reset": "earliest",
-        # The members of a drain come all at once, and each waits for what the first one gives up.
+        # The members of a drain join at once, and each waits for partitions that the first member releases.
         **({"heartbeat.interval.ms": _DRAIN_HEARTBEAT_MS} if is_bounded else {}),
         **plan.config,
         "client.id": f"{prefix}-{plan.instance_id(instance)}{_MARK}{plan.run_number}{_MARK}{attempt}",
@@ -182,7 +182,7 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
 
 
 def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], *, is_on_driver: bool) -> None:
-    """Raise ConfigurationError if the sink cannot do what the plan asks of it; tasks would fail one after another."""
+    """Raise ConfigurationError if the sink cannot work with this plan, because each task would fail."""
     use = SinkUse(
         group=plan.group,
         batch_format=plan.batch_format,
@@ -192,17 +192,17 @@ def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], 
     try:
         check_use(sink, use)
     except SinkError as unknown:
-        _log.info("Run %s: the sink's output is not looked at: %s", plan.run, unknown)
+        _log.info("Run %s: the sink's output could not be checked: %s", plan.run, unknown)
 
 
 def attempt_of(client_id: str) -> int | None:
-    """The attempt in a client id that `member_config` made; None: it did not make it."""
+    """Return the attempt in a client id of `member_config`; None for another client id."""
     _, mark, number = client_id.rpartition(_MARK)
     return int(number) if mark and _NUMBER.fullmatch(number) else None
 
 
 def run_of(client_id: str) -> int | None:
-    """The run's number in a client id that `member_config` made, also that of an earlier version, without a run."""
+    """Return the run number in a client id of `member_config`; earlier versions had it only within the attempt."""
     attempt = attempt_of(client_id)
     if attempt is None:
         return None
@@ -222,7 +222,7 @@ def _check_numbers(plan: MemberPlan) -> None:
 
 
 def check_format(given: BatchFormat | str) -> BatchFormat:
-    """The format of this name; refuses others."""
+    """Return the format with this name; raise ConfigurationError for other names."""
     try:
         return BatchFormat(given)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The tasks of a bounded read: each reads fixed ranges of offsets, and hands them on as Arrow batches.
+"""The tasks of a bounded read: each reads fixed offset ranges and returns them as Arrow batches.
 
-A task is no member of the group and commits nothing, so that it may be repeated, run twice, or be left behind by its
-driver: it only ever reads the same offsets again. What it needs is the right to read the topic.
+A task is not a member of the group and commits nothing. So it may be repeated, run twice, or outlive its driver: it
+always reads the same offsets. It needs only READ on the topic.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from consumer_membership.spark.context import Partition
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-#: Rows in a batch at most, and what they may weigh: the JVM holds a batch as a whole.
+#: The largest number of rows in a batch, and their largest size: the JVM holds a batch as a whole.
 READ_BATCH_RECORDS = 10_000
 READ_BATCH_BYTES = 32 << 20
-#: Rows of the first batch, when nobody knows yet what a record weighs.
+#: The number of rows in the first batch, when the size of records is not known yet.
 _FIRST_RECORDS = 500
-#: How long a batch gathers at most. A partition's end that is no record's offset is only seen when it is over.
+#: The longest time to collect a batch. An end that is not the offset of a record is only seen after this time.
 _SLICE_S = 0.1
-#: So long without a record, and the broker is asked what has become of the partitions.
-_LOOK_S = 3.0
+#: After this time without a record, the state of the partitions is requested from the broker.
+_CHECK_AFTER_S = 3.0
 _ASK_S = 10.0
 
 _EOF = KafkaError._PARTITION_EOF
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
-#: What a task reads at least of a partition that is shared: below it, starting a fetch costs more than it saves.
+#: The smallest piece of a partition for one task: for fewer offsets, starting a fetch costs more than it saves.
 LEAST_OFFSETS = 10_000
 
-#: What each task needs beside the caller's own keys; `auto.offset.reset` makes offsets that are gone an error.
+#: The keys that each task adds to the caller's keys; `auto.offset.reset` makes lost offsets an error.
 TASK_CONFIG: Mapping[str, object] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # librdkafka takes no more; how fast Spark takes the rows is its own affair.
+    # The largest value that librdkafka accepts; Spark may take the rows as slowly as it needs.
     "max.poll.interval.ms": 86_400_000,
 }
 
 
 def task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
-    """What a task's consumer is made from; its group is none, but librdkafka asks for a name.
+    """Return the configuration of a task's consumer, which joins no group (librdkafka requires a name for one).
 
-    Callbacks and loggers stay with the driver's member, but for oauth_cb: a task needs tokens of its own, and the
-    application's callback travels where what the driver keeps beside it (a lock) does not.
+    Callbacks and loggers stay with the driver's member, except oauth_cb: a task needs its own tokens. The callback of
+    the application can be pickled; the driver's wrapper, which has a lock, cannot.
     """
     name = f"{group}-reader-task"
     plain = {key: value for key, value in config.items() if isinstance(value, str | int | float)}
@@ -67,9 +67,9 @@ def task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRange:
-    """The records of one partition from offset `first` to before offset `end`; none where both are the same.
+    """The offsets of one partition from `first` up to, not including, `end`; empty if both are equal.
 
-    There may be fewer records than offsets: compaction and transactions leave gaps.
+    There may be fewer records than offsets, because compaction and transactions leave gaps.
     """
 
     topic: str
@@ -79,55 +79,55 @@ class ReadRange:
 
     @property
     def place(self) -> Partition:
-        """Topic and partition."""
+        """The topic and the partition number."""
         return (self.topic, self.partition)
 
     @property
     def offsets(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return self.end - self.first
 
     def __str__(self) -> str:
-        """As errors name it."""
+        """Return the text for errors."""
         return f"{self.topic}[{self.partition}] from offset {self.first} to before {self.end}"
 
 
 def shared_out(ranges: Sequence[ReadRange], tasks: int) -> tuple[tuple[ReadRange, ...], ...]:
-    """What each of at most `tasks` tasks reads: about the same number of offsets each, and every offset once.
+    """Divide ranges among at most `tasks` tasks: about the same number of offsets for each, and every offset once.
 
-    A partition is cut only where the even share ends, and never into pieces below `LEAST_OFFSETS`; a task has at most
-    one piece of a partition. Little is read by fewer tasks.
+    A partition is cut only at the end of an even share, and never into pieces below `LEAST_OFFSETS`. A task has at most
+    one piece of a partition. Few offsets are read by fewer tasks.
     """
     share = max(-(-sum(each.offsets for each in ranges) // tasks), LEAST_OFFSETS)
     shares: list[list[ReadRange]] = []
-    room = 0
+    free = 0
     for whole in ranges:
         first = whole.first
         while first < whole.end:
-            if room <= 0 and len(shares) < tasks:
+            if free <= 0 and len(shares) < tasks:
                 shares.append([])
-                room = share
-            taken = _piece(whole.end - first, room, is_last=len(shares) == tasks)
+                free = share
+            taken = _piece(whole.end - first, free, is_last=len(shares) == tasks)
             if taken:
                 piece = ReadRange(topic=whole.topic, partition=whole.partition, first=first, end=first + taken)
                 shares[-1].append(piece)
             first += taken
-            room = room - taken if taken else 0
+            free = free - taken if taken else 0
     return tuple(map(tuple, shares))
 
 
-def _piece(left: int, room: int, *, is_last: bool) -> int:
-    """How much of what is left of a partition goes where there is so much room; 0: it begins elsewhere."""
-    if is_last or left < room + LEAST_OFFSETS:
+def _piece(left: int, free: int, *, is_last: bool) -> int:
+    """Return how many of the `left` offsets of a partition go into the `free` part of a share; 0: into the next."""
+    if is_last or left < free + LEAST_OFFSETS:
         return left
-    return room if room >= LEAST_OFFSETS else 0
+    return free if free >= LEAST_OFFSETS else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReader:
-    """What travels to the tasks: the ranges of each of them, by the numbers that Spark gives them as input.
+    """The object that tasks receive: the ranges of each task, by the number that Spark passes to it.
 
-    `config` is a `confluent_kafka.Consumer`'s. A task that gets no record for `timeout_s` fails.
+    `config` is the configuration of a `confluent_kafka.Consumer`. A task without a record for `timeout_s` fails.
     """
 
     config: Mapping[str, object]
@@ -136,7 +136,7 @@ class RangeReader:
     timeout_s: float
 
     def function(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-        """What `mapInArrow` takes: a plain function, for Spark looks at its parameters."""
+        """Return the argument for `mapInArrow`: a plain function, because Spark inspects its parameters."""
 
         def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
@@ -146,21 +146,23 @@ class RangeReader:
         return read
 
     def read(self, share: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
-        """The records of these ranges.
+        """Yield the records of these ranges.
 
         Raises:
-            DrainError: offsets are gone, a topic is, or nothing came in time; the text names partition and offsets.
+            DrainError: offsets or a topic no longer exist, or no record arrived in time; the text names partition and
+                offsets.
         """
         reading = RangeReading(self.config, share, self.timeout_s)
-        with closing(reading), without_collections():  # GeneratorExit, too, when Spark has enough or cancels the task
+        with closing(reading), without_collections():  # closed also by GeneratorExit, when Spark cancels the task
             for messages in reading.messages():
                 yield record_batch(messages, self.columns)
 
 
 class RangeReading:
-    """One task's consumer, and how far it is in each range.
+    """One task's consumer, and its position in each range.
 
-    `on_loss` is told of offsets that are gone, and what is there is read; without it they are an error.
+    `on_loss` is called with a text about offsets that no longer exist, and the others are read; without it, lost
+    offsets raise DrainError.
     """
 
     def __init__(
@@ -176,19 +178,19 @@ class RangeReading:
         self._positions = {each.place: each.first for each in share}
         #: The ranges that are not read to their end.
         self._open = set(self._ranges)
-        #: What librdkafka last complained of: connections, rights. It goes on by itself, so it is for the text only.
+        #: librdkafka's last error, for messages only: librdkafka retries automatically.
         self._complaint = ""
         self._consumer = LibrdkafkaConsumer({**config, "error_cb": self._note_complaint})
         self._consumer.assign([TopicPartition(each.topic, each.partition, each.first) for each in share])
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._consumer.close()
 
     def messages(self) -> Iterator[list[Message]]:
-        """The records, some at a time, until the ranges are read."""
+        """Yield the records in batches, until all ranges are read."""
         limit = _FIRST_RECORDS
-        heard_at = looked_at = monotonic()
+        received_at = checked_at = monotonic()
         while self._open:
             found = self._consumer.consume(min(limit, self._left), _SLICE_S)
             if found:
@@ -197,27 +199,27 @@ class RangeReading:
                     weight = max(len(records[0]), len(records[-1]), 1)
                     limit = max(1, min(READ_BATCH_RECORDS, READ_BATCH_BYTES // weight))
                     yield records
-                heard_at = looked_at = monotonic()
+                received_at = checked_at = monotonic()
                 continue
             now = monotonic()
-            if now - looked_at > _LOOK_S:
-                self._look()
-                looked_at = monotonic()
-            if now - heard_at > self._timeout_s:
-                self._give_up(f"nothing came for {self._timeout_s:g} s", self._complaint)
+            if now - checked_at > _CHECK_AFTER_S:
+                self._check_ranges()
+                checked_at = monotonic()
+            if now - received_at > self._timeout_s:
+                self._give_up(f"no record arrived for {self._timeout_s:g} s", self._complaint)
 
     @property
     def _left(self) -> int:
-        """How many records there may be at most; so the last one is handed on when it comes."""
+        """The largest number of records that are left, so that the last record is returned when it arrives."""
         return sum(self._ranges[place].end - self._positions[place] for place in self._open)
 
     def _taken(self, found: list[Message]) -> list[Message]:
-        """Note what was found; the records that belong to the ranges."""
+        """Update the positions, and return the records that belong to the ranges."""
         if any(map(Message.error, found)):
             for message in found:
-                self._hear(message)
+                self._handle_event(message)
             found = [message for message in found if message.error() is None]
-        # librdkafka's own account: per record only where a range's end was passed.
+        # Positions of librdkafka; records are checked only if an end was passed.
         is_beyond = False
         for at in self._consumer.position([TopicPartition(*place) for place in self._open]):
             place, end = (at.topic, at.partition), self._ranges[(at.topic, at.partition)].end
@@ -235,8 +237,8 @@ class RangeReading:
         if places and self._open:
             self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
 
-    def _hear(self, message: Message) -> None:
-        """An event among the records: the end of a partition, or an error."""
+    def _handle_event(self, message: Message) -> None:
+        """Handle an event: the end of a partition, or an error."""
         error, topic, partition = message.error(), message.topic(), message.partition()
         if error is None:
             return
@@ -244,53 +246,54 @@ class RangeReading:
             self._complaint = error.str()
             return
         if error.code() == _EOF:
-            # A tail of compacted records, or of transactions' markers, has no record at its last offset.
+            # After compacted records or transaction markers, there is no record at the last offset.
             self._positions[topic, partition] = max(self._positions[topic, partition], message.offset() or 0)
             return
         if self._on_loss is not None and error.code() in _OUT_OF_RANGE | _GONE:
-            self._look_at((topic, partition))
+            self._check_range((topic, partition))
             return
-        cause = "these offsets are not in the log (any more)" if error.code() in _OUT_OF_RANGE else "it cannot be read"
+        cause = "these offsets are not in the log" if error.code() in _OUT_OF_RANGE else "it cannot be read"
         self._give_up(cause, error.str(), (topic, partition))
 
-    def _look(self) -> None:
-        """Ask the broker what has become of the ranges from which nothing comes."""
+    def _check_ranges(self) -> None:
+        """Check with the broker whether the ranges without records still exist."""
         for place in sorted(self._open):
-            if not self._look_at(place):
-                return  # whoever does not answer for one partition is not asked for the next
+            if not self._check_range(place):
+                return  # without a response for one partition, the next is not requested
 
-    def _look_at(self, place: Partition) -> bool:
-        """Ask for one range; whether there was an answer."""
+    def _check_range(self, place: Partition) -> bool:
+        """Check whether one range still exists; return False without a response."""
         try:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), _ASK_S)
         except KafkaException as failed:
             if failed.args[0].code() in _GONE:
-                self._lose(place, self._ranges[place].end, "the topic was deleted meanwhile", failed.args[0].str())
+                cause = "the topic was deleted during the read"
+                self._lose(place, self._ranges[place].end, cause, failed.args[0].str())
                 return True
             self._complaint = failed.args[0].str()
             return False
-        there = f"the log has offsets {low} to before {high} now"
+        present = f"the log now starts at offset {low} and ends at offset {high}"
         if high < self._ranges[place].end:
-            self._lose(place, self._ranges[place].end, there)
+            self._lose(place, self._ranges[place].end, present)
         elif low > self._positions[place]:
-            self._lose(place, min(low, self._ranges[place].end), there)
+            self._lose(place, min(low, self._ranges[place].end), present)
         return True
 
-    def _lose(self, place: Partition, next_offset: int, cause: str, words: str = "") -> None:
-        """Go on at an offset because those before it are gone; give up where that is an error."""
+    def _lose(self, place: Partition, next_offset: int, cause: str, detail: str = "") -> None:
+        """Continue at an offset because earlier offsets no longer exist; raise DrainError if loss is an error."""
         if self._on_loss is None:
-            self._give_up(cause, words, place)
+            self._give_up(cause, detail, place)
         first = self._positions[place]
-        self._on_loss(f"{self._ranges[place]}: {first} to before {next_offset} are gone: {cause}")
+        self._on_loss(f"{self._ranges[place]}: offsets {first} to before {next_offset} no longer exist: {cause}")
         self._positions[place] = next_offset
         if next_offset >= self._ranges[place].end:
             self._finish({place})
         else:
             self._consumer.seek(TopicPartition(*place, next_offset))
 
-    def _give_up(self, cause: str, words: str, *places: Partition) -> NoReturn:
+    def _give_up(self, cause: str, detail: str, *places: Partition) -> NoReturn:
         named = ", ".join(f"{self._ranges[p]} (read up to {self._positions[p]})" for p in places or sorted(self._open))
-        raise DrainError(f"{named}: {cause}{': ' if words else ''}{words}")
+        raise DrainError(f"{named}: {cause}{': ' if detail else ''}{detail}")
 
     def _note_complaint(self, error: KafkaError) -> None:
         self._complaint = error.str()

@@ -1,4 +1,4 @@
-"""The member of the group that a driver is while it has a bounded read: it owns partitions, and fetches nothing."""
+"""The driver's member of the group during a bounded read: it owns partitions, but fetches nothing."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from consumer_membership.types import ConflictPolicy, GroupProtocol
 _log = logging.getLogger("consumer_membership.spark")
 
 _POLL_S = 0.2
-_LOOK_S = 0.02
-#: How often the coordinator is asked whether more partitions are to come.
+_CHECK_EVERY_S = 0.02
+#: How often the coordinator is asked for the target assignment.
 _DESCRIBE_S = 0.5
 _REQUEST_S = 30.0
 _RIGHT_MISSING = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 
 class LogBounds(NamedTuple):
-    """The offsets of one partition's log: the first one, and that before which a read ends.
+    """The bounds of one partition's log: the first offset, and the end of a read.
 
-    Under `isolation.level=read_committed` the end is the first open transaction; a group may have committed more, up to
-    the high watermark.
+    With `isolation.level=read_committed`, the end is the first open transaction; the committed offset of a group may be
+    higher, up to the high watermark.
     """
 
     first: int
@@ -51,9 +51,9 @@ class LogBounds(NamedTuple):
 
 
 class ReaderMember:
-    """A static member that owns what it gets of these topics, until it is closed.
+    """A static member that owns partitions of its topics until it is closed.
 
-    A thread of its own polls it, so that it answers to the group whatever the driver does.
+    A thread polls it, so that it stays in the group whatever the driver does.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ReaderMember:
             {
                 **quiet(config),
                 **config,
-                # Where a partition starts is the read's affair, and this member must not fail for want of an offset.
+                # The read determines the start offsets; this member must not fail if an offset is missing.
                 "auto.offset.reset": "earliest",
                 "group.id": group,
                 "group.instance.id": instance_id,
@@ -79,20 +79,20 @@ class ReaderMember:
             }
         )
         self._is_over = threading.Event()
-        #: Why polling ended, and the last error that it gave.
+        #: The error that ended polling, and the last error event.
         self._refusal: Exception | None = None
         self._complaint: KafkaError | None = None
         self._thread = threading.Thread(target=self._poll, name=f"consumer_membership-{instance_id}", daemon=True)
 
     def join(self, topics: Sequence[str], timeout_s: float) -> dict[Partition, int]:
-        """Join, and return the partitions of these topics that are owned, with the epochs at which they were taken.
+        """Join, and return the owned partitions of these topics, with the epochs at which they were assigned.
 
-        It waits for those as well that other members are still to give up for it, as long as there is time.
+        Within `timeout_s`, it also waits for partitions that other members must release first.
 
         Raises:
             ConfigurationError: a topic does not exist.
-            GroupError: the coordinator refused the member, or a right is missing.
-            TransportError: it owns nothing in time; the text says what it waits for.
+            GroupError: the coordinator refused the member, or an ACL is missing.
+            TransportError: the member owns no partition in time; the text has the state and the reason.
         """
         everything = set(partitions_of(self.consumer, topics, self._config))
         self.subscribe(topics)
@@ -108,7 +108,7 @@ class ReaderMember:
                     if not self._is_more_to_come(view):
                         break
                     asked_at = monotonic()
-            self._is_over.wait(_LOOK_S)
+            self._is_over.wait(_CHECK_EVERY_S)
         view = self.view()
         if not view.owned:
             raise TransportError(
@@ -119,52 +119,53 @@ class ReaderMember:
         return _owned(view)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Own these topics from now on, and read nothing of them."""
+        """Subscribe to these topics, and pause all their partitions."""
         self.consumer.subscribe(list(topics), on_assign=lambda consumer, arriving: consumer.pause(arriving))
 
     def view(self) -> MembershipView:
-        """What the member is.
+        """Return the membership of the member.
 
         Raises:
-            FencedError: another member took its place.
-            GroupError: the coordinator refused it, or a right is missing.
+            FatalGroupError: the coordinator refused the member, for example because another member took its place.
+            GroupError: an ACL is missing.
         """
         view = self.consumer.membership()
         if view.state is MemberState.FATAL:
-            words = self._refusal or view.last_error
+            cause = self._refusal or view.last_error
             code = view.last_error.code if view.last_error else -1
-            raise FatalGroupError(f"the coordinator refused the reader of group {self._group!r}: {words}", code)
+            raise FatalGroupError(f"the coordinator refused the reader of group {self._group!r}: {cause}", code)
         if self._complaint is not None and self._complaint.code() in _RIGHT_MISSING:
-            # A member goes on asking until somebody grants it; whoever waits for a read is told.
-            lacks = f"the reader of group {self._group!r} lacks a right: {self._complaint.str()}; grant it READ"
-            raise GroupError(lacks, self._complaint.code())
+            # A member retries until the ACL is granted, but a caller that waits for the read needs an error.
+            text = f"the reader of group {self._group!r} is not authorized: {self._complaint.str()}; grant it READ"
+            raise GroupError(text, self._complaint.code())
         return view
 
     def _is_more_to_come(self, view: MembershipView) -> bool:
-        """Whether the coordinator wants this member to have more: partitions that others are still to give up."""
+        """Return whether the target assignment of this member has partitions that other members must release first."""
         if view.protocol is GroupProtocol.CLASSIC:
-            return False  # all of an assignment comes at once
+            return False  # an assignment arrives as a whole
         try:
             members = GroupAdmin(self._config).describe(self._group, with_offsets=False).group.members
         except MembershipError as refused:
-            _log.info("Whether more partitions are to come to group %s cannot be told: %s", self._group, refused)
+            _log.info("The reader of group %s does not wait for more partitions: %s", self._group, refused)
             return False
         mine = next((member for member in members if member.member_id == view.member_id), None)
         return mine is not None and mine.target is not None and not mine.target <= view.owned.keys()
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """What the group has committed of these; nothing for those of which it has committed nothing."""
+        """Return the committed offsets of these partitions; partitions without a committed offset are left out."""
         try:
             found = self.consumer.committed([TopicPartition(*p) for p in partitions], _REQUEST_S)
         except KafkaException as failed:
-            raise TransportError(f"committed offsets cannot be had: {failed.args[0].str()}") from failed
+            raise TransportError(f"committed offsets could not be read: {failed.args[0].str()}") from failed
         for each in found:
             if each.error is not None:
-                raise TransportError(f"{each.topic}[{each.partition}]: no committed offset: {each.error.str()}")
+                text = f"{each.topic}[{each.partition}]: the committed offset could not be read: {each.error.str()}"
+                raise TransportError(text)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def logs(self, partitions: Iterable[Partition], committed: Mapping[Partition, int]) -> dict[Partition, LogBounds]:
-        """Which offsets these partitions have; `committed` says where it matters what an open transaction hides."""
+        """Return the bounds of these logs; high watermarks are requested only if `committed` exceeds an end."""
         asked = list(partitions)
         firsts, ends = (log_offsets(self.consumer, asked, which) for which in (EARLIEST, LATEST))
         highs: dict[Partition, int] = {}
@@ -172,16 +173,16 @@ class ReaderMember:
             try:
                 known = GroupAdmin(self._config).describe(self._group).partitions
             except MembershipError as refused:
-                raise TransportError(f"the ends of partitions cannot be had: {refused}") from refused
+                raise TransportError(f"the ends of partitions could not be read: {refused}") from refused
             highs = {(each.topic, each.partition): each.end for each in known if each.end is not None}
         return {each: LogBounds(firsts[each], ends[each], highs.get(each, ends[each])) for each in asked}
 
     def commit(self, offsets: Mapping[Partition, int], taken_at: Mapping[Partition, int]) -> None:
-        """Commit these, if every partition of `taken_at` is still owned since the epoch there.
+        """Commit these offsets, if every partition of `taken_at` is still owned since its epoch there.
 
         Raises:
-            FencedError: one was revoked or lost since, or the member was replaced; nothing was committed.
-            CommitError: the coordinator refused, or did not answer; the text names the partitions.
+            FencedError: a partition was revoked or lost, or the member was replaced; nothing was committed.
+            CommitError: the coordinator refused the commit, or did not respond; the text names the partitions.
         """
         if self._is_over.is_set():
             raise UseError("the read is closed; commit before close()")
@@ -189,8 +190,8 @@ class ReaderMember:
         gone = [f"{topic}[{n}]" for (topic, n), at in sorted(taken_at.items()) if owned.get((topic, n)) != at]
         if gone:
             raise FencedError(
-                f"the reader of group {self._group!r} lost {', '.join(gone)} while it was read: nothing was committed, "
-                f"and whoever owns them reads the same records; {self._refusal or 'another member joined the group'}"
+                f"the reader of group {self._group!r} lost {', '.join(gone)} during the read: nothing was committed, "
+                f"and the new owner reads the same records; {self._refusal or 'another member joined the group'}"
             )
         if not offsets:
             return
@@ -198,17 +199,17 @@ class ReaderMember:
         try:
             done = self.consumer.commit(offsets=wanted, asynchronous=False) or []
         except (FatalGroupError, CommitError) as refused:
-            # Either may come first: the heartbeat that says so, or this very commit.
+            # A replacement may be reported by a heartbeat first, or by this commit.
             if isinstance(refused, CommitError) and refused.code not in REPLACED:
                 raise
             raise FencedError(f"the reader of group {self._group!r} was replaced; nothing was committed") from refused
         failed = [each for each in done if each.error is not None]
         if failed:
-            words = ", ".join(f"{each.topic}[{each.partition}]: {each.error.str()}" for each in failed if each.error)
-            raise CommitError(f"not committed: {words}", failed[0].error.code() if failed[0].error else -1)
+            listed = ", ".join(f"{each.topic}[{each.partition}]: {each.error.str()}" for each in failed if each.error)
+            raise CommitError(f"not committed: {listed}", failed[0].error.code() if failed[0].error else -1)
 
     def close(self) -> None:
-        """Leave the group for good, so that others have the partitions at once. A second close is nothing."""
+        """Leave the group, so that other members receive the partitions at once. A second call has no effect."""
         if self._is_over.is_set():
             return
         self._is_over.set()
@@ -222,11 +223,11 @@ class ReaderMember:
                 event = self.consumer.poll(_POLL_S)
             except (MembershipError, KafkaException) as refused:
                 self._refusal = refused
-                _log.warning("The reader of group %s is no member any more: %s", self._group, refused)
+                _log.warning("The reader of group %s is no longer a member: %s", self._group, refused)
                 return
             error = None if event is None else event.error()
             if error is not None:
-                # One that ended the membership comes once a second; once is enough.
+                # The error that ended the membership arrives every second; it is logged once.
                 if self._complaint is None or self._complaint.str() != error.str():
                     _log.info("The reader of group %s: %s", self._group, error.str())
                 self._complaint = error

@@ -1,4 +1,4 @@
-"""`run` and `drain`: members in Spark's tasks, for as long as one likes, or up to the end of the topics."""
+"""`run` and `drain`: group members in Spark tasks, until you stop them, or up to the ends of the topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consumer_membership.spark.arguments import (
     with_suggestions,
 )
 from consumer_membership.spark.bounds import tally_in
-from consumer_membership.spark.brokers import AssigningAtOnce, ends_now, numbered
+from consumer_membership.spark.brokers import AssigningAtOnce, ends_now, with_run_number
 from consumer_membership.spark.connect_job import ConnectJob
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
@@ -30,32 +30,43 @@ from consumer_membership.types import OffsetAndMetadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long a drain's batches gather.
+#: How long a drain collects a batch.
 _DRAIN_WAIT_S = 0.1
-#: For the batches in hand, where somebody is waiting at a terminal. Spark kills its tasks sooner after a Ctrl-C.
+#: How long to wait for the current batches after a Ctrl-C or an exception. Spark kills tasks sooner after a Ctrl-C.
 _LAST_BATCH_S = 10.0
-#: Between two looks at the members, for the display.
+#: The refresh interval of the display.
 _REFRESH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run did. Records of attempts that were killed are not counted in."""
+    """The result of a run; records of killed attempts are not counted.
+
+    Attributes:
+        members: The work of each member, by instance.
+        seconds: The duration of the run.
+    """
 
     members: tuple[MemberSummary, ...]
     seconds: float
 
     @property
     def records(self) -> int:
-        """Given to the sink."""
+        """The number of records that the sink took."""
         return sum(member.records for member in self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDrained:
-    """What a drain did in one partition: the offsets from `first` to before `next_offset`, `records` of them.
+    """The result of a drain for one partition.
 
-    `seconds`: from the first record given to the sink to the last commit, by the clocks of the tasks.
+    Attributes:
+        topic: The topic.
+        partition: The partition number.
+        first: The first offset.
+        next_offset: The offset after the last one.
+        records: The number of records that the sink took.
+        seconds: The time from the first record to the last commit, by the clocks of the tasks.
     """
 
     topic: str
@@ -68,19 +79,24 @@ class PartitionDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainResult:
-    """What a drain did; every partition of the topics is committed up to its end at the drain's start, or beyond."""
+    """The result of a drain; every partition is committed at least up to its end at the start of the drain.
+
+    Attributes:
+        partitions: The result for each partition.
+        seconds: The duration of the drain.
+    """
 
     partitions: tuple[PartitionDrained, ...]
     seconds: float
 
     @property
     def records(self) -> int:
-        """Given to the sink and committed, by this drain."""
+        """The number of records that the sink took and this drain committed."""
         return sum(partition.records for partition in self.partitions)
 
 
 class RunHandle:
-    """A run under way. As a context manager it is stopped at the block's end."""
+    """A run in progress. As a context manager, it stops the run at the end of the block."""
 
     def __init__(self, job: MemberJob | ConnectJob, display: Display) -> None:
         self._job = job
@@ -88,22 +104,22 @@ class RunHandle:
 
     @property
     def is_running(self) -> bool:
-        """Whether any task of it may still be at work."""
+        """Whether a task of the run may still work."""
         return not self._job.is_over
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """What each member said last (twice a second), by instance; never waits."""
+        """Return the last report of each member (sent twice a second), by instance; never waits."""
         return self._job.progress()
 
     def wait(self, timeout_s: float | None = None) -> RunResult | None:
-        """Show the progress until the run ends; None if it goes on after this time.
+        """Show the progress until the run ends, and return its result; None if it still runs after `timeout_s`.
 
-        Ctrl-C stops the run in good order before it comes out of here.
+        Ctrl-C stops the run cleanly before KeyboardInterrupt is raised.
 
         Raises:
-            SinkError: the sink gave a batch up, as often as Spark tries a task.
+            SinkError: the sink failed for a batch, as often as Spark retries a task.
             FencedError: another run of the pipeline has taken the members over.
-            GroupError, TransportError, MembershipError: what ended the tasks otherwise.
+            GroupError, TransportError, MembershipError: another error ended the tasks.
         """
         with self._display:
             try:
@@ -115,7 +131,7 @@ class RunHandle:
         return RunResult(members=self._job.outcome(), seconds=self._job.seconds) if is_over else None
 
     def stop(self, timeout_s: float | None = None) -> RunResult | None:
-        """Have every member finish its batch, commit and leave; None if that takes longer than `timeout_s`.
+        """Order every member to finish its batch, commit and leave; return the result, None after `timeout_s`.
 
         Raises:
             MembershipError: as `wait`.
@@ -124,12 +140,12 @@ class RunHandle:
         return self.wait(timeout_s)
 
     def cancel(self) -> None:
-        """End it, within a few seconds; batches in hand that are not committed by then come again."""
+        """End the run within a few seconds; records that are not committed by then are redelivered."""
         self._job.cancel()
         self._job.wait()
 
     def _watched(self, left_s: float) -> bool:
-        """Whether it ends within this time, shown meanwhile."""
+        """Show the progress, and return whether the run ends within this time."""
         while not self._job.wait(max(0.0, min(_REFRESH_S, left_s))):
             self._display.show(self._job.progress())
             left_s -= _REFRESH_S
@@ -139,11 +155,11 @@ class RunHandle:
         return True
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the handle itself."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Stop in good order; after an error without raising another one."""
+        """Stop the run cleanly; after an exception in the block, errors of the run are not raised."""
         self._job.stop()
         self._job.wait(None if error is None else _LAST_BATCH_S)
         if error is None:
@@ -164,39 +180,40 @@ def run(
     show_progress: bool | None = None,
     **options: Unpack[Options],
 ) -> RunHandle:
-    """Start `instances` tasks, each a static member of the group, that give batches to `sink(batch, context)`.
+    """Start `instances` tasks, each a static member of the group, which pass batches to `sink(batch, context)`.
 
-    A batch is committed when the sink has returned. A task that is lost is replaced by Spark, and the replacement takes
-    its place in the group over, with its partitions; the lost one is fenced. One whose process only stood still for
-    longer than its session gives up the batch that it held, joins again and goes on. It runs until `stop`, or until a
-    task has failed as often as Spark allows (`spark.task.maxFailures`; `local[N]` allows it once).
+    A batch is committed when the sink has returned. Spark replaces a lost task; the replacement takes over its place in
+    the group and its partitions, and the lost task is fenced. A task whose process was only stopped for longer than its
+    session drops its current batch, joins again and continues. The run ends with `stop`, or when a task has failed as
+    often as Spark allows (`spark.task.maxFailures`; with `local[N]` the first failure ends the run).
 
-    With a session of Spark Connect, too, whose client no task can call: both leave word for each other in the groups
-    `<pipeline>-control` and `<pipeline>-progress` (`board`), and see it within a second or two. A client of which there
-    was no word for a minute is taken for gone.
+    With a Spark Connect session, client and tasks exchange orders and progress through the groups
+    `<pipeline>-control` and `<pipeline>-progress`, within one or two seconds. If the tasks receive nothing from the
+    client for a minute, they commit and leave.
 
     Args:
         spark: The session; its cluster needs `instances` free slots.
-        config: As a `Consumer`'s; `auto.offset.reset` is `earliest` unless it is given.
-        topics: Topics by name.
-        group: `group.id`.
+        config: The configuration, as for `Consumer`; `auto.offset.reset` is `earliest` by default.
+        topics: The names of the topics.
+        group: The group (`group.id`).
         sink: A function or an object that can be pickled; see `Sink`.
-        instances: How many members.
-        allow_speculation: Start although `spark.speculation` is on: a copy of a task takes the original's place over.
-        control_host: Where tasks reach the driver; `spark.driver.host` unless it is given.
-        show_progress: Show the members on stderr while somebody waits; None: where stderr is a terminal.
+        instances: The number of members.
+        allow_speculation: Start even if `spark.speculation` is on: then a copy of a task takes over the place of the
+            original.
+        control_host: The address at which tasks reach the driver; default: `spark.driver.host`.
+        show_progress: Show the members on stderr during `wait`; None: if stderr is a terminal.
         options: `Options`: pipeline, batch_format, batch_size, batch_wait_s, sink_attempts, sink_timeout_s.
 
     Raises:
-        ConfigurationError: a key or a parameter that cannot work, a topic that does not exist, a sink that cannot be
-            pickled; through Spark Connect, a group in which the client may not leave word for the tasks (`board`).
-        TransportError: no broker answers.
+        ConfigurationError: a key or a parameter is wrong, a topic does not exist, or the sink cannot be pickled; with
+            Spark Connect, the user may not commit offsets of the two groups.
+        TransportError: no broker responded.
     """
     plan = planned(config, topics, group, instances, **options)
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
-    # Asked here, and not by each task: whether the topics exist.
+    # Checks here, instead of in each task, that the topics exist.
     partitions = ends_now(plan)
-    return RunHandle(_job(spark, numbered(plan), sink, control_host, partitions), Display(show_progress, None))
+    return RunHandle(_job(spark, with_run_number(plan), sink, control_host, partitions), Display(show_progress, None))
 
 
 @with_suggestions(*Options.__annotations__)
@@ -216,13 +233,13 @@ def drain(  # noqa: PLR0913 - a caller names each option at the call
     show_progress: bool | None = None,
     **options: Unpack[Options],
 ) -> DrainResult:
-    """Give `sink` what the group has not committed yet, up to the ends of the topics at the start, and return.
+    """Pass the uncommitted records of the group to `sink`, up to the ends of the topics at the start, and return.
 
-    The ends are taken once, at the start: what comes later is the next drain's. A drain that failed or was cancelled is
-    resumed by calling it again; one that has nothing to do returns at once. Other members of the group may work at the
-    same time; the drain ends when the group has committed all of it, whoever did it.
+    Records that arrive after the start belong to the next drain. To resume a drain that failed or was cancelled, call
+    it again; a drain without records returns at once. Other members of the group may work at the same time; the drain
+    ends when the group has committed all offsets up to the ends, by any member.
 
-    With a session of Spark Connect, too: nothing of the client's has to be reachable.
+    With a Spark Connect session, no task connects to the client.
 
     Args:
         spark: As for `run`.
@@ -231,10 +248,10 @@ def drain(  # noqa: PLR0913 - a caller names each option at the call
         group: As for `run`.
         sink: As for `run`.
         instances: As for `run`.
-        until: "now"; or an end for each partition, by (topic, number), those not named being left out.
-        timeout_s: How long all of it may take; None: as long as it takes.
-        assign_at_once: Set the group's own `consumer.assignment.interval.ms` to 0 first, and leave it so. Kafka 4.3
-            assigns once a second otherwise, and the first member reads alone for so long.
+        until: "now", or a dict of end offsets by (topic, partition); partitions that it does not have are left out.
+        timeout_s: The largest duration in seconds; None: no limit.
+        assign_at_once: Permanently set the group's `consumer.assignment.interval.ms` to 0 first. Otherwise Kafka 4.3
+            assigns once a second, and the first member reads alone for that time.
         allow_speculation: As for `run`.
         control_host: As for `run`.
         show_progress: As for `run`.
@@ -242,20 +259,20 @@ def drain(  # noqa: PLR0913 - a caller names each option at the call
 
     Raises:
         ConfigurationError, TransportError: as `run`.
-        SinkError: the sink gave a batch up, as often as Spark tries a task.
-        DrainError: an end cannot be reached (the topic was deleted meanwhile), or not within `timeout_s`.
+        SinkError: the sink failed for a batch, as often as Spark retries a task.
+        DrainError: an end cannot be reached, because its topic was deleted; or `timeout_s` is over.
         FencedError: another run of the pipeline has taken the members over.
-        GroupError, MembershipError: what ended the tasks otherwise.
+        GroupError, MembershipError: another error ended the tasks.
     """
-    # Whoever waits for the end of a drain waits for its last batch.
-    wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
-    plan = planned(config, topics, group, instances, **wishes)
+    # A short wait, because the drain ends only after its last batch.
+    chosen: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
+    plan = planned(config, topics, group, instances, **chosen)
     check_until(until)
     if timeout_s is not None:
         check_time("timeout_s", timeout_s)
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     altered = AssigningAtOnce(plan) if assign_at_once else None
-    plan = numbered(replace(plan, ends=_chosen(ends_now(plan), until)))
+    plan = with_run_number(replace(plan, ends=_chosen(ends_now(plan), until)))
     before = _committed(plan)
     if altered is not None:
         altered.wait()
@@ -267,11 +284,12 @@ def drain(  # noqa: PLR0913 - a caller names each option at the call
     done = running.wait(timeout_s)
     if done is None:
         running.cancel()
-        raise DrainError(f"not drained within {timeout_s} s: {_left(plan, _committed(plan))}; call it again to go on")
+        left = _left(plan, _committed(plan))
+        raise DrainError(f"not drained within {timeout_s} s: {left}; call drain again to continue")
     after = _committed(plan)
     left = _left(plan, after)
     if left:
-        raise DrainError(f"the tasks have ended, and not all of it is committed: {left}")
+        raise DrainError(f"the tasks have ended before all ends were committed: {left}; call drain again to continue")
     return _drained(plan, before, after, done.seconds)
 
 
@@ -296,9 +314,9 @@ def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int])
 
 
 def _committed(plan: MemberPlan) -> Mapping[Partition, OffsetAndMetadata]:
-    """What the group has committed, of the partitions of which it has committed anything."""
-    said = GroupAdmin(plan.config).committed(plan.group)
-    return {(topic, number): at for (topic, number), at in said.items() if isinstance(at, OffsetAndMetadata)}
+    """Return the committed offsets of the group, without partitions that have none."""
+    found = GroupAdmin(plan.config).committed(plan.group)
+    return {(topic, number): at for (topic, number), at in found.items() if isinstance(at, OffsetAndMetadata)}
 
 
 def _left(plan: MemberPlan, committed: Mapping[Partition, OffsetAndMetadata]) -> str:
@@ -338,19 +356,20 @@ def _ends(plan: MemberPlan) -> Mapping[Partition, int]:
 def _check(
     spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None, *, may_speculate: bool
 ) -> None:
-    """Refuse what cannot go with a plan: a session, a sink, a number of tasks, an address."""
+    """Raise ConfigurationError if session, sink, number of tasks or address do not fit the plan."""
     context = context_of(spark)
     check_sink(sink)
     if plan.instances is None:
         raise ConfigurationError("instances", None, "give the number of tasks, 1 or more")
-    check_text("control_host", control_host, "the driver's address as executors reach it")
+    check_text("control_host", control_host, "the address of the driver that executors can reach")
     if context is None and control_host is not None:
-        raise ConfigurationError("control_host", control_host, "no task calls a client of Spark Connect; leave it out")
+        remedy = "tasks do not connect to a Spark Connect client; leave it out"
+        raise ConfigurationError("control_host", control_host, remedy)
     setting = spark.conf.get("spark.speculation", "false")
     if setting == "true" and not may_speculate:
         raise ConfigurationError(
             "spark.speculation",
             setting,
-            "a copy of a task would take the original's place in the group; set it to false, or give "
+            "a copy of a task would take over the place of the original in the group; set it to false, or set "
             "allow_speculation=True",
         )

@@ -1,4 +1,4 @@
-"""What runs in an executor's Python process: one attempt of one task, with its member and its line to the driver."""
+"""The program of a task in an executor's Python process: one attempt, with its member and its line to the driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from consumer_membership.errors import ConfigurationError, SinkError, TransportError
 from consumer_membership.spark.arguments import check_config, check_sink, with_suggestions
 from consumer_membership.spark.board import BoardLink
-from consumer_membership.spark.brokers import ends_now, numbered
+from consumer_membership.spark.brokers import ends_now, with_run_number
 from consumer_membership.spark.context import SinkContext, attempt_number, name_record
 from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
@@ -30,7 +30,7 @@ RowT = TypeVar("RowT")
 
 
 def rdd_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[object]], Iterable[MemberSummary]]:
-    """The function for `mapPartitions` over an RDD whose partitions are the members, whatever is in them."""
+    """Return the function for `mapPartitions` over an RDD with one partition for each member; its rows are ignored."""
 
     def task(rows: Iterable[object]) -> Iterator[MemberSummary]:
         for _ in rows:
@@ -41,7 +41,7 @@ def rdd_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[object]], Iter
 
 
 def frame_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """The function for `mapInArrow` over a frame whose partitions are the members; a row of each is its summary."""
+    """Return the function for `mapInArrow` over a frame with one partition for each member; it yields the summary."""
 
     def task(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -65,24 +65,31 @@ def member_task(
     instances: int | None = None,
     **options: Unpack[Options],
 ) -> Callable[[Iterable[object]], None]:
-    """A function for `foreachPartition`: each task is a member of the group and gives its batches to `function`.
+    """Return a function for `foreachPartition`: each task is a group member that passes batches to `function`.
 
         spark.range(4).repartition(4).foreachPartition(member_task(config, topics, write))
 
-    The rows of the frame do not matter, its partitions are the members. With `until="now"` the tasks end when the
-    group has committed everything that was there when this was called; with None they run until the job is cancelled.
-    `group` is the configuration's `group.id` unless it is given, `instances` what the sink's context says of the number
-    of members, `options` are `Options`. There is no line to the driver: for a graceful stop and progress use `run` and
-    `drain`.
+    Each partition of the frame is one member; its rows are ignored. The tasks have no connection to the driver: for
+    progress and a clean stop, use `run` or `drain`.
+
+    Args:
+        config: The configuration, as for `Consumer`; `auto.offset.reset` is `earliest` by default.
+        topics: The names of the topics.
+        function: The sink: a function or an object that can be pickled; see `Sink`.
+        group: The group; default: `group.id` of the configuration.
+        until: "now": the tasks end when the group has committed the present ends of the topics; None: they run until
+            the job is cancelled.
+        instances: The number of members, for the sink's context; None: unknown.
+        options: `Options`: pipeline, batch_format, batch_size, batch_wait_s, sink_attempts, sink_timeout_s.
 
     Raises:
-        ConfigurationError: a key or a parameter that cannot work, a function that cannot be pickled.
-        TransportError: the brokers do not say where the topics end.
+        ConfigurationError: a key or a parameter is wrong, or the function cannot be pickled.
+        TransportError: the ends of the topics could not be read.
     """
     check_config(config)
     named = group or config.get("group.id")
     if not isinstance(named, str):
-        raise ConfigurationError("group.id", named, "name the group, in the configuration or as group=")
+        raise ConfigurationError("group.id", named, "set the group, in the configuration or with group=")
     if until not in (None, "now"):
         raise ConfigurationError("until", until, "give 'now' or None")
     check_sink(function, "function")
@@ -91,7 +98,7 @@ def member_task(
     if until is not None:
         plan = replace(plan, ends=ends_now(plan))
     refuse_use(plan, function, plan.ends or (), is_on_driver=_is_driver())
-    plan = numbered(plan)
+    plan = with_run_number(plan)
 
     def task(rows: Iterable[object]) -> None:
         for _ in rows:
@@ -102,16 +109,16 @@ def member_task(
 
 
 def _is_driver() -> bool:
-    """Whether this process has a SparkContext; a client of Spark Connect has none."""
+    """Return whether this process has a SparkContext; a Spark Connect client has none."""
     try:
         from pyspark import SparkContext
-    except ImportError:  # of the distribution pyspark-client, which is for Spark Connect alone
+    except ImportError:  # the distribution pyspark-client supports only Spark Connect
         return False
     return getattr(SparkContext, "_active_spark_context", None) is not None
 
 
 def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable[[list[Message], SinkContext], None]:
-    """A sink of a function that was written for `foreachPartition`: it gets an iterator over a batch's records."""
+    """Return a sink from a function for `foreachPartition`, which receives an iterator over the records of a batch."""
 
     def sink(batch: list[Message], _: SinkContext) -> None:
         taken: list[Message] = []
@@ -133,31 +140,31 @@ def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable
 
 
 def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
-    """Run one attempt to its end; the driver hears why its member failed, whatever it was, before Spark does."""
+    """Run one attempt to its end; its error is sent to the driver before Spark receives it."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        raise ConfigurationError("task", None, "this function is for Spark's tasks: give it to foreachPartition")
-    # First: a copy of a task takes nothing over before it could go on with it.
+        raise ConfigurationError("task", None, "this function runs only in Spark tasks: pass it to foreachPartition")
+    # First, so that a copy of a task takes over a place only if it can use the sink.
     made = _unpickled(sink)
     instance = context.partitionId()
     attempt = attempt_number(plan.run_number, context.taskAttemptId())
     link = _link(plan, instance, attempt)
-    with contextlib.closing(link), _told_of_the_end(link):
+    with contextlib.closing(link), _stopping_at_signals(link):
         try:
             summary = TaskMember(plan, made, instance, attempt, link).run()
         except Exception as failed:
             link.fail(type(failed).__name__, str(failed))
             raise
         if link.cut_short is not None:
-            # Spark would take it for done, and start no other.
-            raise TransportError(f"task {instance} ends early: {link.cut_short}; what its sink took is committed")
+            # Without an error, Spark would regard the task as done and not start it again.
+            raise TransportError(f"task {instance} ends early: {link.cut_short}; its last batch is committed")
         return summary
 
 
 def _link(plan: MemberPlan, instance: int, attempt: int) -> Link:
-    """To whoever wants this run, if anybody can be told from here."""
+    """Connect to the driver, or to a Spark Connect client through Kafka; a task of `member_task` has no connection."""
     if plan.control is not None:
         return ControlLink(plan.control, instance, attempt)
     return BoardLink(plan, instance) if plan.board else Link()
@@ -170,14 +177,14 @@ def _unpickled(sink: bytes) -> object:
         return cloudpickle.loads(sink)
     except Exception as failed:
         raise SinkError(
-            f"the sink cannot be made in the task: {type(failed).__name__}: {failed}; what is not of the driver's main "
-            "module is imported there: install its module on the executors, or give it to SparkContext.addPyFile"
+            f"the sink cannot be unpickled in the task: {type(failed).__name__}: {failed}; tasks import each module "
+            "except the driver's main module: install it on the executors, or pass it to SparkContext.addPyFile"
         ) from failed
 
 
 @contextlib.contextmanager
-def _told_of_the_end(link: Link) -> Iterator[None]:
-    """Finish the batch in hand when the executor ends: its Python processes get SIGHUP then, or SIGTERM."""
+def _stopping_at_signals(link: Link) -> Iterator[None]:
+    """Stop the task after the current batch if the executor ends: its Python processes receive SIGHUP or SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

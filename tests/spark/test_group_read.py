@@ -408,7 +408,7 @@ def test_commit_after_a_revocation_raises_fenced_error(kafka: Broker, spark: Spa
         with polling(kafka, group, topic) as other:
             wait_until(lambda: len(other.membership().owned) == 1, "one partition")
             (_, lost) = next(iter(other.membership().owned))
-            with pytest.raises(FencedError, match=rf"lost {topic}\[{lost}\] while it was read: nothing was committed"):
+            with pytest.raises(FencedError, match=rf"lost {topic}\[{lost}\] during the read: nothing was committed"):
                 read.commit()
         assert committed(kafka, group, topic, 2) == [None, None]
     finally:
@@ -479,7 +479,7 @@ def test_topic_deleted_after_the_call_fails_the_action_by_name(kafka: Broker, sp
     produce(kafka.bootstrap_servers, topic, 10)
     read = read_group(spark, config(kafka), [topic], group, timeout_s=1000)
     delete_topic(kafka.bootstrap_servers, topic)
-    with pytest.raises(PySparkException, match=rf"{topic}\[0\] from offset 0 to before 10 .*deleted meanwhile"):
+    with pytest.raises(PySparkException, match=rf"{topic}\[0\] from offset 0 to before 10 .*deleted during the read"):
         _in_block(read)
 
 

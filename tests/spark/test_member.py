@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import DrainError, FencedError, SinkError
-from consumer_membership.spark.brokers import ends_now, numbered
+from consumer_membership.spark.brokers import ends_now, with_run_number
 from consumer_membership.spark.context import SinkContext, attempt_number, is_of_a_later_run
 from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
@@ -314,7 +314,7 @@ def test_later_run_takes_over_despite_clock_skew_between_drivers(
     first, line = scene.start(earlier, recorder, attempt=attempt)
     line.until(PARTITIONS)
     wait_until(lambda: list(scene.committed().values()) == [100] * PARTITIONS, "everything committed")
-    later = numbered(scene.plan(is_bounded=False, instances=1))
+    later = with_run_number(scene.plan(is_bounded=False, instances=1))
     assert is_of_a_later_run(attempt_number(later.run_number, 0), than=attempt)
     second, newer = scene.start(later, recorder, attempt=attempt_number(later.run_number, 0))
     newer.until(PARTITIONS)
@@ -327,11 +327,11 @@ def test_later_run_takes_over_despite_clock_skew_between_drivers(
 def test_run_number_is_the_time_in_a_group_without_members_of_the_pipeline(scene: Scene) -> None:
     """Members of other pipelines and client ids of other programs do not change the run number."""
     plan = scene.plan(is_bounded=False, pipeline="a")
-    assert numbered(plan) == plan
+    assert with_run_number(plan) == plan
     other = replace(plan, pipeline="a-b", run_number=plan.run_number + 86_400_000)
     _, line = scene.start(other, unused, attempt=attempt_number(other.run_number, 0))
     line.until(PARTITIONS)
-    assert numbered(plan) == plan
+    assert with_run_number(plan) == plan
 
 
 def unused(_: list[Message], __: SinkContext) -> None:

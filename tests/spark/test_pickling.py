@@ -107,7 +107,7 @@ def test_lock_in_a_closure_is_named_by_its_variable() -> None:
     said = refusal(with_variable(threading.Lock()))
     assert said.startswith("sink='with_variable.<locals>.sink': it cannot be sent to the tasks")
     assert "the variable 'held' of sink is a _thread.lock (cannot pickle '_thread.lock' object)" in said
-    assert "make it inside the task, at the first call" in said
+    assert "create it inside the task, at the first call" in said
 
 
 def test_open_file_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Sinks that write data and fence together: PostgreSQL, Parquet files, Kafka.
+"""Sinks that write data and fencing tokens together, to PostgreSQL, Parquet files and Kafka.
 
-A task that was replaced and does not know it cannot write through them, and each record is there exactly once.
+A replaced task cannot write through them, so each record is in the output exactly once.
 """
 
 from consumer_membership.spark.sinks.kafka import KafkaSink, OutRecord

@@ -1,7 +1,7 @@
-"""Where the files of a sink are: a chain of them for each partition, in a folder or in what else keeps files.
+"""The files of a sink: a chain of files for each partition, in a folder or another storage.
 
-A file takes its place in a chain only if nobody has its name, so of two attempts that would write the same place one
-succeeds, and the other one finds out.
+A file is published in a chain only if no file has its name. So if two attempts write the same position, only one
+succeeds, and the other attempt detects it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from consumer_membership.errors import SinkError
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-#: Of the largest offset, 2^63 - 1, and one to spare, as in the names of Kafka's segments.
+#: The digits of the largest offset, 2^63 - 1, and one more, as in the names of Kafka's segments.
 _OFFSET_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class FileChain:
-    """The names of one partition's files: each begins where the one before ended, and says so in its name.
+    """The names of one partition's files: each file starts where the previous file ended, and has this offset as name.
 
-    The first file's name is offset 0, whatever its first record: everybody must agree on the chain's beginning, even if
-    the log's was cut off in between. The topic stands behind a word of ours, so that no file of a topic such as
-    `_schemas` looks hidden.
+    The first file has offset 0 in its name, whatever its first record is: all attempts must use the same start, even if
+    the beginning of the log was deleted in between. The names have a prefix, so that the files of a topic such as
+    `_schemas` are not hidden files.
     """
 
     topic: str
@@ -37,75 +37,75 @@ class FileChain:
 
     @property
     def stem(self) -> str:
-        """What the names begin with; those of other topics' files may do so, too."""
+        """The beginning of the names; names of other topics may begin with it also."""
         return f"part-{self.topic}-{self.partition}-"
 
     def file(self, position: int) -> str:
-        """The file that goes on from this offset."""
+        """Return the name of the file that starts at this offset."""
         return f"{self.stem}{position:0{_OFFSET_DIGITS}}.parquet"
 
     def last(self, names: Iterable[str]) -> str | None:
-        """The last file among these names."""
+        """Return the last file of the chain among these names; None if there is none."""
         pattern = re.compile(rf"{re.escape(self.stem)}\d{{{_OFFSET_DIGITS}}}\.parquet")
-        # By name is by offset: all have as many digits.
+        # The order of names is that of offsets, because all have the same number of digits.
         return max(filter(pattern.fullmatch, names), default=None)
 
     def mark(self, position: int) -> str:
-        """An empty file that says: the fences of what ends at this offset count no more."""
+        """Return the name of an empty file that invalidates the fence of the file that ends at this offset."""
         return f".{self.file(position)}.forgotten"
 
 
 def chains(names: Iterable[str]) -> list[FileChain]:
-    """Every chain that these names are of."""
+    """Return every chain that has a file among these names."""
     pattern = re.compile(rf"part-(.+)-(\d+)-\d{{{_OFFSET_DIGITS}}}\.parquet")
     found = {(match[1], int(match[2])) for match in map(pattern.fullmatch, names) if match}
     return [FileChain(topic, partition) for topic, partition in sorted(found)]
 
 
 class Draft(Protocol):
-    """A file that is written and not there yet."""
+    """A file that is not published yet."""
 
     def write(self, table: pa.Table, compression: str) -> None:
-        """Write the whole file, so that it lasts."""
+        """Write the whole file durably."""
 
     def publish(self) -> bool:
-        """Give it its place, and keep it there; False if somebody else has the place."""
+        """Publish the file durably under its name; return False if the name is taken."""
 
     def discard(self) -> None:
-        """Leave nothing of it, unless it was published."""
+        """Remove the draft; a published file stays."""
 
 
 class Storage(Protocol):
-    """What keeps the files of a sink; names are without a folder."""
+    """The storage of a sink's files; names have no folder."""
 
     def prepare(self) -> None:
-        """Make it ready to be written."""
+        """Prepare the storage for writing."""
 
     def refuse_if_closed(self) -> None:
-        """Raise OSError if this process sees that nothing can be written there; nothing is changed."""
+        """Raise OSError if this process finds that it cannot write there; changes nothing."""
 
     def names(self, prefix: str = "") -> Iterable[str]:
-        """Of everything whose name begins so."""
+        """Return the names of all files that begin with `prefix`."""
 
     def has(self, name: str) -> bool:
-        """Whether such a file is there."""
+        """Return whether a file exists."""
 
     def metadata(self, name: str) -> Mapping[bytes, bytes]:
-        """What stands in the footer of a Parquet file, besides its schema."""
+        """Return the key-value metadata in the footer of a Parquet file."""
 
     def touch(self, name: str) -> None:
-        """Put an empty file there."""
+        """Create an empty file."""
 
     def draft(self, name: str, rank: tuple[int, int]) -> Draft:
-        """A file to be, of an attempt of this rank."""
+        """Return a draft of a file, for an attempt with this rank."""
 
     def remove_drafts(self, chain: FileChain, *, below: tuple[int, int]) -> None:
-        """Remove what attempts of a lower rank left: they are dead, or are not to publish it any more."""
+        """Remove the drafts of attempts with a lower rank, which are dead or must not publish them."""
 
 
 def unreadable(file: object, error: Exception) -> SinkError:
-    """Why a chain's end is not known."""
-    return SinkError(f"{file} cannot be read, so where its partition goes on is not known: {error}")
+    """Return the error for a file that cannot be read."""
+    return SinkError(f"{file} cannot be read, so the next offset of its partition is unknown: {error}")
 
 
 # ---- a folder ----
@@ -113,24 +113,24 @@ def unreadable(file: object, error: Exception) -> SinkError:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of a file system with hard links and `fsync` that all tasks share."""
+    """A folder on a file system with hard links and `fsync` that all tasks share."""
 
     path: Path
 
     def __str__(self) -> str:
-        """As its path."""
+        """Return the path."""
         return str(self.path)
 
     def prepare(self) -> None:
-        """Make it, if it is not there."""
+        """Create the folder if it does not exist."""
         self.path.mkdir(parents=True, exist_ok=True)
 
     def refuse_if_closed(self) -> None:
-        """Look at the folder, or at the nearest one above it that exists.
+        """Check the folder, or its nearest parent that exists.
 
         Raises:
-            NotADirectoryError: a file has its name.
-            PermissionError: this user may not write into it.
+            NotADirectoryError: the path is a file.
+            PermissionError: this user may not write into the folder.
         """
         nearest = next(path for path in (self.path, *self.path.parents) if path.exists())
         if not nearest.is_dir():
@@ -139,20 +139,20 @@ class Folder:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
     def names(self, prefix: str = "") -> Iterable[str]:
-        """Of every file in it whose name begins so; none without the folder."""
+        """Return the names of all files that begin with `prefix`; none if the folder does not exist."""
         if not self.path.exists():
             return []
         return (file.name for file in self.path.iterdir() if file.name.startswith(prefix))
 
     def has(self, name: str) -> bool:
-        """Whether it is there."""
+        """Return whether a file exists."""
         return (self.path / name).exists()
 
     def metadata(self, name: str) -> Mapping[bytes, bytes]:
-        """Of a file's footer.
+        """Return the key-value metadata in the footer of a file.
 
         Raises:
-            SinkError: it is no Parquet file.
+            SinkError: the file is not a Parquet file.
         """
         from pyarrow import ArrowInvalid, parquet
 
@@ -164,16 +164,16 @@ class Folder:
         return found
 
     def touch(self, name: str) -> None:
-        """Put an empty file there."""
+        """Create an empty file."""
         (self.path / name).touch()
 
     def draft(self, name: str, rank: tuple[int, int]) -> FolderDraft:
-        """Beside its place; readers of data leave it out for its dot."""
+        """Return a draft in the same folder; its name begins with a dot, so readers of the data ignore it."""
         epoch, attempt = rank
         return FolderDraft(self.path / f".{name}.{epoch}.{attempt}", self.path / name)
 
     def remove_drafts(self, chain: FileChain, *, below: tuple[int, int]) -> None:
-        """Remove those of attempts of a lower rank."""
+        """Remove the drafts of attempts with a lower rank."""
         pattern = re.compile(rf"\.{re.escape(chain.stem)}\d{{{_OFFSET_DIGITS}}}\.parquet\.(-?\d+)\.(-?\d+)")
         for found in filter(None, map(pattern.fullmatch, self.names("."))):
             if (int(found[1]), int(found[2])) < below:
@@ -182,28 +182,28 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class FolderDraft:
-    """A hidden file, until it is linked to its place."""
+    """A hidden file, until it is linked to its name."""
 
     path: Path
     file: Path
 
     def write(self, table: pa.Table, compression: str) -> None:
-        """To the disk."""
+        """Write the file to the disk."""
         from pyarrow import parquet
 
         parquet.write_table(table, self.path, compression=compression)
         _make_durable(self.path)
 
     def publish(self) -> bool:
-        """Link it to its place; False if somebody else has the place.
+        """Link the draft to its name; return False if the name is taken.
 
         Raises:
-            FileNotFoundError: somebody removed the draft.
+            FileNotFoundError: a later attempt removed the draft.
         """
         try:
             os.link(self.path, self.file)
         except FileExistsError:
-            # Over NFS the answer to a link that was made may be lost, and the question asked again.
+            # On NFS, the response to a successful link may be lost, and the request repeated.
             if not self.path.samefile(self.file):
                 return False
         _make_durable(self.file.parent)
@@ -211,12 +211,12 @@ class FolderDraft:
         return True
 
     def discard(self) -> None:
-        """Remove what is hidden."""
+        """Remove the hidden file."""
         self.path.unlink(missing_ok=True)
 
 
 def _make_durable(path: Path) -> None:
-    """See a file, or the names in a folder, on the disk."""
+    """Sync a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

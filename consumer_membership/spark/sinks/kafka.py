@@ -1,4 +1,4 @@
-"""Records to Kafka, in one transaction with the offsets of the group."""
+"""`KafkaSink`: write records to Kafka, in one transaction with the offsets of the group."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from consumer_membership.spark.sinks.producer import (
     TransactionalProducer,
 )
 from consumer_membership.spark.sinks.resource import PerProcess
-from consumer_membership.spark.sinks.ruling import said
+from consumer_membership.spark.sinks.ruling import batch_name
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: How often a batch is begun in one call of the sink when the member's epoch moves meanwhile. Other errors are raised:
-#: `sink_attempts` says how often such a batch is tried.
+#: How often one call of the sink starts a batch if the member's epoch changes in the meantime. Other errors are raised,
+#: and `sink_attempts` limits the calls.
 _ATTEMPTS = 3
 
-#: How long the driver waits for the brokers before a job starts.
-_LOOK_S = 5.0
-#: Errors of a topic that no later answer changes unless an operator acts.
+#: The timeout of the driver's check before a job starts.
+_CHECK_S = 5.0
+#: Errors of a topic that last until an operator acts.
 _NO_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -58,7 +58,7 @@ _PRODUCER_FENCED = frozenset(
         KafkaError.PRODUCER_FENCED,
     }
 )
-#: The coordinator does not know the member as the offsets tell of it.
+#: The coordinator does not know the member with this epoch.
 _MEMBER_FENCED = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -72,7 +72,16 @@ _MEMBER_FENCED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutRecord:
-    """A record to be written; without a partition the producer's partitioner chooses, without a time it is now."""
+    """A record to write.
+
+    Attributes:
+        topic: The topic.
+        value: The value.
+        key: The key.
+        headers: The headers.
+        partition: The partition; None: the producer's partitioner chooses it.
+        timestamp_ms: The timestamp in milliseconds since 1970; None: the present time.
+    """
 
     topic: str
     value: bytes | str | None
@@ -83,25 +92,27 @@ class OutRecord:
 
 
 class KafkaSink:
-    """Writes what `transform` makes of each record, and the group's offsets, in one transaction for each batch.
+    """Writes the records that `transform` returns and the group's offsets in one transaction for each batch.
 
     Readers with `isolation.level=read_committed` see the result of each record exactly once. `transform(message)`
-    yields any number of records, none to leave one out; it may be called again for the same message, and what it made
-    before was aborted. For batches of messages only; Arrow and pandas are refused.
+    yields any number of records. It may be called again for the same message; then its earlier records were aborted.
+    The sink accepts only batches of messages, not Arrow or pandas.
 
-    Each member has a producer of its own, whose `transactional.id` is its `group.instance.id`, or, if `producer_config`
-    has one, that with the number of the member behind it: the producer of a replacement ends the transaction that the
-    one before has left. Beyond that, the coordinator refuses the offsets of a member that was replaced, so an attempt
-    that was stopped and woke up gets a `FencedError` and its transaction is aborted. A batch must be done within
-    `transaction.timeout.ms`, after which the brokers end it. Where a connection broke, or an answer did not come in
-    time, the next batch has a new producer (`spark/sinks/producer`). What librdkafka logs goes to the log
-    `consumer_membership.spark`.
+    Each member has its own producer. Its `transactional.id` is the member's `group.instance.id`; if `producer_config`
+    has a `transactional.id`, it is that with `-<number of the member>`. The producer of a replacement ends the
+    transaction of the previous attempt. The coordinator also refuses the offsets of a replaced member: an attempt that
+    was stopped and continues gets a `FencedError`, and its transaction is aborted. A batch must be finished within
+    `transaction.timeout.ms`, or the brokers abort it. After a broken connection, or a response that did not arrive in
+    time, the next batch uses a new producer. librdkafka's log lines go to the logger `consumer_membership.spark`.
 
     Args:
-        producer_config: as `confluent_kafka.Producer` takes it; sent to the tasks.
-        transform: makes records of a record.
-        topics: the topics that `transform` writes to, if they are known: before a job starts, the driver looks whether
+        producer_config: The configuration of a `confluent_kafka.Producer`; it is sent to the tasks.
+        transform: A function that takes a message and yields `OutRecord`s.
+        topics: The topics to which `transform` writes, if they are known: the driver checks before a job starts that
             they exist and may be written.
+
+    Raises:
+        ConfigurationError: a key of `producer_config` is missing or not supported.
     """
 
     #: The offsets are in the transaction; there is nothing left to commit.
@@ -119,9 +130,9 @@ class KafkaSink:
         self._config = dict(producer_config)
         self._transform = transform
         self._producer: PerProcess[TransactionalProducer] = PerProcess()
-        #: Whether the last transaction was committed is not known.
+        #: Whether it is unknown if the last transaction was committed.
         self._is_in_doubt = False
-        #: Topics that the brokers know, and those that were looked for in vain.
+        #: Topics that exist, and topics that were not found.
         self._known: set[str] = set()
         self._missed: set[str] = set()
 
@@ -129,12 +140,13 @@ class KafkaSink:
         return f"KafkaSink(bootstrap.servers={self._config.get('bootstrap.servers')!r})"
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Write, and commit.
+        """Write the records of a batch, and commit the transaction.
 
         Raises:
             FencedError: the member was replaced, or another producer has its `transactional.id`; nothing was written.
-            SinkError: the brokers refused it or did not answer; what was written is aborted, unless the text says more.
-            ConfigurationError: Arrow or pandas is asked for.
+            SinkError: the brokers refused the transaction or did not respond; it is aborted, unless the text has
+                another outcome.
+            ConfigurationError: the batch format is Arrow or pandas.
         """
         _refuse_format(context.batch_format)
         attempts = Retrying(
@@ -147,32 +159,32 @@ class KafkaSink:
             attempts(self._transact, batch, context)
         except _AbortedError as aborted:
             raise SinkError(
-                f"the transaction for {said(context)} was aborted {_ATTEMPTS} times, for the member's epoch moved each"
-                f" time: {aborted.__cause__}"
+                f"the transaction for {batch_name(context)} was aborted {_ATTEMPTS} times, because the member's epoch"
+                f" changed each time: {aborted.__cause__}"
             ) from aborted.__cause__
 
     def check_use(self, use: SinkUse) -> str:
         """Check that a job can write to the `topics`; return a description of what exists.
 
         Raises:
-            ConfigurationError: Arrow or pandas is asked for; a topic does not exist, or may not be written.
-            KafkaException: no broker answers.
+            ConfigurationError: the batch format is Arrow or pandas; a topic does not exist, or may not be written.
+            KafkaException: no broker responded.
         """
         _refuse_format(use.batch_format)
         if not self._topics or not use.is_on_driver:
             return ""
         admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
-        asked = admin.describe_topics(
-            TopicCollection(list(self._topics)), include_authorized_operations=True, request_timeout=_LOOK_S
+        responses = admin.describe_topics(
+            TopicCollection(list(self._topics)), include_authorized_operations=True, request_timeout=_CHECK_S
         )
-        for topic, answer in asked.items():
+        for topic, response in responses.items():
             try:
-                allowed = answer.result().authorized_operations
+                allowed = response.result().authorized_operations
             except KafkaException as refused:
                 if refused.args[0].code() not in _NO_TOPIC:
                     raise
                 raise ConfigurationError(
-                    "topics", topic, f"{refused.args[0].str()}; create the topic, or allow the producer to write to it"
+                    "topics", topic, f"{refused.args[0].str()}; create the topic, or grant the producer WRITE on it"
                 ) from refused
             if allowed and not any(operation.name == "WRITE" for operation in allowed):
                 raise ConfigurationError(
@@ -181,14 +193,14 @@ class KafkaSink:
         return f"topics {', '.join(self._topics)} exist and may be written"
 
     def prepare(self, instance: int, instance_id: str) -> None:
-        """Start the producer of a member before it fetches anything, and so end what an attempt before has left.
+        """Start the producer before the member fetches anything, which ends the transaction of a previous attempt.
 
-        Offsets in a transaction that nobody ends hold up whoever wants to know what is committed, until the brokers
-        abort it (`transaction.timeout.ms`, a minute by default). Without this the first batch starts the producer; it
-        is for a caller who has made sure that no later attempt is at work.
+        Offsets in an open transaction delay every request for committed offsets until the brokers abort it
+        (`transaction.timeout.ms`, a minute by default). Without this call, the first batch starts the producer. The
+        caller must make sure that no later attempt is running.
 
         Raises:
-            SinkError: the brokers refused it or did not answer.
+            SinkError: the brokers refused the producer, or did not respond.
         """
         try:
             self._producer.get(lambda: self._made(instance, instance_id))
@@ -223,7 +235,7 @@ class KafkaSink:
                     name_record(raised, message)
                     raise
             offsets = context.offsets()
-            # Right before it is used: the epoch in it moves.
+            # Read right before its use, because its epoch changes.
             producer.send_offsets(offsets, _membership(context))
             self._is_in_doubt = True
             producer.commit()
@@ -231,21 +243,21 @@ class KafkaSink:
         except KafkaException:
             raise
         except BaseException:
-            # What the caller's own code raises.
+            # An exception of the caller's code.
             self._abort(producer)
             raise
 
     def _add(self, producer: TransactionalProducer, message: Message) -> None:
-        """Add what is made of a record to the transaction."""
+        """Add the result of a message to the transaction."""
         for record in self._transform(message):
             if record.topic not in self._known:
-                # librdkafka would wait for the topic for a minute, and then say that a record was not delivered.
+                # librdkafka would wait a minute for the topic, and then report a record that was not delivered.
                 error = producer.topic_error(record.topic, 0.0 if record.topic in self._missed else TOPIC_S)
                 if error is not None:
                     self._missed.add(record.topic)
                     raise SinkError(
-                        f"topic {record.topic!r} cannot be written: {error.str()}; create it, and allow the producer "
-                        "to write to it (ACL: operation WRITE)"
+                        f"topic {record.topic!r} cannot be written: {error.str()}; create it, and grant the producer "
+                        "the ACL operation WRITE on it"
                     )
                 self._known.add(record.topic)
             producer.produce(
@@ -258,10 +270,10 @@ class KafkaSink:
             )
 
     def _refused(self, refused: KafkaException, context: SinkContext) -> NoReturn:
-        """Abort what is left, and say whose fault it is.
+        """Abort the transaction, and raise an error that names the cause.
 
         Raises:
-            _AbortedError: the batch can be begun again.
+            _AbortedError: the batch can be started again.
         """
         error: KafkaError = refused.args[0]
         producer = self._producer.held()
@@ -271,34 +283,34 @@ class KafkaSink:
         if is_aborted:
             self._is_in_doubt = False
         if error.code() == KafkaError._FATAL and not_aborted is not None:
-            # `produce` says no more of a producer that has failed for good; the calls of a transaction say why it has.
+            # `produce` only reports that the producer has failed permanently; the transaction calls have the cause.
             error = not_aborted
         if error.code() in _PRODUCER_FENCED:
             if not self._is_in_doubt:
-                # Whoever was replaced hears it from the coordinator, in words that name the group.
+                # If the member was replaced, this raises an error that names the group.
                 context.verify()
             mine = self._transactional_id(context.instance, context.instance_id)
             raise FencedError(
                 f"another producer has transactional.id {mine!r} of {context.instance_id!r}, or the brokers ended its"
-                f" transaction ({error.str()}); nothing more is written of {said(context)}. If the group knows of no"
-                " replacement: let a batch be shorter than transaction.timeout.ms, and give each pipeline of this name"
-                " its own transactional.id in the producer's configuration"
+                f" transaction ({error.str()}); no more records of {batch_name(context)} are written. If the member was"
+                " not replaced, keep batches shorter than transaction.timeout.ms, and give each pipeline with this name"
+                " its own transactional.id in producer_config"
             ) from refused
         if error.code() in _MEMBER_FENCED:
-            # The member's epoch may have moved between the question and the offsets; then it is confirmed, and the
-            # partitions are its own, for they are not given away while a sink works.
+            # The member's epoch may have changed before the offsets were sent. Then the member is confirmed, and still
+            # owns the partitions, because they are not revoked during a sink call.
             context.verify()
             raise _AbortedError from refused
         if not (is_aborted and error.txn_requires_abort()):
             self.close()
-        # The topic may be gone.
+        # The topic may have been deleted.
         self._known.clear()
         outcome = "it is not known whether it was committed" if self._is_in_doubt else "nothing was written"
         why = ", ".join((undelivered or error.str(), *notes_of(refused)))
-        raise SinkError(f"the transaction for {said(context)} failed: {why}; {outcome}") from refused
+        raise SinkError(f"the transaction for {batch_name(context)} failed: {why}; {outcome}") from refused
 
     def _left(self, batch: list[Message], context: SinkContext) -> list[Message]:
-        """What the group has not committed: the answer whether the transaction before was, now that it is over."""
+        """Return the uncommitted messages, which shows whether the previous transaction was committed."""
         wanted = [TopicPartition(part.topic, part.partition) for part in context.ranges]
         admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
         asked = admin.list_consumer_group_offsets(
@@ -313,15 +325,15 @@ class KafkaSink:
         return left if isinstance(left, list) else batch
 
     def _abort(self, producer: TransactionalProducer) -> KafkaError | None:
-        """Abort; what is returned says why it failed.
+        """Abort the transaction; return the error if that fails.
 
-        Then the producer goes, and the start of the next one ends what this one has left.
+        Then the producer is dropped, and the start of the next producer ends its transaction.
         """
         try:
             producer.abort()
         except KafkaException as refused:
-            _log.debug("Not aborted: %s", refused)
-            # Dropped, not closed: in the middle of a transaction that would wait for the brokers without end.
+            _log.debug("The transaction was not aborted: %s", refused)
+            # Dropped, not closed: in the middle of a transaction, `close` would wait for the brokers forever.
             self._producer.taken()
             error: KafkaError = refused.args[0]
             return error
@@ -334,17 +346,20 @@ class KafkaSink:
         return instance_id if given is None else f"{given}-{instance}"
 
     def _ready(self, context: SinkContext) -> TransactionalProducer:
-        """The producer for the next transaction: a new one if requests of the one before could get into that."""
+        """Return the producer for the next transaction: a new one if late requests of the last one could affect it."""
         held = self._producer.held()
         if held is not None and held.may_have_late_requests:
-            _log.info("The producer of %s is replaced: a request of it may still be on its way", said(context))
+            _log.info(
+                "The producer for %s is replaced, because one of its requests may still be in flight",
+                batch_name(context),
+            )
             self.close()
         return self._producer.get(lambda: self._started(context))
 
     def _started(self, context: SinkContext) -> TransactionalProducer:
-        # The start of a producer fences the one of the same id that is at work, and only the owner may do that.
+        # The start of a producer fences another producer with its id, so only the owner may start it.
         if not self._is_in_doubt:
-            # The question commits what is known to be committed, so it must not be asked while that is not known.
+            # `verify` commits the known offsets again, which must not be done while the last commit is in doubt.
             context.verify()
         return self._made(context.instance, context.instance_id)
 
@@ -356,20 +371,20 @@ class KafkaSink:
 
 
 class _AbortedError(Exception):
-    """The transaction was aborted, and the batch can be begun again."""
+    """The transaction was aborted, and the batch can be started again."""
 
 
 def _membership(context: SinkContext) -> bytes:
-    """What the offsets tell of the member.
+    """Return the group metadata for the offsets.
 
     Raises:
-        FencedError: it is none any more. The coordinator of a group without members would take such offsets.
+        FencedError: this process is no longer a member. The coordinator of an empty group would accept its offsets.
     """
     metadata = context.group_metadata()
     if epoch_in(metadata) < 0:
         raise FencedError(
-            f"{context.instance_id!r} is no member of group {context.group!r} any more, so somebody else may own its"
-            f" partitions; nothing was written of {said(context)}"
+            f"{context.instance_id!r} is no longer a member of group {context.group!r}, so another member may own its"
+            f" partitions; nothing was written of {batch_name(context)}"
         )
     return metadata
 
@@ -377,7 +392,7 @@ def _membership(context: SinkContext) -> bytes:
 def _refuse_format(batch_format: BatchFormat) -> None:
     if batch_format is not BatchFormat.MESSAGES:
         raise ConfigurationError(
-            "batch_format", batch_format.value, "KafkaSink takes messages; use batch_format='messages'"
+            "batch_format", batch_format.value, "KafkaSink accepts only messages; use batch_format='messages'"
         )
 
 
@@ -386,17 +401,17 @@ def _check(config: Mapping[str, Setting]) -> None:
         raise ConfigurationError("bootstrap.servers", None, "the producer needs the brokers' addresses")
     if str(config.get("enable.idempotence", True)).lower() in ("false", "0", "f"):
         raise ConfigurationError(
-            "enable.idempotence", config["enable.idempotence"], "a transaction needs it; remove the key"
+            "enable.idempotence", config["enable.idempotence"], "transactions need it; remove the key"
         )
     if "transactional.id" in config and not str(config["transactional.id"]):
         raise ConfigurationError(
-            "transactional.id", "", "must be the beginning of an id; remove the key to have each member's own"
+            "transactional.id", "", "must not be empty; remove the key to use the members' instance ids"
         )
     if not str(config.get("log_level", 0)).isdecimal():
         raise ConfigurationError("log_level", config["log_level"], "must be a number from 0 to 7")
     for key, value in config.items():
         if key in ("group.id", "logger", "on_delivery") or key.endswith("_cb"):
-            # By its type: what a function or an object shows of itself may contain a password.
+            # Only the type is shown: the repr of a function or an object may contain a password.
             raise ConfigurationError(
-                key, type(value).__qualname__, "the sink's producer has no use for it; remove the key"
+                key, type(value).__qualname__, "the sink's producer does not support it; remove the key"
             )

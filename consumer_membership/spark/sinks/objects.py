@@ -1,8 +1,8 @@
 """The files of a sink in an object store with S3's interface, through `obstore`.
 
-An object has no draft: it is there as a whole or not at all. It is put on the condition that nobody has its name
-(`If-None-Match: *`), which is what a hard link is in a folder. A store that takes the condition and does not keep it
-would let a dead writer overwrite a living one's records, so each process tries it once.
+A store has no drafts: an object exists as a whole or not at all. It is put on the condition that no object has its name
+(`If-None-Match: *`), which corresponds to a hard link in a folder. With a store that accepts but ignores the condition,
+a replaced writer could overwrite the records of its replacement, so each process tests the store once.
 """
 
 from __future__ import annotations
@@ -20,60 +20,61 @@ from consumer_membership.spark.sinks.resource import PerProcess
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-#: Its place is taken from the first time on: whoever may take it again is in a store that keeps no condition.
+#: The object of the test: if it can be put twice, the store ignores the condition.
 _TRIAL = ".consumer-membership.put-if-none-match"
-#: How the names of S3's directory buckets end.
+#: The end of the names of S3's directory buckets.
 _DIRECTORY = "--x-s3"
-#: Of a Parquet file: its last bytes, and more than its footer has as this package writes it.
+#: The last bytes of a Parquet file, and more bytes than its footer has if this package wrote it.
 _MAGIC, _FOOTER = b"PAR1", 64 * 1024
 _NEEDED = (
-    "must be a bucket of a store that keeps the condition If-None-Match: * of PutObject (Amazon S3, and what says that "
-    "it has conditional writes)"
+    "must be a bucket of a store that honors the condition If-None-Match: * of PutObject (Amazon S3, or another store "
+    "with conditional writes)"
 )
 
 
 class Bucket:
-    """What begins with an `s3://` URL in a bucket.
+    """The objects of a bucket below an `s3://` URL.
 
-    `options` are those of `obstore.store.S3Store`; what is not in them comes from the environment (`AWS_REGION`,
-    `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...) or the machine's role, in each task.
+    `options` are those of `obstore.store.S3Store`. In each task, missing options come from the environment
+    (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...) or from the machine's role.
 
     Raises:
-        ConfigurationError: no such URL, an option that there is not, no `obstore`.
+        ConfigurationError: the URL or an option is wrong, or `obstore` is not installed.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         required("obstore.store", "folder", url, extra="s3")
         self._url = url.rstrip("/")
         if self._url.split("/")[2].endswith(_DIRECTORY):
-            raise ConfigurationError("folder", url, "must be a general purpose bucket; this one lists in no order")
+            remedy = "must be a general purpose bucket; directory buckets do not list in order"
+            raise ConfigurationError("folder", url, remedy)
         self._options = dict(options)
         self._store: PerProcess[Any] = PerProcess()
         self._is_tried: PerProcess[bool] = PerProcess()
-        # Whatever is wrong with them is said on the driver; nothing is asked of the store yet.
+        # Raises errors in the options on the driver; sends no request to the store yet.
         self._opened()
 
     def __str__(self) -> str:
-        """As its URL."""
+        """Return the URL."""
         return self._url
 
     def prepare(self) -> None:
-        """Try once what everything rests upon.
+        """Test once in each process that the store honors the condition.
 
         Raises:
-            ConfigurationError: the store lets one writer overwrite the other's object.
+            ConfigurationError: the store lets a writer overwrite an object.
         """
         self._is_tried.get(self._tried)
 
     def refuse_if_closed(self) -> None:
-        """Nothing: a right to put objects shows when one is put."""
+        """Do nothing: only a put shows whether objects may be put."""
 
     def names(self, prefix: str = "") -> Iterator[str]:
-        """Of every object that begins so; what is behind a further slash is left out."""
+        """Yield the names of all objects that begin with `prefix`; names with another slash are left out."""
         import obstore
 
-        # The library's own prefix is of whole segments: names are compared here, and begin behind the one before.
-        with self._told(prefix or "*"):
+        # The library's prefix matches whole segments only, so names are compared here; the list starts before them.
+        with self._as_oserror(prefix or "*"):
             for page in obstore.list(self._get(), offset=_before(prefix)):
                 for found in page:
                     name = found["path"]
@@ -83,11 +84,11 @@ class Bucket:
                         yield name
 
     def has(self, name: str) -> bool:
-        """Whether it is there."""
+        """Return whether an object exists."""
         import obstore
         from obstore.exceptions import NotFoundError
 
-        with self._told(name):
+        with self._as_oserror(name):
             try:
                 obstore.head(self._get(), name)
             except (NotFoundError, FileNotFoundError):
@@ -95,17 +96,17 @@ class Bucket:
         return True
 
     def metadata(self, name: str) -> Mapping[bytes, bytes]:
-        """Of a file's footer, which alone is read.
+        """Return the key-value metadata of a file; only its footer is read.
 
         Raises:
-            SinkError: it is no Parquet file.
+            SinkError: the object is not a Parquet file.
         """
         import pyarrow as pa
         from pyarrow import parquet
 
         end = self._end(name, _FOOTER)
         if end[-4:] == _MAGIC:
-            # How long the footer is stands before the file's last word.
+            # The length of the footer is before the last four bytes.
             needed = int.from_bytes(end[-8:-4], "little") + 8
             end = self._end(name, needed) if needed > len(end) else end
         try:
@@ -115,36 +116,36 @@ class Bucket:
         return found
 
     def touch(self, name: str) -> None:
-        """Put an empty object there."""
+        """Create an empty object."""
         import obstore
 
-        with self._told(name):
+        with self._as_oserror(name):
             obstore.put(self._get(), name, b"")
 
     def draft(self, name: str, _: tuple[int, int]) -> BucketDraft:
-        """In memory."""
+        """Return a draft in memory."""
         return BucketDraft(self._put, name)
 
     def remove_drafts(self, chain: FileChain, *, below: tuple[int, int]) -> None:
-        """There are none."""
+        """Do nothing: a store has no drafts."""
 
     # ---- the store ----
 
     def _end(self, name: str, size: int) -> bytes:
-        """The last bytes of an object, or all of it."""
+        """Return the last `size` bytes of an object, or the whole object."""
         import obstore
 
-        with self._told(name):
+        with self._as_oserror(name):
             return bytes(obstore.get(self._get(), name, options={"range": {"suffix": size}}).bytes())
 
     def _put(self, name: str, contents: bytes) -> bool:
-        """Whether it was put; not if the name is taken, be it by this very request, whose answer was lost."""
+        """Put an object; return False if the name is taken, possibly by this request after a lost response."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with self._told(name):
+        with self._as_oserror(name):
             try:
-                # In parts it would be put without the condition.
+                # A multipart upload would ignore the condition.
                 obstore.put(self._get(), name, contents, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
@@ -171,21 +172,19 @@ class Bucket:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
 
-        # Who names an endpoint without TLS wants none.
+        # An http:// endpoint allows connections without TLS.
         is_plain = str(self._options.get("endpoint", "")).startswith("http://")
         try:
             return S3Store.from_url(
                 self._url, client_options={"allow_http": True} if is_plain else None, **self._options
             )
         except (BaseError, ValueError, TypeError) as refused:
-            words = str(refused).partition("\n")[0]
-            raise ConfigurationError("storage_options", sorted(self._options), f"must fit {self._url}: {words}") from (
-                refused
-            )
+            remedy = f"must be valid for {self._url}: {str(refused).partition(chr(10))[0]}"
+            raise ConfigurationError("storage_options", sorted(self._options), remedy) from refused
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        """What the store refuses, as a file system would."""
+    def _as_oserror(self, name: str) -> Iterator[None]:
+        """Raise the errors of the store as OSError."""
         from obstore.exceptions import BaseError
 
         try:
@@ -195,7 +194,7 @@ class Bucket:
 
 
 def _before(prefix: str) -> str | None:
-    """A name right before all that begin so; None for the beginning."""
+    """Return a name directly before all names with this prefix; None for the beginning."""
     return prefix[:-1] + chr(ord(prefix[-1]) - 1) + "~" if prefix else None
 
 
@@ -208,7 +207,7 @@ class BucketDraft:
     contents: bytes = b""
 
     def write(self, table: pa.Table, compression: str) -> None:
-        """To memory."""
+        """Write the file to memory."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -217,9 +216,9 @@ class BucketDraft:
         self.contents = sink.getvalue().to_pybytes()
 
     def publish(self) -> bool:
-        """Put it; False if the name is taken."""
+        """Put the object; return False if the name is taken."""
         return self.put(self.name, self.contents)
 
     def discard(self) -> None:
-        """Let go of it."""
+        """Release the memory."""
         self.contents = b""

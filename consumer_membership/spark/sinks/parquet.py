@@ -1,4 +1,4 @@
-"""Records to Parquet files in a folder or a bucket, each record in one of them."""
+"""`ParquetSink`: write records to Parquet files in a folder or a bucket, each record to exactly one file."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from consumer_membership.spark.batches import Batch, record_batch, schema
 from consumer_membership.spark.context import Partition, SinkContext, SinkUse
 from consumer_membership.spark.sinks.files import Draft, FileChain, Folder, Storage, chains
 from consumer_membership.spark.sinks.objects import Bucket
-from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, batch_name, rule
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: Before each key of ours in a file's footer.
+#: The prefix of this package's keys in a file's footer.
 _PREFIX = "consumer_membership."
-#: How long a chain may look as before though it has grown, and the pause between two looks.
-_GROWN_S, _LOOK_S = 60.0, 0.05
-#: So many partitions are looked at before a job.
-_LOOKED_AT = 8
-#: An address instead of a path.
+#: How long a new file may be invisible to another process, and the interval of the checks.
+_GROWN_S, _CHECK_EVERY_S = 60.0, 0.05
+#: The number of partitions that are checked before a job.
+_CHECKED = 8
+#: A URL instead of a path.
 _URL = re.compile(r"(?i)(?P<scheme>[a-z][a-z0-9+.-]+):/(?P<rest>.*)")
-#: Hadoop has the second name for the first.
+#: The second scheme is Hadoop's name for the first.
 _S3 = ("s3", "s3a")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One partition's share of a batch: where it goes, and which fence it bears."""
+    """One partition's part of a batch: the position of its file in the chain, the draft and the fence."""
 
     chain: FileChain
     position: int
@@ -46,32 +46,33 @@ class _Part:
 
 
 class ParquetSink:
-    """Writes a file for each partition in a batch; all files together hold each record exactly once.
+    """Writes a file for each partition in a batch; all files together have each record exactly once.
 
-    `folder` is one data set for `pyarrow.dataset` and for Spark, with the columns of Arrow batches, and may be read at
-    any time: a file is there as a whole or not at all. It takes all three batch formats. Each batch makes new files, so
-    let batches be large.
+    `folder` is one data set for `pyarrow.dataset` and for Spark, with the columns of Arrow batches. You can read it at
+    any time, because a file exists as a whole or not at all. The sink accepts all three batch formats. Each batch
+    creates new files, so use large batches.
 
-    The files of a partition form a chain (`FileChain`), and each has the fence of its writer in its footer. What
-    the last file holds is left out of a batch: an attempt before wrote it and did not live to commit it to Kafka. An
-    attempt that was stopped and woke up finds its place taken, gets a `FencedError` and publishes nothing. What dead
-    attempts had begun lies in hidden files until the next attempt removes it. Each partition is a unit of its own: all
-    are checked before any is published, and if the process dies in between, its replacement leaves out those that are.
+    The files of a partition form a chain, and each file has the fence of its writer in its footer. Records of the last
+    file are left out of a batch, because a previous attempt wrote them but did not commit them to Kafka. An attempt
+    that was stopped and continues finds the name of its file taken, gets a `FencedError` and publishes nothing.
+    Unfinished files of dead attempts are hidden until the next attempt removes them. Each partition is published
+    separately: all are checked before the first is published, and if the process dies in between, its replacement
+    leaves out the published ones.
 
-    For file systems with hard links and `fsync` that all tasks share: a local disk, NFS. Or for a bucket of S3, or of a
-    store with its interface that keeps the condition `If-None-Match: *`, with the extra `s3`; there nothing is hidden
-    but what a process put to see that the condition is kept. One folder is for one group, and the files are to stay as
-    they are; to compact them, write them into another folder.
+    The folder must be on a file system with hard links and `fsync` that all tasks share, such as a local disk or NFS.
+    Or it is in a bucket of S3, or of a compatible store that honors the condition `If-None-Match: *`; this needs the
+    extra `s3`, and the bucket also has one hidden object with which processes test the condition. Use one folder for
+    one group, and do not change its files; to compact them, write them into another folder.
 
     Args:
-        folder: where the files are; made at first use. A relative path is taken from where the sink is made.
-            `s3://bucket/prefix`, or Spark's `s3a:`, is a place in a bucket.
-        compression: as `pyarrow.parquet.write_table` takes it.
-        storage_options: for a bucket, what `obstore.store.S3Store` takes (`region`, `endpoint`, `access_key_id`, ...).
-            What is not given comes from the environment of each task, or from its machine's role.
+        folder: The folder of the files, created at first use. A relative path is relative to the working directory in
+            which the sink is created. `s3://bucket/prefix`, or Spark's `s3a:`, is a place in a bucket.
+        compression: The compression, as for `pyarrow.parquet.write_table`.
+        storage_options: For a bucket, the options of `obstore.store.S3Store` (`region`, `endpoint`, `access_key_id`,
+            ...). In each task, missing options come from the environment or from the machine's role.
 
     Raises:
-        ConfigurationError: an address of another kind, an option that there is not, a library that is not installed.
+        ConfigurationError: the folder or an option is not supported, or a library is not installed.
     """
 
     def __init__(
@@ -80,23 +81,23 @@ class ParquetSink:
         required("pyarrow.parquet", "sink", "ParquetSink")
         self._storage = _storage(folder, storage_options)
         self._compression = compression
-        #: What this process knows of the chains' ends; that it is outdated shows in a place that is taken.
+        #: The known ends of the chains; if one is outdated, the name of the next file is taken.
         self._ends: dict[tuple[str, Partition], StoredFence] = {}
 
     def __repr__(self) -> str:
         return f"ParquetSink({str(self._storage)!r})"
 
     def __call__(self, batch: Batch, context: SinkContext) -> None:
-        """Write what is not there yet.
+        """Write the records of a batch that are not in the files yet.
 
         Raises:
-            FencedError: somebody else has written one of the partitions since; nothing of it was published.
-            ConfigurationError: the folder holds another group's records; a bucket's store does not keep the condition.
-            SinkError: a file in the folder is not this sink's.
-            OSError: the file system, or the store, refused.
+            FencedError: another attempt has written one of the partitions since; nothing of the batch was published.
+            ConfigurationError: the folder has records of another group, or the store does not honor the condition.
+            SinkError: a file in the folder is not a file of this sink.
+            OSError: the file system or the store failed.
         """
         self._storage.prepare()
-        # Whenever a place was taken, the chain has grown: another turn begins behind it, if the rule lets it.
+        # If a name was taken, the chain has grown, and the next turn starts after its new end if the fence allows it.
         while not self._is_published(batch, context):
             self._wait_for_growth(context)
 
@@ -104,23 +105,23 @@ class ParquetSink:
         """Check that a job can write to the folder; return a description of what exists.
 
         Raises:
-            ConfigurationError: the folder holds another group's records.
-            SinkError: a file in the folder is not this sink's.
-            OSError: the file system, or the store, refuses.
+            ConfigurationError: the folder has records of another group.
+            SinkError: a file in the folder is not a file of this sink.
+            OSError: the file system or the store failed.
         """
         if not use.is_on_driver:
             return ""
         self._storage.refuse_if_closed()
-        # One group writes into a folder: the first partitions show whose it is.
-        ends = [_end_of(self._storage, FileChain(*place), use.group) for place in use.partitions[:_LOOKED_AT]]
+        # Only one group writes into a folder, so the first partitions are enough.
+        ends = [_end_of(self._storage, FileChain(*place), use.group) for place in use.partitions[:_CHECKED]]
         written = sum(end is not UNWRITTEN for end in ends)
         return f"{self._storage}, which has records of {written} of the first {len(ends)} partitions"
 
     def forget(self, group: str) -> int:
-        """Let the fences of a group's files count no more; how many partitions it wrote.
+        """Invalidate the fences of a group's files; return the number of its partitions.
 
-        For a group that was deleted and whose epochs began anew, or that is to be followed by another one. The files
-        stay, and so does what they say of the offsets that are there. No member of the group may be at work.
+        For a group that was deleted, so that its epochs started again, or that another group replaces. The files stay,
+        and their records are still left out of later batches. No member of the group may be running.
         """
         self._ends.clear()
         forgotten = 0
@@ -135,11 +136,11 @@ class ParquetSink:
     # ---- one turn ----
 
     def _is_published(self, batch: Batch, context: SinkContext) -> bool:
-        """Publish a batch; False if a place in a chain is somebody else's."""
+        """Publish a batch; return False if the name of a file is taken."""
         stored = self._stored(context)
         ruling = self._ruled(context, stored)
         if not ruling.is_whole:
-            _log.info("%s has records of %s already, which are left out", self._storage, said(context))
+            _log.info("%s already has records of %s; they are left out", self._storage, batch_name(context))
         if ruling.is_empty:
             return True
         parts = self._parts(ruling, stored)
@@ -147,12 +148,12 @@ class ParquetSink:
             written = self._written(batch, context, ruling, parts)
             return self._publish(context, written)
         except FileNotFoundError as missing:
-            # A later attempt has cleaned up; mostly it has written, too, and the rule says so better.
+            # A later attempt has removed the draft. Usually it has also written; then the fence gives a better error.
             self._forget_ends(context)
             self._ruled(context, self._stored(context))
             raise FencedError(
-                f"{context.instance_id!r} (attempt {context.attempt}) was replaced: a later attempt removed what it was"
-                f" writing, {missing.filename}; nothing was written of {said(context)}"
+                f"{context.instance_id!r} (attempt {context.attempt}) was replaced: a later attempt removed its"
+                f" unfinished file {missing.filename}; nothing was written of {batch_name(context)}"
             ) from missing
         finally:
             for part in parts.values():
@@ -171,7 +172,7 @@ class ParquetSink:
     def _written(
         self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Partition, _Part]
     ) -> Mapping[Partition, _Part]:
-        """Write the drafts; those that have records."""
+        """Write the drafts, and return the parts that have records."""
         from pyarrow import Table
 
         records = _arrow(batch)
@@ -213,16 +214,16 @@ class ParquetSink:
         return {fence.place: self._ends[context.group, fence.place] for fence in context.fences}
 
     def _wait_for_growth(self, context: SinkContext) -> None:
-        """Look at the chains again, until they end elsewhere: names in a folder of NFS are seen after some seconds."""
+        """Wait until a chain has grown: on NFS, the names in a folder are visible after some seconds."""
         before, deadline = self._stored(context), time.monotonic() + _GROWN_S
         self._forget_ends(context)
         while self._stored(context) == before:
             if time.monotonic() > deadline:
                 raise SinkError(
-                    f"{self._storage}: a file has the place behind the last one of {said(context)}, and does not follow"
-                    " it: files were removed from there, copied or renamed; move them to another folder"
+                    f"{self._storage}: a file has the name after the last file of {batch_name(context)}, but does not"
+                    " continue it: files were removed, copied or renamed in the folder; move them to another folder"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_CHECK_EVERY_S)
             self._forget_ends(context)
 
     def _forget_ends(self, context: SinkContext) -> None:
@@ -230,7 +231,7 @@ class ParquetSink:
             self._ends.pop((context.group, fence.place), None)
 
 
-# ---- what a file says of itself ----
+# ---- the footers of files ----
 
 
 def _end_of(storage: Storage, chain: FileChain, group: str) -> StoredFence:
@@ -245,15 +246,15 @@ def _end_of(storage: Storage, chain: FileChain, group: str) -> StoredFence:
         raise ConfigurationError(
             "folder",
             str(storage),
-            f"holds records of group {footer['group']!r}, and {group!r} would write them a second time; give each group"
-            f" a folder of its own, or call forget({footer['group']!r}) of this sink if it has taken the other's place",
+            f"has records of group {footer['group']!r}, and group {group!r} would write them again; give each group its"
+            f" own folder, or call forget({footer['group']!r}) of this sink if this group replaces it",
         )
     epoch, attempt = int(footer["epoch"]), int(footer["attempt"])
     return StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer=footer["writer"])
 
 
 def _footer(storage: Storage, name: str) -> Mapping[str, str]:
-    """What stands in a file's footer of ours, by keys without the prefix."""
+    """Return this package's metadata in a file's footer, by key without the prefix."""
     footer = {
         key.decode().removeprefix(_PREFIX): value.decode()
         for key, value in storage.metadata(name).items()
@@ -261,8 +262,8 @@ def _footer(storage: Storage, name: str) -> Mapping[str, str]:
     }
     if missing := {"group", "next_offset", "epoch", "attempt", "writer"} - footer.keys():
         raise SinkError(
-            f"{storage}/{name} has the name of a file of this sink and lacks {', '.join(sorted(missing))} in its"
-            " footer, so something else wrote it; move it to another folder"
+            f"{storage}/{name} has the name of a file of this sink, but lacks {', '.join(sorted(missing))} in its"
+            " footer, so another program wrote it; move it to another folder"
         )
     return footer
 
@@ -278,7 +279,7 @@ def _arrow(batch: Batch) -> pa.RecordBatch:
 
 
 def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.RecordBatch:
-    """The records of one partition from an offset on."""
+    """Return the records of one partition from an offset on."""
     from pyarrow import compute
 
     topic, partition = place
@@ -295,9 +296,9 @@ def _storage(folder: str | Path, options: Mapping[str, Any] | None) -> Storage:
         raise ConfigurationError(
             "folder",
             str(folder),
-            "must be s3://bucket/prefix, or a path of a file system with hard links, which every task sees; what else"
-            " has an address is mounted as one, or is not for this sink",
+            "must be s3://bucket/prefix, or a path of a file system with hard links that all tasks share; mount another"
+            " storage as such a path",
         )
     if options:
-        raise ConfigurationError("storage_options", sorted(options), "are for a folder that begins with s3://")
+        raise ConfigurationError("storage_options", sorted(options), "are only for a folder that begins with s3://")
     return Folder(Path(folder).absolute())

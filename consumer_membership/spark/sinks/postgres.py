@@ -1,4 +1,4 @@
-"""Records to PostgreSQL, in one transaction with the fences of their partitions, which a table of ours keeps."""
+"""`PostgresSink`: write records to PostgreSQL, in one transaction with the fences of their partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import Batch, after
 from consumer_membership.spark.context import BatchFormat, Partition, SinkContext, SinkUse, name_record
 from consumer_membership.spark.sinks.resource import PerProcess
-from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, batch_name, rule
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -26,41 +26,45 @@ _log = logging.getLogger("consumer_membership.spark")
 
 BatchT = TypeVar("BatchT")
 
-#: How long a batch waits for the fences before it asks the coordinator whether it may end who holds them.
+#: How long a batch waits for locked fences before it asks the coordinator whether it may end the session with the lock.
 _POLITE_S = 1.0
-#: How long the driver waits for the database before a job starts.
-_LOOK_S = 5
-#: How often a batch is begun in one call when the connection was lost, or PostgreSQL chose it as a deadlock's victim.
+#: The timeout of the driver's check before a job starts.
+_CHECK_S = 5
+#: How often one call starts a batch if the connection was lost, or PostgreSQL chose it as a deadlock's victim.
 _ATTEMPTS = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class PostgresSink(Generic[BatchT]):
-    """Writes each batch and the fences of its partitions in one transaction, so each record is there exactly once.
+    """Writes each batch and the fences of its partitions in one transaction, so each record is stored exactly once.
 
-    `write(cursor, batch, context)` writes the records, and leaves the transaction alone: it is committed when `write`
-    returned, and rolled back when it raised. It may be called again with the same batch after that. The batch lacks the
-    records that are in the database already, which an attempt before wrote and did not live to commit to Kafka;
-    `context` still tells of the whole.
+    `write(cursor, batch, context)` writes the records. It must not end the transaction, which is committed when `write`
+    returns and rolled back when it raises an exception; then `write` may be called again with the same batch. Records
+    that are in the database already, because a previous attempt wrote them but did not commit them to Kafka, are left
+    out of the batch; `context` still describes the whole batch.
 
-    Beside the data there is one table, made at first use: `fence_table`, with or without a schema. Each sink of a group
-    has its rows there under its `name`: where one group's batches go to two sinks, they need two names. A position that
-    stands there counts for more than the group's: to write offsets again, as after a reset or when a topic was deleted
-    and made anew, call `forget`.
+    The fences are in one table, `fence_table`, created at first use. Each sink of a group has its rows there under its
+    `name`: if the batches of one group go to two sinks, they need two names. Offsets in this table have precedence over
+    the group's offsets: to write offsets again, after a reset or after the topic was deleted and created again, call
+    `forget`.
 
-    An attempt that was stopped and woke up gets a `FencedError`, and nothing of it is in the database. As long as it is
-    stopped it holds nobody up: its replacement asks the coordinator to be confirmed, and then ends the session that
-    holds the fences (both must have the same role, or the replacement `pg_signal_backend`). Without that right it waits
-    until PostgreSQL does, `idle_timeout_s` after the stopped attempt's last statement; a COPY has no such end.
+    An attempt that was stopped and continues gets a `FencedError`, and writes nothing. While it is stopped, it does not
+    block its replacement: the replacement asks the coordinator for a confirmation, and then ends the session that holds
+    the fences. For this, both need the same role, or the replacement needs `pg_signal_backend`. Otherwise the
+    replacement waits until PostgreSQL ends the session, `idle_timeout_s` after its last statement; during a COPY there
+    is no such timeout.
 
     Args:
-        conninfo: as libpq takes it: `host=... dbname=...` or `postgresql://...`. It is sent to the tasks, and never
-            printed; a password need not stand in it where a service or password file is on every machine.
-        write: what writes a batch.
-        name: tells sinks of one group in one database apart.
-        fence_table: where the fences are.
-        lock_timeout_s: how long a batch waits for the fences, and any statement of `write` for a lock.
-        idle_timeout_s: how long `write` may let the transaction wait between two statements.
+        conninfo: The connection string, as for libpq: `host=... dbname=...` or `postgresql://...`. It is sent to the
+            tasks and never printed. It needs no password if each machine has a service or password file.
+        write: The function that writes a batch.
+        name: The name of this sink among the sinks of one group in one database.
+        fence_table: The table of the fences, with or without a schema.
+        lock_timeout_s: How long a batch waits for the fences, and a statement of `write` for a lock, in seconds.
+        idle_timeout_s: How long `write` may wait between two statements, in seconds.
+
+    Raises:
+        ConfigurationError: psycopg is not installed, or libpq cannot read `conninfo`.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class PostgresSink(Generic[BatchT]):
         self._idle_timeout_s = idle_timeout_s
         self._fences = _FenceTable(table=fence_table, sink=name)
         self._connection: PerProcess[Connection[TupleRow]] = PerProcess()
-        #: Up to where the fences are, or would be, that this sink has tried to store.
+        #: The next offset of the fences that this sink has tried to store, by group and partition.
         self._tried: dict[tuple[str, Partition], int] = {}
 
     @classmethod
@@ -96,10 +100,19 @@ class PostgresSink(Generic[BatchT]):
         lock_timeout_s: float = 30.0,
         idle_timeout_s: float = 10.0,
     ) -> PostgresSink[list[Message]]:
-        """One row for each record, by COPY: `row(message)` gives the values of `columns`, in their order.
+        """Return a sink that writes one row for each message, by COPY.
 
-        For batches of messages only; Arrow and pandas are refused. `table` may have a schema in front of it, with
-        a dot; it is the sink's name too, unless another one is given.
+        The sink accepts only batches of messages, not Arrow or pandas.
+
+        Args:
+            conninfo: As for `PostgresSink`.
+            table: The table of the rows, with or without a schema (`schema.table`).
+            columns: The names of the columns.
+            row: A function that takes a message and returns the values of `columns`, in this order.
+            name: As for `PostgresSink`; default: the table.
+            fence_table: As for `PostgresSink`.
+            lock_timeout_s: As for `PostgresSink`.
+            idle_timeout_s: As for `PostgresSink`.
         """
         return PostgresSink(
             conninfo,
@@ -114,12 +127,12 @@ class PostgresSink(Generic[BatchT]):
         return f"PostgresSink(name={self._fences.sink!r}, fence_table={self._fences.table!r})"
 
     def __call__(self, batch: BatchT, context: SinkContext) -> None:
-        """Write what is not there yet.
+        """Write the records of a batch that are not in the database yet.
 
         Raises:
-            FencedError: somebody else has written one of the partitions since; nothing was written.
-            SinkError: the database cannot be reached, or somebody holds the fences; nothing was written.
-            ConfigurationError: two sinks have one name.
+            FencedError: another attempt has written one of the partitions since; nothing was written.
+            SinkError: the database cannot be reached, or another session holds the fences; nothing was written.
+            ConfigurationError: two sinks have the same name.
         """
         attempts = Retrying(
             retry=retry_if_exception_type((_LostError, _FenceHeldError)),
@@ -131,15 +144,15 @@ class PostgresSink(Generic[BatchT]):
             attempts(self._begin, batch, context)
         except _FenceHeldError as held:
             raise SinkError(
-                f"another transaction has held the fences of {said(context)} in {self._fences.table} for more than"
-                f" {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was written"
+                f"another transaction has held the fences of {batch_name(context)} in {self._fences.table} for more"
+                f" than {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was written"
             ) from held
         except _LostError as lost:
             cause = lost.__cause__
             raise SinkError(
-                f"the connection to PostgreSQL was lost {_ATTEMPTS} times: {cause}; look at its log, and whether what"
-                f" writes lets the transaction wait for more than {self._idle_timeout_s:g} s (idle_timeout_s). Nothing"
-                f" was written of {said(context)}"
+                f"the connection to PostgreSQL was lost {_ATTEMPTS} times: {cause}; check PostgreSQL's log, and whether"
+                f" `write` waits for more than {self._idle_timeout_s:g} s between two statements (idle_timeout_s)."
+                f" Nothing was written of {batch_name(context)}"
             ) from cause
 
     def check_use(self, use: SinkUse) -> str:
@@ -148,14 +161,14 @@ class PostgresSink(Generic[BatchT]):
         Raises:
             ConfigurationError: `rows` with Arrow or pandas; a table or a column that does not exist, or may not be
                 written.
-            psycopg.Error: the database cannot be asked.
+            psycopg.Error: the database cannot be reached.
         """
         rows = self._write if isinstance(self._write, CopyRows) else None
         if rows is not None:
             rows.refuse_format(use.batch_format)
         if not use.is_on_driver:
             return ""
-        with self._connected(_LOOK_S) as connection, connection.cursor() as cursor:
+        with self._connected(_CHECK_S) as connection, connection.cursor() as cursor:
             found = [] if rows is None else [rows.checked(cursor)]
             found.append(self._fences.checked(cursor))
         return "; ".join(found)
@@ -167,10 +180,10 @@ class PostgresSink(Generic[BatchT]):
             connection.close()
 
     def forget(self, group: str) -> int:
-        """Remove what this sink keeps of a group: how far each partition is written, and by whom; how many there were.
+        """Remove the fences of a group; return their number.
 
-        For a group that was deleted, whose epochs began anew, or whose offsets are to be written again. Nothing of the
-        data is removed, and no member of the group may be at work.
+        For a group that was deleted, so that its epochs started again, or whose offsets are to be written again. The
+        data stays. No member of the group may be running.
         """
         with self._connected() as connection:
             return self._fences.forget(connection, group)
@@ -194,7 +207,7 @@ class PostgresSink(Generic[BatchT]):
         except Exception as raised:
             if not connection.closed:
                 raise
-            # The fences tell on a new connection whether that was before the commit or after it.
+            # On a new connection, the fences show whether the transaction was committed.
             self.close()
             raise _LostError from raised
 
@@ -216,20 +229,20 @@ class PostgresSink(Generic[BatchT]):
     def _left(self, batch: BatchT, context: SinkContext, ruling: Ruling) -> BatchT | None:
         if ruling.is_whole:
             return batch
-        _log.info("Sink %s has records of %s already, which are left out", self._fences.sink, said(context))
+        _log.info("Sink %s already has records of %s; they are left out", self._fences.sink, batch_name(context))
         if ruling.is_empty:
             return None
         return cast("BatchT", after(cast("Batch", batch), context.batch_format, ruling.positions))
 
     def _limit(self, cursor: Cursor[TupleRow], lock_timeout_s: float) -> None:
-        # For this transaction only: behind a pooler the session is somebody else's afterwards.
+        # For this transaction only: with a pooler, another client uses the session afterwards.
         cursor.execute(
             "SELECT set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true)",
             (f"{lock_timeout_s * 1000:.0f}ms", f"{self._idle_timeout_s * 1000:.0f}ms"),
         )
 
     def _refuse_another_of_the_name(self, context: SinkContext, stored: Mapping[Partition, StoredFence]) -> None:
-        """Two sinks of one name in one task: what the first has written, the second would take for its own."""
+        """Raise ConfigurationError if another sink of this task has the same name, and so the same fences."""
         for part, fence in zip(context.ranges, context.fences, strict=True):
             key = (context.group, part.place)
             last = stored.get(part.place, UNWRITTEN)
@@ -238,17 +251,17 @@ class PostgresSink(Generic[BatchT]):
                     "name",
                     self._fences.sink,
                     f"another sink of this task has written {part.topic}-{part.partition} under this name; each sink"
-                    " of a group needs its own",
+                    " of a group needs its own name",
                 )
             self._tried[key] = max(part.next_offset, last.next_offset)
 
     def _end_holders(self, connection: Connection[TupleRow], context: SinkContext) -> None:
-        # Whoever the coordinator confirms is the owner, and whoever holds the fences is not. The other way round this
-        # is where the one that was replaced hears of it.
+        # If the coordinator confirms this member, the holder of the fences was replaced. Otherwise this member was
+        # replaced, and `verify` raises.
         context.verify()
         ended = self._fences.end_holders(connection, context.group, [part.place for part in context.ranges])
         if ended:
-            _log.info("Ended %s session(s) of replaced writers that held the fences of %s", ended, said(context))
+            _log.info("Ended %s session(s) of replaced writers that held the fences of %s", ended, batch_name(context))
 
     def _is_enough(self, state: RetryCallState) -> bool:
         raised = state.outcome.exception() if state.outcome is not None else None
@@ -259,7 +272,7 @@ class PostgresSink(Generic[BatchT]):
     def _connected(self, connect_timeout_s: int | None = None) -> Connection[TupleRow]:
         from psycopg import Connection, IsolationLevel
 
-        # Statements are not prepared: a pooler that shares sessions between transactions would not find them again.
+        # Without prepared statements, which a pooler that shares sessions between transactions does not support.
         connection = Connection.connect(
             self._conninfo,
             autocommit=True,
@@ -267,7 +280,7 @@ class PostgresSink(Generic[BatchT]):
             fallback_application_name="consumer_membership",
             connect_timeout=connect_timeout_s,
         )
-        # The fences that are read are to be the ones that the lock waited for.
+        # With this level, a SELECT that has waited for a lock reads the committed fences.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
@@ -289,7 +302,7 @@ ON CONFLICT DO NOTHING"""
 _ROWS_OF_BATCH = """
     sink = %(sink)s AND consumer_group = %(group)s
     AND (topic, partition) IN (SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::integer[]))"""
-# In one order for everybody, so that two batches of several partitions never wait for each other.
+# Always in the same order, so that two batches of several partitions never wait for each other.
 _LOCK = f"""
 SELECT topic, partition, next_offset, epoch, attempt, writer FROM {{table}} WHERE {_ROWS_OF_BATCH}
 ORDER BY topic, partition FOR UPDATE"""  # noqa: S608 - names of our own
@@ -302,7 +315,7 @@ FROM unnest(
 ) AS batch (topic, partition, next_offset, epoch, attempt)
 WHERE sink = %(sink)s AND consumer_group = %(group)s
     AND stored.topic = batch.topic AND stored.partition = batch.partition"""
-# The transaction that locks a row, or has changed it, stands in the row's xmax, and holds the lock of its own id.
+# A row's xmax is the transaction that locks or has changed the row; this transaction holds the lock of its own id.
 _END_HOLDERS = f"""
 SELECT pg_terminate_backend(pid) FROM (
     SELECT DISTINCT pid FROM {{table}} AS fences
@@ -318,35 +331,35 @@ class _FenceHeldError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FenceTable:
-    """The fences of one sink, a row for each group and partition; `table` may have a schema in front, with a dot.
+    """The fences of one sink, a row for each group and partition; `table` may have a schema (`schema.table`).
 
-    Every batch locks its rows first, so that of two attempts one waits for the other's transaction before it writes
-    anything; whatever else the two would fight over comes after that.
+    Every batch locks its rows first. So if two attempts write at the same time, one waits for the other's transaction
+    before it writes anything else.
     """
 
     table: str
     sink: str
 
     def prepare(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> None:
-        """See to it that the table and the rows exist.
+        """Create the table and the rows if they do not exist.
 
-        Outside the batch's transaction, so that a row which somebody holds is always one that all can see.
+        This is done before the batch's transaction, so that all attempts see each row that is locked.
         """
         from psycopg import errors
 
-        with self._told(connection), connection.cursor() as cursor:
+        with self._as_sink_error(connection), connection.cursor() as cursor:
             with suppress(errors.UndefinedTable):
                 self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
                 return
-            # IF NOT EXISTS looks before it takes the name: two that create at once may both try, and one is refused
-            # by the catalogue's own keys once the other has committed.
+            # IF NOT EXISTS is not atomic: if two sessions create the table at once, one fails with a duplicate key in
+            # the catalog when the other has committed.
             with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                 self._execute(cursor, _CREATE, group, ())
                 _log.info("Created the table %s for the fences of sinks", self.table)
             self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
 
     def checked(self, cursor: Cursor[TupleRow]) -> str:
-        """A description of the existing table; ConfigurationError if this user may not make or write it."""
+        """Return a description of the table; raise ConfigurationError if this user may not create or write it."""
         rights = _rights(cursor, self.table, "SELECT", "INSERT", "UPDATE")
         if rights is not None:
             if lacking := [right for right, is_given in rights.items() if not is_given]:
@@ -363,17 +376,17 @@ class _FenceTable:
             raise ConfigurationError(
                 "fence_table",
                 self.table,
-                "this table does not exist, and the user may not create it; GRANT CREATE on the schema, or create the "
-                "table with a user that may, and GRANT SELECT, INSERT and UPDATE on it",
+                "this table does not exist, and the user may not create it; GRANT CREATE on the schema, or let another "
+                "user create the table and GRANT SELECT, INSERT and UPDATE on it",
             )
         return f"table {self.table} for the fences is created by the first batch"
 
     def lock(self, cursor: Cursor[TupleRow], group: str, places: Sequence[Partition]) -> dict[Partition, StoredFence]:
-        """What the rows say, held until the transaction ends; _FenceHeldError where another one holds them too long."""
+        """Lock the rows until the transaction ends, and return them; raise _FenceHeldError after the lock timeout."""
         from psycopg import errors
 
         try:
-            with self._told(cursor.connection):
+            with self._as_sink_error(cursor.connection):
                 self._execute(cursor, _LOCK, group, places)
         except errors.LockNotAvailable as held:
             raise _FenceHeldError from held
@@ -383,24 +396,24 @@ class _FenceTable:
         }
 
     def store(self, cursor: Cursor[TupleRow], group: str, fences: Mapping[Partition, StoredFence]) -> None:
-        """Keep these in the rows that are locked; raises SinkError if the rows are gone."""
+        """Store the fences in the locked rows; raise SinkError if the rows were removed."""
         stored = list(fences.values())
-        words = {
+        values = {
             "offsets": [fence.next_offset for fence in stored],
             "epochs": [fence.epoch for fence in stored],
             "attempts": [fence.attempt for fence in stored],
             "writer": stored[0].writer,
         }
-        with self._told(cursor.connection):
-            self._execute(cursor, _STORE, group, list(fences), **words)
+        with self._as_sink_error(cursor.connection):
+            self._execute(cursor, _STORE, group, list(fences), **values)
         if cursor.rowcount != len(fences):
             raise SinkError(f"the fences of group {group!r} in {self.table} were removed while a batch was written")
 
     def end_holders(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> int:
-        """End the sessions whose transactions hold these rows; how many there were.
+        """End the sessions whose transactions hold these rows; return their number.
 
-        For the owner of the partitions only: whoever else holds them was replaced. A process that is stopped in the
-        middle of a COPY holds them for ever otherwise, for no timeout of PostgreSQL's counts there.
+        Only the owner of the partitions may call this, because other holders were replaced. Without it, a process that
+        is stopped in the middle of a COPY would hold the rows forever: PostgreSQL has no timeout for that.
         """
         from psycopg import errors
 
@@ -409,20 +422,20 @@ class _FenceTable:
                 self._execute(cursor, _END_HOLDERS, group, places)
                 return len(cursor.fetchall())
         except errors.InsufficientPrivilege as refused:
-            _log.warning("A transaction that holds the fences of %s cannot be ended: %s", places, refused)
+            _log.warning("The session that holds the fences of %s could not be ended: %s", places, refused)
             return 0
 
     def forget(self, connection: Connection[TupleRow], group: str) -> int:
-        """Remove a group's fences; how many there were."""
+        """Remove a group's fences; return their number."""
         from psycopg import errors
 
-        with self._told(connection), suppress(errors.UndefinedTable), connection.cursor() as cursor:
+        with self._as_sink_error(connection), suppress(errors.UndefinedTable), connection.cursor() as cursor:
             self._execute(cursor, _FORGET, group, ())
             return cursor.rowcount
         return 0
 
     def _execute(
-        self, cursor: Cursor[TupleRow], text: str, group: str, places: Sequence[Partition], **words: object
+        self, cursor: Cursor[TupleRow], text: str, group: str, places: Sequence[Partition], **values: object
     ) -> None:
         from psycopg import sql
 
@@ -432,11 +445,11 @@ class _FenceTable:
             "topics": [topic for topic, _ in places],
             "partitions": [partition for _, partition in places],
         }
-        cursor.execute(sql.SQL(text).format(table=sql.Identifier(*self.table.split("."))), {**named, **words})
+        cursor.execute(sql.SQL(text).format(table=sql.Identifier(*self.table.split("."))), {**named, **values})
 
     @contextmanager
-    def _told(self, connection: Connection[TupleRow]) -> Iterator[None]:
-        """Say whose table it is that PostgreSQL complains of, unless the connection is what is wrong."""
+    def _as_sink_error(self, connection: Connection[TupleRow]) -> Iterator[None]:
+        """Raise errors of PostgreSQL as SinkError with the name of the table, except errors of the connection."""
         from psycopg import Error, errors
 
         try:
@@ -446,7 +459,7 @@ class _FenceTable:
         except Error as error:
             if connection.closed:
                 raise
-            raise SinkError(f"the table of fences, {self.table}: {error}") from error
+            raise SinkError(f"the fence table {self.table}: {error}") from error
 
 
 # ---- rows ----
@@ -477,18 +490,20 @@ class CopyRows:
                     raise
 
     def refuse_format(self, batch_format: BatchFormat) -> None:
-        """Raise ConfigurationError for what is no messages."""
+        """Raise ConfigurationError for batch formats other than messages."""
         if batch_format is not BatchFormat.MESSAGES:
             raise ConfigurationError(
                 "batch_format",
                 batch_format.value,
-                "PostgresSink.rows takes messages; use batch_format='messages', or PostgresSink with a write of yours",
+                "PostgresSink.rows accepts only messages; use batch_format='messages', or PostgresSink with your own "
+                "write function",
             )
 
     def checked(self, cursor: Cursor[TupleRow]) -> str:
-        """A description of the existing table; ConfigurationError if the rows cannot be written to it."""
+        """Return a description of the table; raise ConfigurationError if the rows cannot be written to it."""
         if _rights(cursor, self.table) is None:
-            raise ConfigurationError("table", self.table, "does not exist in this database; create it, or correct it")
+            remedy = "does not exist in this database; create it, or correct the name"
+            raise ConfigurationError("table", self.table, remedy)
         cursor.execute(
             "SELECT attname, has_column_privilege(attrelid, attnum, 'INSERT') FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -505,12 +520,12 @@ class CopyRows:
 
 
 def _quoted(name: str) -> str:
-    """A name, perhaps with a schema before a dot, as SQL has it."""
+    """Return a name, with or without a schema, quoted for SQL."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
 def _rights(cursor: Cursor[TupleRow], table: str, *rights: str) -> dict[str, bool] | None:
-    """Which of these rights the user has on a table; None: there is no such table."""
+    """Return which of these privileges the user has on a table; None if the table does not exist."""
     cursor.execute("SELECT to_regclass(%s)::oid", (_quoted(table),))
     row = cursor.fetchone()
     if row is None or row[0] is None:
@@ -527,7 +542,7 @@ def _forbidden(key: str, table: str, lacking: Sequence[str]) -> ConfigurationErr
 
 
 class _LostError(Exception):
-    """This transaction is over without a commit that we know of, and the batch can be begun again."""
+    """The transaction ended without a known commit, and the batch can be started again."""
 
 
 def _check(conninfo: str) -> None:
@@ -539,7 +554,7 @@ def _check(conninfo: str) -> None:
     try:
         conninfo_to_dict(conninfo)
     except ProgrammingError:
-        # Its text quotes from the string, in which a password may be.
+        # The text of the error quotes the string, which may contain a password.
         raise ConfigurationError(
             "conninfo",
             "(not shown)",

@@ -1,14 +1,14 @@
-"""A transactional producer, and when it has to be replaced before its next transaction.
+"""A transactional producer that detects when it must be replaced before its next transaction.
 
-A request that its client has given up, or sent again over another connection, may still get to the broker, much later.
-What it says of a transaction (its end, offsets in it) is true of the one that it was sent for. Kafka's protocol, before
-KIP-890, does not tell that one from the next: both have the producer's id and epoch, so a late EndTxn(commit) ends
-whatever transaction it finds, in the middle and for good. librdkafka speaks that protocol with all brokers, and sends
-such requests again by itself: `commit_transaction` returns as if nothing had happened.
+A request that its client has given up, or repeated over another connection, may still reach the broker, much later. It
+belongs to one transaction (its end, its offsets), but before KIP-890 the protocol does not distinguish this transaction
+from the next one, which has the same producer id and epoch. So a late EndTxn(commit) permanently commits the next
+transaction in the middle. librdkafka uses that protocol with all brokers, and repeats such requests automatically:
+`commit_transaction` returns without an error.
 
-The start of another producer with the same transactional id raises the epoch, and brokers refuse the late request. So a
-producer is replaced when any request of it may be late. librdkafka tells that in its log alone: of each connection that
-has failed, and of each request that was not answered in time, before it sends anything again.
+The start of another producer with the same transactional id raises the epoch, and brokers then refuse the late request.
+So a producer is replaced if any of its requests may be late. librdkafka reports this only in its log: for each failed
+connection and each request without a response in time, before it repeats a request.
 """
 
 from __future__ import annotations
@@ -35,105 +35,105 @@ _log = logging.getLogger("consumer_membership.spark")
 Setting: TypeAlias = str | int | float | bool
 Header: TypeAlias = tuple[str, bytes | str | None]
 
-#: Each call of a transaction, and each repetition of it while librdkafka says that it can be repeated.
+#: The timeout of one call of a transaction, and of all its repetitions while the error is retriable.
 CALL_S, CALLS_S = 30.0, 90.0
 FIRST_RETRY_PAUSE_S, LONGEST_RETRY_PAUSE_S = 0.1, 2.0
-#: While librdkafka's queue is full.
+#: The interval of retries while librdkafka's queue is full.
 _QUEUE_S = 0.1
 
-#: How long a topic that no broker knows is looked for: brokers with auto.create.topics.enable create it meanwhile.
+#: How long to wait for an unknown topic: brokers with auto.create.topics.enable create it in the meantime.
 TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
 _MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
-#: What becomes of the records of a transaction that is aborted, for whatever reason.
+#: The errors of the records of an aborted transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
-#: librdkafka's words: RD_KAFKA_PARTITION_UA, and no time.
+#: librdkafka's RD_KAFKA_PARTITION_UA, and its value for the present time.
 _ANY_PARTITION, _NOW = -1, 0
 
-#: librdkafka's facilities (rdkafka_broker.c): a connection failed; requests were not answered in time.
+#: librdkafka's log facilities (rdkafka_broker.c): a connection failed; requests had no response in time.
 _CONNECTION_FAILED, _REQUESTS_TIMED_OUT = "FAIL", "REQTMOUT"
-#: A connection that was never there has carried no request.
+#: The end of the line for a connection that was never established, and so carried no request.
 _NEVER_THERE = ("in state TRY_CONNECT)", "in state CONNECT)")
-#: syslog's level for what is no failure (LOG_INFO), at which librdkafka tells of closed connections.
+#: syslog's LOG_INFO, the level at which librdkafka reports closed connections.
 _INFO = 6
-#: The level of Python's logging from which on lines are shown, by librdkafka's `log_level`, as confluent-kafka maps it.
+#: The lowest level of Python's logging that is shown, by librdkafka's `log_level`, as confluent-kafka maps it.
 _SHOWN_FROM = {2: logging.CRITICAL, 3: logging.ERROR, 4: logging.WARNING, 5: logging.INFO, 6: logging.INFO}
 
 
 class ConnectionFailures:
-    """librdkafka's logger of one producer: notes whether a request may be late, and passes the lines on.
+    """librdkafka's logger of one producer: notes whether a request may be late, and forwards the lines.
 
-    They come when the producer is polled. `shown_from` is a level of Python's logging.
+    Lines arrive when the producer is polled. `shown_from` is the lowest level of Python's logging that is forwarded.
     """
 
     def __init__(self, shown_from: int = logging.INFO) -> None:
         self._shown_from = shown_from
         self.has_failures = False
 
-    def log(self, level: int, text: str, *words: str) -> None:
-        """As `logging.Logger.log`; confluent-kafka's words are the facility, the client's name, and the line."""
-        facility, _, line = words
+    def log(self, level: int, text: str, *args: str) -> None:
+        """Receive a line, like `logging.Logger.log`; confluent-kafka's arguments are facility, client name and line."""
+        facility, _, line = args
         if facility == _REQUESTS_TIMED_OUT or (facility == _CONNECTION_FAILED and not line.endswith(_NEVER_THERE)):
             self.has_failures = True
         if level >= self._shown_from:
-            _log.log(level, text, *words)
+            _log.log(level, text, *args)
 
 
 class DeliveryFailures:
-    """librdkafka's delivery reports of one producer; `first` says which record of a transaction failed, and why."""
+    """librdkafka's delivery reports of one producer; `first` has the first failed record of a transaction."""
 
     def __init__(self) -> None:
         self.first: str | None = None
 
     def note(self, error: KafkaError | None, message: Message) -> None:
-        """Take in a report."""
+        """Receive a delivery report."""
         if self.first is None and error is not None and error.code() not in _PURGED:
             self.first = f"a record for topic {message.topic()!r} was not delivered: {error.str()}"
 
 
 class TransactionalProducer:
-    """A producer from its start to its replacement; its calls insist as long as librdkafka says that they may.
+    """A producer from its start to its replacement; its calls are repeated while the error is retriable.
 
     Args:
-        config: as `confluent_kafka.Producer` takes it, with a `transactional.id`. Its `log_level` goes for what is
-            shown; `log.connection.close` is always on, and shown.
+        config: The configuration of a `confluent_kafka.Producer`, with a `transactional.id`. `log_level` limits only
+            the lines that are forwarded; `log.connection.close` is always on.
     """
 
     def __init__(self, config: Mapping[str, Setting]) -> None:
         level = int(config.get("log_level", _INFO))
         self._failures = ConnectionFailures(_SHOWN_FROM.get(max(level, 2), logging.DEBUG))
-        told = {"log_level": max(level, _INFO), "log.connection.close": True}
-        # An object of its own: a producer that refers to itself would outlive its last reference.
+        logs = {"log_level": max(level, _INFO), "log.connection.close": True}
+        # A separate object: with a reference to itself, the producer would not be freed with its last reference.
         self._deliveries = DeliveryFailures()
         reports = {"on_delivery": self._deliveries.note, "delivery.report.only.error": True}
-        self._producer = Producer({**config, **told, **reports}, logger=self._failures)
+        self._producer = Producer({**config, **logs, **reports}, logger=self._failures)
         self._has_repeated = False
 
     @property
     def may_have_late_requests(self) -> bool:
-        """Whether a request may still be on its way that nobody waits for: let this producer begin nothing any more."""
-        # The lines that librdkafka wrote before it sent something again stand before whatever it has answered since.
+        """Whether a late request may still reach a broker; then this producer must not begin another transaction."""
+        # librdkafka queues the line about a failure before it repeats the request, and so before the call returns.
         self._producer.poll(0)
         return self._has_repeated or self._failures.has_failures
 
     @property
     def undelivered(self) -> str | None:
-        """Which record of the transaction was not delivered first, and why; None: no report of one has come."""
-        with suppress(KafkaException):  # of a producer that has failed permanently; each call raises that
+        """The first record of the transaction that was not delivered, with its error; None if there is no report."""
+        with suppress(KafkaException):  # a producer that has failed permanently raises at each call
             self._producer.poll(0)
         return self._deliveries.first
 
     def topic_error(self, topic: str, patience_s: float) -> KafkaError | None:
-        """Why no record can be written to a topic; None: the brokers know it, or none answers.
+        """Return the error of a topic that cannot be written; None if it exists, or if no broker responds.
 
-        `patience_s`: how long it is waited for while no broker knows it.
+        `patience_s`: how long to wait for a topic that does not exist yet.
         """
 
         def ask() -> KafkaError | None:
             try:
                 error: KafkaError | None = self._producer.list_topics(topic, TOPIC_S).topics[topic].error
             except KafkaException as unanswered:
-                _log.debug("Topic %s is not looked up: %s", topic, unanswered)
+                _log.debug("Topic %s could not be looked up: %s", topic, unanswered)
                 return None
             return error
 
@@ -149,7 +149,7 @@ class TransactionalProducer:
     # ---- the calls; each raises KafkaException ----
 
     def start(self) -> None:
-        """End what an earlier producer of the transactional id has left, and fence it."""
+        """Fence earlier producers with this transactional id, and end their transaction."""
         self._insist(lambda: self._producer.init_transactions(CALL_S))
 
     def begin(self) -> None:
@@ -174,30 +174,30 @@ class TransactionalProducer:
             try:
                 self._producer.produce(topic, value, key, where, headers=list(headers), timestamp=when)
             except BufferError:
-                # The acknowledgements that are waiting make room.
+                # Serving the waiting acknowledgements frees space in the queue.
                 self._producer.poll(_QUEUE_S)
             else:
                 return
 
     def send_offsets(self, offsets: list[TopicPartition], membership: bytes) -> None:
-        """Add offsets of the group that `membership` (`consumer_group_metadata()`) is of."""
+        """Add offsets of a group; `membership` is the result of `consumer_group_metadata()`."""
         self._insist(lambda: self._producer.send_offsets_to_transaction(offsets, membership, CALL_S))
 
     def commit(self) -> None:
-        """Commit; whether it was is not known where this raises."""
+        """Commit the transaction; after an exception, it is unknown whether it was committed."""
         self._insist(lambda: self._producer.commit_transaction(CALL_S))
 
     def abort(self) -> None:
-        """Abort."""
+        """Abort the transaction."""
         self._insist(lambda: self._producer.abort_transaction(CALL_S))
 
     def close(self) -> None:
-        """Release it; outside a transaction only, for in the middle of one that would wait without end."""
-        with suppress(KafkaException):  # of one that was fenced
+        """Close the producer; only outside a transaction, where it does not wait for the brokers forever."""
+        with suppress(KafkaException):  # the error of a fenced producer
             self._producer.close()
 
     def _insist(self, call: Callable[[], None]) -> None:
-        """Call, again as long as librdkafka says that it can be repeated."""
+        """Call a function, and repeat the call while the error is retriable."""
         Retrying(
             retry=retry_if_exception(_can_be_repeated),
             stop=stop_after_delay(CALLS_S),

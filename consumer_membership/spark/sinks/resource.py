@@ -1,4 +1,4 @@
-"""What a sink opens: in the process that uses it, at first use, and never sent anywhere."""
+"""The open resources of a sink, such as connections: opened in the process that uses them, and never pickled."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 ResourceT = TypeVar("ResourceT")
 
-#: What a parent process had opened. A child neither uses nor closes it, and never collects it as garbage, for the
-#: parent's server would hear of each. Of the process, because it outlives the sink that held it.
+#: Resources that a parent process has opened. A child process must not use, close or garbage collect them, because that
+#: would send messages on the parent's connection. Global, because the list must outlive the sink.
 _INHERITED: list[object] = []
 
 
 class PerProcess(Generic[ResourceT]):
-    """Holds what one process has opened: nothing in a forked child, and nothing in a copy that was sent elsewhere."""
+    """Holds a resource that one process has opened; empty in a forked child, and in an unpickled copy."""
 
     def __init__(self) -> None:
         self._held: ResourceT | None = None
@@ -24,7 +24,7 @@ class PerProcess(Generic[ResourceT]):
         return (type(self), ())
 
     def get(self, open_one: Callable[[], ResourceT]) -> ResourceT:
-        """What this process holds, opened now if it has none."""
+        """Return the resource of this process; open it if there is none."""
         held = self.held()
         if held is None:
             held = self._held = open_one()
@@ -32,13 +32,13 @@ class PerProcess(Generic[ResourceT]):
         return held
 
     def held(self) -> ResourceT | None:
-        """What this process holds, if anything."""
+        """Return the resource of this process; None if there is none."""
         if self._held is not None and self._pid != os.getpid():
             _INHERITED.append(self._held)
             self._held = None
         return self._held
 
     def taken(self) -> ResourceT | None:
-        """What this process holds, if anything, to be closed: it is not held any more."""
+        """Remove the resource of this process and return it, to close it; None if there is none."""
         taken, self._held = self.held(), None
         return taken

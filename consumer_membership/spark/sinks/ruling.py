@@ -1,16 +1,15 @@
-"""The rule of every fenced sink: who may write a batch, and from which offset on.
+"""The rule of all fenced sinks: which attempt may write a batch, and from which offset on.
 
-A sink keeps the fence of who wrote a partition last beside the data, published together with it. The next batch is
-held against it:
+A sink stores the fence of the last writer of a partition together with the data. Each batch is compared with it:
 
-- the stored rank is higher: whoever holds the batch was replaced, and nothing of it is written. By a later attempt of
-  the same member, or by a later run of its pipeline, it was replaced for good. Another member of its own run, or of
-  another pipeline in the group, had the partition while it was away: it can come back;
-- the stored offset lies behind the batch's first: an attempt died after it had written and before Kafka heard of it,
-  so these records are there already and are left out;
-- otherwise the batch is written, and its fence stored.
+- The stored rank is higher: this attempt was replaced, and nothing of the batch is written. If a later attempt of the
+  same member or a later run of its pipeline has written, the replacement is permanent. If another member of its run, or
+  of another pipeline in the group, has written, it owned the partition in the meantime, and this member can return.
+- The stored offset is after the first offset of the batch: an attempt died after it had written, and before it
+  committed to Kafka. These records are left out.
+- Otherwise the batch is written, and its fence is stored.
 
-Pure: no store is read or written here.
+This module reads and writes no store.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from consumer_membership.spark.context import Fence, Partition, SinkContext, des
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFence:
-    """What a sink keeps of a partition: up to where it is written, by whom, and with which rank.
+    """The stored fence of a partition: the next offset, and the rank of the last writer.
 
-    `writer` is the `group.instance.id` of the member that wrote last.
+    `writer` is the `group.instance.id` of the last writer.
     """
 
     next_offset: int
@@ -36,20 +35,20 @@ class StoredFence:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """As `Fence.rank`."""
+        """The rank, as in `Fence.rank`."""
         return (self.epoch, self.attempt)
 
 
-#: Of a partition that nobody has written yet: every rank is higher, and no record is there.
+#: The fence of a partition without data: every rank is higher.
 UNWRITTEN = StoredFence(next_offset=0, epoch=-1, attempt=-1, writer="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What is left to write of a batch.
+    """The part of a batch that must be written.
 
-    `positions` has the offset from which each partition of the batch is to be written, and `fences` what to store with
-    it. `is_empty`: every record is there already. `is_whole`: none is.
+    `positions` has the first offset to write of each partition, `fences` the fences to store with it. `is_empty`: all
+    records are written already. `is_whole`: no record is written yet.
     """
 
     positions: Mapping[Partition, int]
@@ -59,12 +58,12 @@ class Ruling:
 
 
 def rule(context: SinkContext, stored: Mapping[Partition, StoredFence], *, remedy: str) -> Ruling:
-    """What may be written of a batch, given what is stored of its partitions; `stored` may lack some.
+    """Return the part of a batch to write, given the stored fences of its partitions (without data: no fence).
 
-    `remedy` is the end of the error's text: what to do if the group was deleted, so that its epochs began anew.
+    `remedy` is the end of the error's text: what to do if the group was deleted and its epochs started again.
 
     Raises:
-        FencedError: somebody with a higher rank wrote one of the partitions. Nothing of the batch may be written.
+        FencedError: a writer with a higher rank wrote one of the partitions; nothing of the batch may be written.
     """
     positions: dict[Partition, int] = {}
     fences: dict[Partition, StoredFence] = {}
@@ -86,8 +85,8 @@ def rule(context: SinkContext, stored: Mapping[Partition, StoredFence], *, remed
     return Ruling(positions=positions, fences=fences, is_empty=is_empty, is_whole=is_whole)
 
 
-def said(context: SinkContext) -> str:
-    """The partitions and offsets of a batch, for a text."""
+def batch_name(context: SinkContext) -> str:
+    """Return the partitions and offsets of a batch, for messages."""
     return described(context.ranges)
 
 
@@ -95,14 +94,14 @@ def _fenced(context: SinkContext, mine: Fence, last: StoredFence, remedy: str) -
     return FencedError(
         f"group {mine.group!r}, {mine.topic}-{mine.partition}: {context.instance_id!r} (epoch {mine.epoch}, attempt"
         f" {mine.attempt}) was replaced: {last.writer!r} (epoch {last.epoch}, attempt {last.attempt}) wrote last, up to"
-        f" offset {last.next_offset}. Nothing of this batch was written ({said(context)}). If nobody replaced it but"
-        f" the group was deleted and its epochs began anew, {remedy}",
+        f" offset {last.next_offset}. Nothing of this batch was written ({batch_name(context)}). If it was not"
+        f" replaced, but the group was deleted and its epochs started again, {remedy}",
         is_final=_is_final(context, last),
     )
 
 
 def _is_final(context: SinkContext, last: StoredFence) -> bool:
-    """Whether the place in the group that this attempt has is another's for good."""
+    """Return whether this attempt has permanently lost its place in the group."""
     if last.attempt <= context.attempt:
         return False
     pipeline = last.writer.rpartition("-")[0]

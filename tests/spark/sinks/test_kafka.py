@@ -167,7 +167,7 @@ def test_member_that_left_its_group_writes_nothing(ground: Ground) -> None:
     with ground.task() as task:
         records, about = task.take(RECORDS)
     nobody = Word(metadata=pack_group_metadata(ground.group, -1, "", None))
-    with pytest.raises(FencedError, match=f"'pipe-0' is no member of group '{ground.group}' any more"):
+    with pytest.raises(FencedError, match=f"'pipe-0' is no longer a member of group '{ground.group}'"):
         sink(records, replace(about, ownership=nobody))
     sink.close()
     assert ground.read() == Counter()

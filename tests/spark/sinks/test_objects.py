@@ -167,7 +167,7 @@ def test_another_group_is_refused_until_forget_releases_the_prefix(place: Place)
     """After `forget`, the objects remain, and so do their offsets."""
     give(place.sink(), {0: range(4), 1: range(2)}, epoch=9)
     sink = place.sink()
-    with pytest.raises(ConfigurationError, match="holds records of group 'orders-group'"):
+    with pytest.raises(ConfigurationError, match="has records of group 'orders-group'"):
         give(sink, {0: range(4)}, group="new", epoch=1)
     assert (sink.forget("new"), sink.forget(GROUP)) == (0, 2)
     give(sink, {0: range(6)}, group="new", epoch=1)
@@ -204,7 +204,7 @@ def test_wrong_access_key_raises_the_error_of_the_store(place: Place) -> None:
     [
         ("s3://records/x", {"nonsense": 1}, "'nonsense' is not valid"),
         ("s3://records--use1-az5--x-s3/x", {}, "must be a general purpose bucket"),
-        ("/somewhere", {"region": "there"}, "are for a folder that begins with s3://"),
+        ("/somewhere", {"region": "there"}, "are only for a folder that begins with s3://"),
     ],
 )
 def test_object_sink_refuses_impossible_options(folder: str, options: dict[str, Any], said: str) -> None:
@@ -236,7 +236,7 @@ def test_store_that_ignores_conditional_writes_is_refused() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         options = {"endpoint": f"http://127.0.0.1:{server.server_port}", "access_key_id": "a", "secret_access_key": "b"}
-        with pytest.raises(ConfigurationError, match="keeps the condition If-None-Match"):
+        with pytest.raises(ConfigurationError, match="honors the condition If-None-Match"):
             give(ParquetSink("s3://records/x", storage_options=options), {0: range(3)})
     finally:
         server.shutdown()

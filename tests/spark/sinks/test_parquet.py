@@ -182,7 +182,7 @@ def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: 
         return publish(draft)
 
     monkeypatch.setattr(FolderDraft, "publish", after_the_next_one_began)
-    with pytest.raises(FencedError, match="a later attempt removed what it was writing"):
+    with pytest.raises(FencedError, match="a later attempt removed its unfinished file"):
         give(ParquetSink(tmp_path), {0: range(2)})
     assert names(tmp_path) == []
 
@@ -203,12 +203,12 @@ def test_another_group_is_refused_until_forget_releases_the_folder(tmp_path: Pat
     """After `forget`, the files remain, and so do their offsets."""
     give(ParquetSink(tmp_path), {0: range(4), 1: range(2)}, epoch=9)
     sink = ParquetSink(tmp_path)
-    with pytest.raises(ConfigurationError, match="holds records of group 'orders-group'"):
+    with pytest.raises(ConfigurationError, match="has records of group 'orders-group'"):
         give(sink, {0: range(4)}, group="new", epoch=1)
     assert (sink.forget("new"), sink.forget(GROUP)) == (0, 2)
     give(sink, {0: range(6)}, group="new", epoch=1)
     assert offsets(tmp_path) == of(0, *range(6)) + of(1, 0, 1)
-    with pytest.raises(ConfigurationError, match="holds records of group 'new'"):
+    with pytest.raises(ConfigurationError, match="has records of group 'new'"):
         give(ParquetSink(tmp_path), {0: range(6, 8)}, epoch=9)
 
 
@@ -219,7 +219,7 @@ def test_check_use_refuses_the_folder_of_another_group(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     give(sink, {1: range(3)})
     assert sink.check_use(use()).endswith("has records of 1 of the first 2 partitions")
-    with pytest.raises(ConfigurationError, match=f"holds records of group '{GROUP}', and 'other'"):
+    with pytest.raises(ConfigurationError, match=f"has records of group '{GROUP}', and group 'other'"):
         sink.check_use(use(group="other"))
     assert sink.check_use(use(group="other", is_on_driver=False)) == ""
 
@@ -304,7 +304,7 @@ def test_file_that_does_not_follow_its_predecessor_is_named(tmp_path: Path, monk
     give(ParquetSink(tmp_path), {0: range(3)})
     for copy in (3, 9):
         shutil.copy(tmp_path / names(tmp_path)[0], tmp_path / f"part-orders-0-{copy:020}.parquet")
-    with pytest.raises(SinkError, match="does not follow it: files were removed from there, copied or renamed"):
+    with pytest.raises(SinkError, match="does not continue it: files were removed, copied or renamed"):
         give(ParquetSink(tmp_path), {0: range(3, 5)})
 
 
