@@ -512,7 +512,7 @@ def test_read_group_without_the_right_to_its_group_raises_group_error(
         try:
             read_group(spark, config(kafka), [topic], group).close()
         except GroupError as refused:
-            return re.search(f"the reader of group '{group}' lacks a right: .*authori", str(refused)) is not None
+            return re.search(f"the reader of group '{group}' is not authorized: .*authori", str(refused)) is not None
         return False
 
     wait_until(is_refused, "a refusal")

@@ -227,7 +227,7 @@ def test_mirror_that_cannot_join_reports_a_remedy_for_its_user(
     assert "`consumer-membership checkpoint show`" in refused
     assert (taken[:40], "in group_ids" in taken) == ("_CONFLICT: the group has 1 classic member"[:40], True)
     told = [record.getMessage() for record in caplog.records if record.name == "consumer_membership.spark.mirror"]
-    assert [text.partition("stands: ")[2] for text in told] == [refused, taken]
+    assert [text.partition("could not be committed: ")[2] for text in told] == [refused, taken]
     assert "group.instance.id" not in refused + taken
 
 

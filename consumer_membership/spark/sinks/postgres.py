@@ -145,7 +145,8 @@ class PostgresSink(Generic[BatchT]):
         except _FenceHeldError as held:
             raise SinkError(
                 f"another transaction has held the fences of {batch_name(context)} in {self._fences.table} for more"
-                f" than {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was written"
+                f" than {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was"
+                " written"
             ) from held
         except _LostError as lost:
             cause = lost.__cause__

@@ -1,8 +1,7 @@
-"""`format("kafka-group")`: a source of Structured Streaming, and of batch reads, whose group everybody can see.
+"""`format("kafka-group")`: a source for Structured Streaming and batch reads, with a group in the usual Kafka tools.
 
-A member in the process that Spark keeps for the query holds the group's partitions and commits what finished batches
-have read; the tasks are no members and read fixed ranges. Where a query goes on is in its checkpoint, never in the
-group.
+A member in the process that Spark keeps for the query owns the group's partitions and commits the offsets of finished
+batches. The tasks are not members and read fixed ranges. A query continues from its checkpoint, never from the group.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kafka-group")` known to a session: for `spark.read` and `spark.readStream`.
+    """Register `format("kafka-group")` in a session, for `spark.read` and `spark.readStream`.
 
-    The driver's host and the executors need this package; nothing is connected before a query begins.
+    The driver's host and the executors need this package. No connection is opened before a query starts.
 
     Raises:
-        ConfigurationError: it is no session, or a stopped one.
+        ConfigurationError: the argument is not a session, or the session was stopped.
     """
     context_of(spark)
     from consumer_membership.spark.source.data_source import KafkaGroupSource

@@ -1,4 +1,4 @@
-"""`spark.read.format("kafka-group")`: a bounded read of the topics, by nobody's group; what is committed stays."""
+"""`spark.read.format("kafka-group")`: a bounded read of the topics, which joins no group and commits nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _TIMEOUT_S = 30.0
 
 
 def batch_tasks(options: SourceOptions) -> list[TaskRanges]:
-    """What each task reads.
+    """Return the ranges of each task.
 
     Raises:
-        ConfigurationError: an option that does not fit to the partitions that there are.
-        DataLossError: it was to begin at offsets that are gone, and `failOnDataLoss` is not false.
-        TransportError: no broker says.
+        ConfigurationError: an option does not fit the existing partitions.
+        DataLossError: the first offsets no longer exist, and `failOnDataLoss` is not false.
+        TransportError: no broker responded.
     """
-    with Consumer({**quiet(options.config), **options.config, "group.id": options.group or "-"}) as asking:
-        logs = Logs(options, asking)
+    with Consumer({**quiet(options.config), **options.config, "group.id": options.group or "-"}) as consumer:
+        logs = Logs(options, consumer)
         partitions = logs.partitions(logs.topics())
-        committed = _committed(asking, partitions) if options.starting is Edge.GROUP else {}
+        committed = _committed(consumer, partitions) if options.starting is Edge.GROUP else {}
         first = logs.at("starting", options.starting, partitions, committed)
         last = logs.at("ending", options.ending, partitions, committed)
         lows = logs.firsts(partitions)
@@ -39,12 +39,12 @@ def batch_tasks(options: SourceOptions) -> list[TaskRanges]:
         topic, number = place
         begin, end = first[place], last[place]
         if begin > end:
-            words = f"{topic}[{number}] would begin at offset {begin} and end at {end}"
-            raise ConfigurationError("endingOffsets", end, f"{words}; let it end where it begins, or later")
+            remedy = f"{topic}[{number}] would begin at offset {begin} and end at {end}; set an end after the beginning"
+            raise ConfigurationError("endingOffsets", end, remedy)
         if begin < lows[place]:
-            lost = f"{topic}[{number}]: offsets {begin} to before {min(end, lows[place])} are gone"
+            lost = f"{topic}[{number}]: offsets {begin} to before {min(end, lows[place])} no longer exist"
             if options.fail_on_data_loss:
-                raise DataLossError(f"{lost}; give failOnDataLoss=false to read what is there")
+                raise DataLossError(f"{lost}; set failOnDataLoss=false to read the records that exist")
             begin = min(end, lows[place])
         ranges.append(ReadRange(topic=topic, partition=number, first=begin, end=end))
     return tasks_of(ranges, options.min_partitions, options.max_records)
@@ -54,5 +54,5 @@ def _committed(consumer: Consumer, partitions: Collection[Partition]) -> Offsets
     try:
         found = consumer.committed([TopicPartition(*place) for place in partitions], _TIMEOUT_S)
     except KafkaException as failed:
-        raise TransportError(f"committed offsets cannot be had: {failed.args[0].str()}") from failed
+        raise TransportError(f"committed offsets could not be read: {failed.args[0].str()}") from failed
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}

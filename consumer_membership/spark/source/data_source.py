@@ -1,8 +1,8 @@
-"""What Spark calls: the source and its readers, in pyspark's classes.
+"""The source and its readers as subclasses of pyspark's classes, which Spark calls.
 
-Spark makes them in several processes (a planner, one that stays with the query, the tasks' workers) and sends them from
-one to the next; a connection is made only where offsets are asked for, and nothing of it travels. Each of these
-processes imports this module, so what only one of them needs is imported there.
+Spark creates them in several processes (a planner, the process that stays with the query, the tasks' workers) and sends
+them from one to the next. Only the process that requests offsets opens a connection, which is never pickled. Each of
+these processes imports this module, so modules that only one of them needs are imported where they are used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger("consumer_membership.spark.source")
 
 NAME = "kafka-group"
 
-try:  # from pyspark 4.2 on, where it is what tells Spark that a query which ends with its backlog may have many batches
+try:  # from pyspark 4.2 on; with this class, a query with availableNow may have several batches
     from pyspark.sql.streaming.datasource import (  # type: ignore[import-not-found]  # the oldest release is checked
         SupportsTriggerAvailableNow as _AvailableNow,
     )
@@ -52,28 +52,28 @@ class KafkaGroupSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Return the argument of `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """spark-sql-kafka's columns; the first question of all, so what no read can have is refused at `load`."""
+        """Return the columns of spark-sql-kafka; Spark calls this first, so wrong options raise an error at `load`."""
         options = read_options(self.options, is_streaming=None)
         _try_client(options)
         return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         options = read_options(self.options, is_streaming=False)
         _refuse_other(schema, options)
         return KafkaGroupReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
+        """Return the reader for `spark.readStream`."""
         return KafkaGroupStreamReader(dict(self.options), schema)
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, share: TaskRanges) -> None:
         super().__init__(share)
@@ -81,7 +81,7 @@ class RangesPartition(InputPartition):
 
 
 class _Rows:
-    """What a task needs: how it connects, and which rows Spark waits for."""
+    """The reading of a task: its configuration, and the schema of its rows."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._config = task_config(options.config, options.group or NAME)
@@ -90,10 +90,10 @@ class _Rows:
         self._may_lose = not options.fail_on_data_loss
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; raises DrainError where offsets are gone and must not be."""
+        """Yield the rows of a task; raise DrainError if offsets no longer exist and `failOnDataLoss` is true."""
         share = cast("RangesPartition", partition).share
         rows = RowMaker(self._schema, share)
-        on_loss = _tell_of_loss if self._may_lose else None
+        on_loss = _log_loss if self._may_lose else None
         reading = RangeReading(self._config, share, self._timeout_s, on_loss)
         with closing(reading), without_collections():
             for messages in reading.messages():
@@ -108,21 +108,21 @@ class KafkaGroupReader(DataSourceReader):
         self._rows = _Rows(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What each task reads: settled once, so that an attempt that is repeated reads the same."""
-        from consumer_membership.spark.source.batch import batch_tasks  # one planner needs it
+        """Return the ranges of each task, determined once, so that a repeated attempt reads the same offsets."""
+        from consumer_membership.spark.source.batch import batch_tasks  # only one planner needs it
 
         return [RangesPartition(share) for share in batch_tasks(self._options)] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         return self._rows.read(partition)
 
 
 class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]  # either of them
-    """A stream: in the process that stays with the query it is a member of the group, from the first question on."""
+    """A stream: in the process that stays with the query, it is a member of the group from the first request on."""
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
-        # What is wrong is raised by the first question: raised here, pyspark 4.3 would hide it behind its own error.
+        # Errors are raised by the first request: if they were raised here, pyspark 4.3 would hide them.
         self._given = given
         self._schema = schema
         self._read: SourceOptions | None = None
@@ -130,44 +130,44 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         self._watchdog: Watchdog | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """To the tasks only the configuration travels."""
+        """Pickle only the configuration for the tasks."""
         return {**self.__dict__, "_stream": None, "_watchdog": None}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401 - Spark's name, and its class from 4.2 on
-        """How much a batch has, in Spark's words (from pyspark 4.2)."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # of pyspark 4.2
+        """Return the limit of a batch (from pyspark 4.2)."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # since pyspark 4.2
 
         most = self._options().max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> JsonObject:
-        """Where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         return self._member().initial()
 
     def latestOffset(self, start: JsonObject | None = None, limit: Any = None) -> JsonObject:  # noqa: ANN401 - Spark's name
-        """Where the next batch ends; before pyspark 4.2 Spark says neither its beginning nor a limit."""
+        """Return the end of the next batch; before pyspark 4.2, Spark passes neither its start nor a limit."""
         if limit is None:
             return self._member().latest(None, self._options().max_offsets)
         return self._member().latest(start, getattr(limit, "max_rows", None))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The present ends are the query's."""
+        """Use the present ends as the ends of the query."""
         self._member().prepare_for_available_now()
 
     def reportLatestOffset(self) -> JsonObject | None:
-        """For the query's progress (from pyspark 4.2)."""
+        """Return the ends of the partitions for the query's progress (from pyspark 4.2)."""
         return self._member().report_latest()
 
     def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
-        """What each task of a batch reads."""
+        """Return the ranges of each task of a batch."""
         return [RangesPartition(share) for share in self._member().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         return _Rows(self._options(), self._schema).read(partition)
 
     def commit(self, end: JsonObject) -> None:
-        """Everything before this is done."""
+        """Commit the end of a finished batch."""
         self._member().commit(end)
 
     def stop(self) -> None:
@@ -183,11 +183,11 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
 
     def _member(self) -> GroupStream:
         if self._stream is None:
-            from consumer_membership.spark.source.stream import GroupStream  # one process needs it
+            from consumer_membership.spark.source.stream import GroupStream  # only one process needs it
 
             options = self._options()
             _refuse_other(self._schema, options)
-            # A query that ends has its process terminated; `stop` is called if that is an exception.
+            # At the end of a query, Spark terminates this process; `stop` is called if SIGTERM raises an exception.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _end)
             self._watchdog = self._watchdog or Watchdog(_killed(options))
@@ -196,7 +196,7 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
 
 
 def _try_client(options: SourceOptions) -> None:
-    """Refuse what librdkafka does: keys that it does not know, files of certificates that are not there."""
+    """Raise ConfigurationError for librdkafka's errors, such as unknown keys or missing certificate files."""
     try:
         LibrdkafkaConsumer(task_config(options.config, options.group or NAME)).close()
     except KafkaException as refused:
@@ -204,27 +204,27 @@ def _try_client(options: SourceOptions) -> None:
 
 
 def _refuse_other(schema: StructType, options: SourceOptions) -> None:
-    """A schema that was asked for has to be the source's own: its columns are what Kafka has."""
+    """Raise ConfigurationError for another schema than the source's, whose columns are those of Kafka."""
     ours = source_schema(include_headers=options.include_headers)
     if schema.simpleString() != ours.simpleString():
-        remedy = f"the columns are {ours.simpleString()}; leave .schema() out, and select or cast what is read"
+        remedy = f"the columns are {ours.simpleString()}; leave .schema() out, and select or cast columns after load()"
         raise ConfigurationError("schema", schema.simpleString(), remedy)
 
 
 def _killed(options: SourceOptions) -> str:
-    """What Spark is answered if this process is killed."""
+    """Return the error that Spark receives if this process is killed."""
     return (
         f"group {options.group!r}: the process of its source {NAME} (pid {os.getpid()} on {socket.gethostname()}) was "
-        "killed or crashed, for example because the system ran out of memory; see the logs of the driver and of its "
-        "system, and start the query again: it goes on from its checkpoint"
+        "killed or crashed, for example because the system ran out of memory; check the logs of the driver and of its "
+        "host, and start the query again: it continues from its checkpoint"
     )
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:
-    # Spark terminates it a second time at once, which must not cut the end short.
+    # Spark sends a second SIGTERM at once, which must not interrupt `stop`.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit
 
 
-def _tell_of_loss(what: str) -> None:
+def _log_loss(what: str) -> None:
     _log.warning("Data is lost: %s", what)

@@ -1,4 +1,4 @@
-"""The member by which a query holds its group: seen by everybody, and ended when somebody else reads in the group."""
+"""The member with which a query owns its group; the query ends if another member reads in the group."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from consumer_membership.spark.source.options import SourceOptions
 
 _log = logging.getLogger("consumer_membership.spark.source")
 
-#: For the partitions of a group that others are still to leave.
+#: How long to wait for partitions that other members must release.
 _JOIN_S = 60.0
-#: Between two questions who else is in the group, while partitions are missing.
+#: The interval of the checks for other members, while partitions are missing.
 _ASK_S = 1.0
 
 
 class GroupHold:
-    """A group, held by one member for a query. Made, it has joined, and owns every partition of the topics."""
+    """The member of a query in its group; after `join`, it owns every partition of the topics."""
 
     def __init__(self, options: SourceOptions, group: str) -> None:
         self._group = group
         self._config = options.config
         self._instance_id = options.instance_id
-        # The driver's JVM starts the process of each source, so all sources of an application share its process id.
+        # The driver's JVM starts the process of each source, so all sources of an application have its process id.
         self._client_id = f"spark-{options.instance_id}-{socket.gethostname()}-{os.getppid()}"
         self._committed: OffsetsByPartition = {}
         self._asked_at = 0.0
         self._topics: tuple[str, ...] = ()
         self._member = ReaderMember(
-            {"client.id": self._client_id, **options.config, "on_commit": self._heard},
+            {"client.id": self._client_id, **options.config, "on_commit": self._committed_or_failed},
             group,
             options.instance_id,
             policy=options.policy,
@@ -51,7 +51,7 @@ class GroupHold:
         """Join, and wait for every partition of these topics.
 
         Raises:
-            FencedError: others are members of the group; the text names one.
+            FencedError: the group has other members; the text names one of them.
             GroupError, TransportError: as `ReaderMember.join`.
         """
         self._topics = tuple(topics)
@@ -61,17 +61,17 @@ class GroupHold:
             self._refuse_others()
 
     def follow(self, topics: Collection[str]) -> None:
-        """Hold these topics from now on."""
+        """Change the subscription to these topics."""
         if tuple(topics) != self._topics:
             self._topics = tuple(topics)
             self._member.subscribe(list(topics))
 
     def is_held(self, partitions: Collection[Partition]) -> bool:
-        """Whether the query may read on; not while the member is on its way back into its group.
+        """Return whether the query may continue to read; False while the member rejoins its group.
 
         Raises:
-            FencedError: the member was replaced, or somebody else in the group reads these partitions.
-            GroupError: the coordinator refused the member.
+            FencedError: another member of the group reads these partitions.
+            GroupError: the coordinator refused the member, for example because it was replaced.
         """
         view = self._view()
         if view.owned.keys() >= set(partitions):
@@ -79,15 +79,15 @@ class GroupHold:
         if monotonic() - self._asked_at > _ASK_S:
             self._asked_at = monotonic()
             self._refuse_others()
-        # A partition that is new is read before the coordinator has heard of it; nobody else can have it.
+        # A new partition is read before the coordinator has assigned it; no other member can own it.
         return view.state in (MemberState.STABLE, MemberState.ACK, MemberState.RECONCILE)
 
     def committed(self, partitions: Iterable[Partition]) -> OffsetsByPartition:
-        """What the group has committed of these."""
+        """Return the committed offsets of these partitions."""
         return self._member.committed(partitions)
 
     def commit(self, offsets: OffsetsByPartition) -> None:
-        """Show where the query stands; without waiting, and what is refused is only logged and committed next time."""
+        """Commit the query's offsets without waiting; failures are logged, and the offsets are committed next time."""
         moved = [TopicPartition(*place, at) for place, at in offsets.items() if self._committed.get(place) != at]
         if not moved:
             return
@@ -95,14 +95,14 @@ class GroupHold:
             self.consumer.commit(offsets=moved, asynchronous=True)
             self._committed = {**self._committed, **offsets}
         except (KafkaException, MembershipError) as refused:
-            _log.warning("Group %s does not show where its query stands: %s", self._group, refused)
+            _log.warning("Group %s: the progress of its query could not be committed: %s", self._group, refused)
 
     def close(self) -> None:
-        """Leave the group for good."""
+        """Leave the group permanently."""
         self._member.close()
 
     def _view(self) -> MembershipView:
-        """As `ReaderMember.view`; if another member took the place, the error names it."""
+        """Return `ReaderMember.view()`; if another member took the place, the error names it."""
         try:
             return self._member.view()
         except FatalGroupError as refused:
@@ -123,15 +123,15 @@ class GroupHold:
         try:
             return tuple(GroupAdmin(self._config).describe(self._group, with_offsets=False).group.members)
         except MembershipError as refused:
-            _log.info("The members of group %s cannot be described: %s", self._group, refused)
+            _log.info("The members of group %s could not be described: %s", self._group, refused)
             return ()
 
-    def _heard(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Of a commit; what failed is committed again."""
+    def _committed_or_failed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Receive the result of a commit; failed offsets are committed again."""
         failed = [each for each in partitions if error is not None or each.error is not None]
         if failed:
-            words = error.str() if error is not None else failed[0].error.str()  # type: ignore[union-attr]  # it failed
-            _log.warning("Group %s does not show where its query stands: %s", self._group, words)
+            cause = error.str() if error is not None else failed[0].error.str()  # type: ignore[union-attr]  # it failed
+            _log.warning("Group %s: the progress of its query could not be committed: %s", self._group, cause)
             places = {(each.topic, each.partition) for each in failed}
             self._committed = {place: at for place, at in self._committed.items() if place not in places}
 
@@ -141,7 +141,7 @@ class GroupHold:
             other = others[0]
             name = other.instance_id or other.member_id
             raise FencedError(
-                f"a query holds its group alone, and {name!r} (client {other.client_id!r} on {other.host}) is a member "
-                f"of group {self._group!r}, too: it reads the same records; stop it, or give this query a group.id of "
-                "its own"
+                f"a query must be the only member of its group, but {name!r} (client {other.client_id!r} on "
+                f"{other.host}) is also a member of group {self._group!r} and reads the same records; stop it, or give "
+                "this query its own group.id"
             )

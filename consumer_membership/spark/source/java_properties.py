@@ -1,6 +1,7 @@
-"""Java's consumer properties, as options of spark-sql-kafka have them (`kafka.*`), in librdkafka's words.
+"""Translate the Java consumer properties in options of spark-sql-kafka (`kafka.*`) to librdkafka's keys.
 
-A query that changes from one source to the other keeps its options; what cannot be had is refused with what to give.
+A query that changes from one source to the other keeps its options. Properties that librdkafka does not support raise
+an error that names the replacement.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from consumer_membership.errors import ConfigurationError
 
-#: What both have under different names.
+#: Keys that have different names.
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -20,7 +21,7 @@ _RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
-#: What has no counterpart and changes no record: how much Java's client does at a time, and its metrics.
+#: Keys without a counterpart and without effect on the records: sizes and timeouts of the Java client, and its metrics.
 _WITHOUT_EFFECT = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -37,13 +38,13 @@ _WITHOUT_EFFECT = frozenset(
         "ssl.enabled.protocols",
     }
 )
-#: What spark-sql-kafka refuses, too, and what to do about each.
+#: Keys that are not supported, as in spark-sql-kafka, with the remedy for each.
 _REFUSED = {
-    "enable.auto.commit": "leave it out: offsets are committed when a batch is",
-    "enable.auto.offset.store": "leave it out: offsets are committed when a batch is",
-    "enable.partition.eof": "leave it out: the end of a partition is looked after",
-    "group.instance.id.pool": "leave it out: a query has one member; name it by group.instance.id",
-    "interceptor.classes": "leave it out: classes of Java are not run here",
+    "enable.auto.commit": "leave it out: offsets are committed when a batch is finished",
+    "enable.auto.offset.store": "leave it out: offsets are committed when a batch is finished",
+    "enable.partition.eof": "leave it out: the ends of partitions are detected automatically",
+    "group.instance.id.pool": "leave it out: a query has one member; set group.instance.id",
+    "interceptor.classes": "leave it out: Java classes cannot run here",
     "key.deserializer": "leave it out: keys are bytes; cast the column",
     "value.deserializer": "leave it out: values are bytes; cast the column",
 }
@@ -52,15 +53,14 @@ _LOGIN = re.compile(
 )
 _LOGIN_OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;\"']+))")
 _WITH_A_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
-_IN_LIBRDKAFKA = "give librdkafka's keys with the same prefix: kafka.sasl.username and kafka.sasl.password"
+_IN_LIBRDKAFKA = "use librdkafka's keys with the same prefix: kafka.sasl.username and kafka.sasl.password"
 
 
 def as_librdkafka(properties: Mapping[str, str]) -> dict[str, object]:
-    """The same configuration in librdkafka's keys; keys that are librdkafka's already stay as they are.
+    """Return the configuration with librdkafka's keys; keys of librdkafka are kept.
 
     Raises:
-        ConfigurationError: one that Java's client has and librdkafka cannot have; its value is not shown where it may
-            be a secret.
+        ConfigurationError: librdkafka does not support a property; its value is not shown if it may be a secret.
     """
     found: dict[str, object] = {}
     for key, value in properties.items():
@@ -76,11 +76,12 @@ def as_librdkafka(properties: Mapping[str, str]) -> dict[str, object]:
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, object]:
-    """The user and the password in `sasl.jaas.config`."""
+    """Return the user and the password in `sasl.jaas.config`."""
     read = _LOGIN.match(properties["sasl.jaas.config"])
-    module = read["module"] if read else "(not to be read)"
+    module = read["module"] if read else "(cannot be parsed)"
     if read is None or not module.endswith(_WITH_A_PASSWORD):
-        raise ConfigurationError("kafka.sasl.jaas.config", module, f"a login module of Java's; {_IN_LIBRDKAFKA}")
+        remedy = f"this Java login module is not supported; {_IN_LIBRDKAFKA}"
+        raise ConfigurationError("kafka.sasl.jaas.config", module, remedy)
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted or single) or plain
         for name, quoted, single, plain in _LOGIN_OPTION.findall(read["options"])
@@ -94,7 +95,7 @@ def _truststore(properties: Mapping[str, str]) -> dict[str, object]:
     kind, path = properties.get("ssl.truststore.type", "JKS"), properties["ssl.truststore.location"]
     if kind.upper() != "PEM":
         remedy = (
-            f"a truststore of Java's ({kind}); export it as PEM (keytool -exportcert -rfc) and give "
+            f"a Java truststore ({kind}) is not supported; export it as PEM (keytool -exportcert -rfc) and set "
             "kafka.ssl.ca.location, or kafka.ssl.truststore.type=PEM with that file"
         )
         raise ConfigurationError("kafka.ssl.truststore.location", path, remedy)
@@ -109,19 +110,19 @@ def _keystore(properties: Mapping[str, str]) -> dict[str, object]:
         password = properties.get("ssl.keystore.password")
         return {"ssl.keystore.location": path, **({} if password is None else {"ssl.keystore.password": password})}
     remedy = (
-        f"a keystore of Java's ({kind}); convert it (keytool -importkeystore -deststoretype PKCS12) and give "
-        "kafka.ssl.keystore.type=PKCS12"
+        f"a Java keystore ({kind}) is not supported; convert it (keytool -importkeystore -deststoretype PKCS12) and "
+        "set kafka.ssl.keystore.type=PKCS12"
     )
     raise ConfigurationError("kafka.ssl.keystore.location", path, remedy)
 
 
 def _without_a_name(properties: Mapping[str, str]) -> dict[str, object]:
-    """An empty text is how Java's client is told not to compare names."""
+    """Translate an empty string, with which the Java client does not verify host names."""
     return {"ssl.endpoint.identification.algorithm": properties["ssl.endpoint.identification.algorithm"] or "none"}
 
 
 def _nothing(_: Mapping[str, str]) -> dict[str, object]:
-    """Read with the file that it is of."""
+    """Return nothing: this key is read together with its file."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""What the source asks the brokers: which partitions there are, and which offsets they have."""
+"""Requests of the source to the brokers: existing topics, partitions, and offsets."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("consumer_membership.spark.source")
 _TIMEOUT_S = 30.0
-#: Of a topic that was deleted a moment ago, or that is none of this user's.
+#: The errors of a topic that was just deleted, or that this user may not describe.
 _WITHOUT_ID = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
-#: The brokers' own; a pattern is not asked of them.
+#: Internal topics of the brokers, which a pattern never matches.
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Logs:
-    """The logs of the partitions that a query reads; `consumer` is whose connections are used."""
+    """The logs of the partitions that a query reads; requests use the connections of `consumer`."""
 
     def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
         self._options = options
         self._consumer = consumer
 
     def topics(self) -> tuple[str, ...]:
-        """The topics that are read; of a pattern those that exist.
+        """Return the topics to read; for a pattern, the existing topics that match.
 
         Raises:
-            TransportError: no broker says.
+            TransportError: no broker responded.
         """
         options = self._options
         if options.pattern is None:
@@ -60,11 +60,11 @@ class Logs:
         return tuple(sorted(topic for topic in known if topic not in _INTERNAL and pattern.search(topic)))
 
     def partitions(self, topics: Iterable[str], *, may_lack: bool = False) -> tuple[Partition, ...]:
-        """The partitions of these topics that are read; those that do not exist are left out if they `may_lack`.
+        """Return the partitions to read; with `may_lack`, partitions that do not exist are left out.
 
         Raises:
             ConfigurationError: a topic or an assigned partition does not exist.
-            TransportError: no broker says.
+            TransportError: no broker responded.
         """
         found: list[Partition] = []
         for topic in topics:
@@ -81,10 +81,10 @@ class Logs:
         return tuple(place for place in found if place in assigned) if assigned else tuple(found)
 
     def topic_ids(self, topics: Iterable[str]) -> TopicIds:
-        """The id of each of these; without those that are not there, or may not be described.
+        """Return the id of each topic; topics that do not exist, or that this user may not describe, are left out.
 
         Raises:
-            TransportError: no broker says.
+            TransportError: no broker responded.
         """
         found: dict[str, str] = {}
         named = TopicCollection(sorted(topics))
@@ -100,21 +100,21 @@ class Logs:
         return found
 
     def firsts(self, partitions: Collection[Partition]) -> OffsetsByPartition:
-        """The first offset of each of these."""
+        """Return the first offset of each partition."""
         return log_offsets(self._consumer, partitions, EARLIEST) if partitions else {}
 
     def ends(self, partitions: Collection[Partition]) -> OffsetsByPartition:
-        """The end of each of these; with `isolation.level=read_committed` that of finished transactions."""
+        """Return the end of each partition; with `isolation.level=read_committed`, the end of finished transactions."""
         return log_offsets(self._consumer, partitions, LATEST) if partitions else {}
 
     def at(
         self, name: str, bound: Bound, partitions: Collection[Partition], committed: OffsetsByPartition
     ) -> OffsetsByPartition:
-        """Where reading begins or ends; `name` is the option that says so, `committed` is for `Edge.GROUP`.
+        """Return the offsets at a bound; `name` begins the option's name, `committed` is for `Edge.GROUP`.
 
         Raises:
-            ConfigurationError: it cannot be had of a partition; the text names the partition.
-            TransportError: no broker says.
+            ConfigurationError: a partition has no such offset; the text names the partition.
+            TransportError: no broker responded.
         """
         match bound:
             case Edge.EARLIEST:
@@ -144,7 +144,7 @@ class Logs:
         if missing and self._options.reset is None:
             places = ", ".join(f"{topic}[{number}]" for topic, number in missing)
             remedy = (
-                f"group {self._options.group!r} has committed nothing of {places}; commit offsets, or give earliest"
+                f"group {self._options.group!r} has no committed offset of {places}; commit offsets, or use earliest"
             )
             raise ConfigurationError("kafka.auto.offset.reset", "none", remedy)
         if missing:
@@ -160,13 +160,13 @@ class Logs:
             asked = [TopicPartition(*place, time) for place, time in times.items()]
             answers = self._consumer.offsets_for_times(asked, _TIMEOUT_S)
         except KafkaException as failed:
-            raise TransportError(f"offsets of a time cannot be had: {failed.args[0].str()}") from failed
+            raise TransportError(f"offsets by time could not be looked up: {failed.args[0].str()}") from failed
         found = {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
         late = [place for place in partitions if place not in found]
         if late and name == "starting" and not self._options.latest_without_record:
             places = ", ".join(f"{topic}[{number}]" for topic, number in late)
             remedy = (
-                f"{places} has no record at or after that time; give an earlier one, or "
+                f"{places} has no record at or after that time; set an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest to begin at its end"
             )
             raise ConfigurationError(option, times[late[0]], remedy)
@@ -184,5 +184,6 @@ class Logs:
 def _check_names(option: str, named: OffsetsByPartition, partitions: Collection[Partition]) -> None:
     for place in (*named, *partitions):
         if place not in named or place not in partitions:
-            words = "is not read by this query" if place in named else "is not in it; -2 is its beginning, -1 its end"
-            raise ConfigurationError(option, f"{place[0]}[{place[1]}]", f"{words}; name every partition, and no other")
+            cause = "this query does not read it" if place in named else "it is missing (-2: beginning, -1: end)"
+            remedy = f"{cause}; name every partition of the query, and no other"
+            raise ConfigurationError(option, f"{place[0]}[{place[1]}]", remedy)

@@ -1,14 +1,14 @@
-"""Offsets of a stream as a checkpoint holds them, and how far the next batch goes.
+"""The offsets of a stream in its checkpoint, and the size of the next batch.
 
-In the checkpoint they are JSON:
+In the checkpoint, they are JSON:
 
     {"version": 1, "group": "billing", "topicIds": {"orders": "..."}, "offsets": {"orders": {"0": 17}}}
 
-The ids tell a topic from one that was made anew with its name; older checkpoints have none. The first batch also says
-where it began (`start`), for Spark asks a source anew when it repeats that batch. What spark-sql-kafka wrote,
-`{"orders": {"0": 17}}`, is read as well: a query may go on here from the checkpoint that it had there.
+The ids distinguish a topic from a later one with its name; older checkpoints have no ids. The first batch also has its
+start (`start`), because Spark asks the source again when it repeats that batch. Offsets of spark-sql-kafka,
+`{"orders": {"0": 17}}`, can be read also, so a query may continue from a checkpoint of spark-sql-kafka.
 
-Spark compares offsets as texts, so topics and partitions are always in the same order.
+Spark compares offsets as text, so topics and partitions are always in the same order.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from consumer_membership.spark.context import Partition
 
 #: The next offset of each partition.
 OffsetsByPartition: TypeAlias = Mapping[Partition, int]
-#: What Kafka calls each topic, whatever its name: a topic made anew has another id.
+#: The id of each topic: a topic that was deleted and created again has another id.
 TopicIds: TypeAlias = Mapping[str, str]
-#: What Spark keeps: JSON.
+#: The JSON object that Spark stores.
 JsonObject: TypeAlias = "dict[str, object]"
 
 OFFSETS_VERSION = 1
-_REMEDY = "take the checkpoint that belongs to this query, or a new folder"
+_REMEDY = "use the checkpoint of this query, or a new folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffsets:
-    """Where a batch ends, as it stands in a checkpoint; `start` is where it began, where only it can say so.
+    """The end of a batch in a checkpoint; `start` is its start, which only the first batch of a query has.
 
-    `group` is None where spark-sql-kafka wrote it; `topic_ids` are those that are known.
+    `group` is None for offsets of spark-sql-kafka. `topic_ids` has the known ids.
     """
 
     offsets: OffsetsByPartition
@@ -46,7 +46,7 @@ class StreamOffsets:
     topic_ids: TopicIds = field(default_factory=dict)
 
     def as_json(self) -> JsonObject:
-        """For Spark."""
+        """Return the JSON object for Spark."""
         found: JsonObject = {"version": OFFSETS_VERSION, "group": self.group}
         if self.topic_ids:
             found["topicIds"] = dict(sorted(self.topic_ids.items()))
@@ -55,10 +55,10 @@ class StreamOffsets:
 
 
 def read_offsets(found: JsonObject, group: str) -> StreamOffsets:
-    """What a checkpoint says, for a query of this group.
+    """Read the offsets in a checkpoint, for a query of this group.
 
     Raises:
-        ConfigurationError: it is another group's, of a later version, or of no Kafka source at all.
+        ConfigurationError: the offsets belong to another group, a later version, or another source than Kafka.
     """
     if "version" not in found:
         return StreamOffsets(offsets=flat_offsets(found), group=None)
@@ -67,14 +67,14 @@ def read_offsets(found: JsonObject, group: str) -> StreamOffsets:
         raise ConfigurationError("checkpointLocation", f"offsets of version {found['version']}", remedy)
     if found.get("group") != group:
         remedy = (
-            f"it belongs to a query with group.id={found.get('group')!r}; give that group, or a new folder, which "
-            "startingOffsets=group begins where this group is"
+            f"it belongs to a query with group.id={found.get('group')!r}; use that group, or a new folder with "
+            "startingOffsets=group to begin at the committed offsets of this group"
         )
         raise ConfigurationError("checkpointLocation", f"a checkpoint of group {found.get('group')!r}", remedy)
     start = found.get("start")
     topic_ids = found.get("topicIds", {})
     if not isinstance(topic_ids, dict):
-        raise ConfigurationError("checkpointLocation", topic_ids, f"these are no topics' ids; {_REMEDY}")
+        raise ConfigurationError("checkpointLocation", topic_ids, f"these are not topic ids; {_REMEDY}")
     return StreamOffsets(
         offsets=flat_offsets(found.get("offsets")),
         group=group,
@@ -84,7 +84,7 @@ def read_offsets(found: JsonObject, group: str) -> StreamOffsets:
 
 
 def nested_offsets(offsets: OffsetsByPartition) -> dict[str, dict[str, int]]:
-    """By topic and number, in their order, as spark-sql-kafka has them."""
+    """Return offsets by topic and partition number, sorted, in the form of spark-sql-kafka."""
     by_topic: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, number), offset in sorted(offsets.items()):
         by_topic[topic][str(number)] = offset
@@ -92,21 +92,21 @@ def nested_offsets(offsets: OffsetsByPartition) -> dict[str, dict[str, int]]:
 
 
 def flat_offsets(found: object) -> dict[Partition, int]:
-    """By partition; raises ConfigurationError for what are no offsets of Kafka."""
+    """Return offsets by partition; raise ConfigurationError if they are not Kafka offsets."""
     try:
         return {
             (topic, int(number)): int(offset)
-            for topic, by_number in found.items()  # type: ignore[attr-defined]  # what is none is refused below
+            for topic, by_number in found.items()  # type: ignore[attr-defined]  # other types raise below
             for number, offset in by_number.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise ConfigurationError("checkpointLocation", found, f"these are no offsets of Kafka; {_REMEDY}") from None
+        raise ConfigurationError("checkpointLocation", found, f"these are not Kafka offsets; {_REMEDY}") from None
 
 
 def limited(start: OffsetsByPartition, ends: OffsetsByPartition, most: int | None) -> OffsetsByPartition:
-    """The ends of a batch of about `most` offsets, each partition in proportion to what there is of it.
+    """Return the ends of a batch of about `most` offsets, divided in proportion to the backlogs of the partitions.
 
-    Nothing that has a backlog is left out, so a batch may have a few offsets more, one for each partition.
+    Each partition with a backlog is included, so a batch may exceed `most` by up to one offset for each partition.
     """
     sizes = {place: end - start[place] for place, end in ends.items() if end > start[place]}
     total = sum(sizes.values())

@@ -1,4 +1,4 @@
-"""The options of `format("kafka-group")`: those of spark-sql-kafka by its names, and what a group needs beside them."""
+"""The options of `format("kafka-group")`: those of spark-sql-kafka, and those of the group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from consumer_membership.spark.context import Partition
 from consumer_membership.spark.source.java_properties import as_librdkafka
 from consumer_membership.types import ConflictPolicy
 
-#: In JSON, as spark-sql-kafka has them.
+#: The values in the JSON of spark-sql-kafka.
 LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
 
-#: Every option but `kafka.*`, by its name in small letters: Spark's options have no case.
+#: Every option except `kafka.*`, by its name in lower case: Spark's options are case-insensitive.
 NAMES = {
     name.lower(): name
     for name in (
@@ -55,12 +55,12 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_A_TRIGGER = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DELAY = re.compile(r"^\s*(\d+)\s*(ms|s|m|min|h|d|)\s*$")
 _DELAY_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "": 0.001}
-#: spark-sql-kafka's.
+#: The defaults of spark-sql-kafka.
 _POLL_TIMEOUT_MS, _TRIGGER_DELAY = 120_000, "15m"
 
 
 class Edge(Enum):
-    """Where reading begins or ends, where it is not said by partition."""
+    """The beginning or the end of a read for all partitions."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -69,22 +69,22 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTime:
-    """The first record at or after a time (milliseconds since 1970) of every partition, or of each one named."""
+    """The first record at or after a time (milliseconds since 1970), for all partitions or by partition."""
 
     everywhere: int | None = None
     by_partition: Mapping[Partition, int] = field(default_factory=dict)
 
 
-#: Where to begin or to end; a mapping says it of each partition (-2: earliest, -1: latest).
+#: The beginning or the end of a read; a mapping has the offset of each partition (-2: earliest, -1: latest).
 Bound = Edge | AtTime | Mapping[Partition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query asked for.
+    """The checked options of a query.
 
-    Exactly one of `topics`, `pattern` and `partitions` says what is read. `config` is a `Consumer`'s. `reset` is where
-    a partition begins of which the group has committed nothing (`startingOffsets=group`), or whose offset is gone.
+    Exactly one of `topics`, `pattern` and `partitions` is set. `config` is the configuration of a `Consumer`. `reset`
+    is the start of a partition without a committed offset (`startingOffsets=group`); None: an error.
     """
 
     topics: tuple[str, ...]
@@ -110,11 +110,11 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str], *, is_streaming: bool | None) -> SourceOptions:
-    """The options, checked; `is_streaming` None: as far as both kinds of reads have them.
+    """Check and return the options; with `is_streaming` None, only the checks for both kinds of reads are made.
 
     Raises:
-        ConfigurationError: one that is unknown, contradicts another one, or has a value that cannot be; the text names
-            it, its value, and what to give.
+        ConfigurationError: an option is unknown, contradicts another option, or has a wrong value; the text names the
+            option, its value and the fix.
     """
     options = _Options(given)
     options.refuse_unknown()
@@ -125,17 +125,17 @@ def read_options(given: Mapping[str, str], *, is_streaming: bool | None) -> Sour
     group = options.group()
     if is_streaming is True:
         if group is None:
-            raise ConfigurationError("group.id", None, "name the group that shows where the query stands")
+            raise ConfigurationError("group.id", None, "set the group to which the query commits its progress")
         options.refuse(_ENDING, "a stream has no end; leave it out, or use spark.read")
     elif is_streaming is False:
         options.refuse(_OF_A_TRIGGER, "a batch read has no triggers; leave it out")
-    options.refuse(("groupIdPrefix",), "the group is a real one here; give group.id")
+    options.refuse(("groupIdPrefix",), "this source uses a real group; set group.id")
     starting, reset = options.starting(is_batch=is_streaming is False)
     if starting is Edge.GROUP and group is None:
-        raise ConfigurationError("group.id", None, "name the group from which startingOffsets=group begins")
+        raise ConfigurationError("group.id", None, "set the group whose committed offsets startingOffsets=group uses")
     maximum, minimum = options.count("maxOffsetsPerTrigger"), options.count("minOffsetsPerTrigger")
     if maximum is not None and minimum is not None and minimum > maximum:
-        remedy = f"maxOffsetsPerTrigger is {maximum}; a batch cannot have fewer than it must have"
+        remedy = f"maxOffsetsPerTrigger is {maximum}; set a minimum that is not larger"
         raise ConfigurationError("minOffsetsPerTrigger", minimum, remedy)
     return SourceOptions(
         topics=options.topics(),
@@ -144,11 +144,11 @@ def read_options(given: Mapping[str, str], *, is_streaming: bool | None) -> Sour
         config=options.config(group),
         group=group,
         instance_id=options.text("group.instance.id") or f"{group}-source",
-        policy=ConflictPolicy(options.word("group.instance.id.conflict.policy", ("takeover", "wait", "fail"))),
+        policy=ConflictPolicy(options.choice("group.instance.id.conflict.policy", ("takeover", "wait", "fail"))),
         starting=starting,
         ending=options.ending(),
         reset=reset,
-        latest_without_record=options.word("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        latest_without_record=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=options.truth("failOnDataLoss", default=True),
         include_headers=options.truth("includeHeaders", default=False),
         max_offsets=maximum,
@@ -162,7 +162,7 @@ def read_options(given: Mapping[str, str], *, is_streaming: bool | None) -> Sour
 
 
 class _Options:
-    """What was given, by name whatever its case, and how each kind of value is read."""
+    """The given options, with case-insensitive names, and methods that parse each kind of value."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         lowered = {key.lower(): value for key, value in given.items()}
@@ -170,7 +170,7 @@ class _Options:
         self._given = {key: value for key, value in lowered.items() if not key.startswith("kafka.")}
 
     def refuse_unknown(self) -> None:
-        """Refuse an option that nothing reads; a query must not run without what it asked for."""
+        """Raise ConfigurationError for an unknown option: a query must not run without an option that it requested."""
         for key, value in self._given.items():
             if key not in NAMES:
                 near = get_close_matches(key, NAMES, 1)
@@ -178,17 +178,17 @@ class _Options:
                 raise ConfigurationError(key, value, f"there is no such option{meant}")
 
     def refuse(self, names: tuple[str, ...], remedy: str) -> None:
-        """Refuse these, where they are given."""
+        """Raise ConfigurationError if one of these options is given."""
         for name in names:
             if self.text(name) is not None:
                 raise ConfigurationError(name, self.text(name), remedy)
 
     def text(self, name: str) -> str | None:
-        """An option as it was given; None: it was not. What concerns the member may stand below `kafka.`, too."""
+        """Return an option as given, else None; options of the member may also begin with `kafka.`."""
         return self._given.get(name.lower(), self._kafka.get(name) if name in _OF_THE_MEMBER else None)
 
     def count(self, name: str) -> int | None:
-        """A number of 1 or more."""
+        """Return a whole number of 1 or more; None if the option is not given."""
         text = self.text(name)
         if text is None:
             return None
@@ -197,52 +197,52 @@ class _Options:
         return int(text)
 
     def truth(self, name: str, *, default: bool) -> bool:
-        """`true` or `false`."""
-        return self.word(name, ("true", "false"), str(default).lower()) == "true"
+        """Return the value of `true` or `false`."""
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
-    def word(self, name: str, words: tuple[str, ...], default: str | None = None) -> str:
-        """One of some words, whatever its case; the first one unless it is given."""
-        text = (self.text(name) or default or words[0]).strip().lower()
-        if text not in words:
-            raise ConfigurationError(name, self.text(name), f"give one of {', '.join(words)}")
+    def choice(self, name: str, choices: tuple[str, ...], default: str | None = None) -> str:
+        """Return one of the choices, case-insensitive; by default the first choice."""
+        text = (self.text(name) or default or choices[0]).strip().lower()
+        if text not in choices:
+            raise ConfigurationError(name, self.text(name), f"give one of {', '.join(choices)}")
         return text
 
     def delay(self, name: str, default: str) -> float:
-        """A time with its unit, in seconds."""
+        """Return a time with a unit, in seconds."""
         text = self.text(name) or default
         read = _DELAY.match(text.lower())
         if read is None:
             raise ConfigurationError(name, text, "give a time such as 500ms, 30s, 15m or 1h")
         return int(read[1]) * _DELAY_S[read[2]]
 
-    # ---- what is read ----
+    # ---- topics, group and configuration ----
 
     def topics(self) -> tuple[str, ...]:
-        """Those of `subscribe`."""
+        """Return the topics of `subscribe`."""
         text = self.text("subscribe")
         if text is None:
             return ()
         named = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
         if not named:
-            raise ConfigurationError("subscribe", text, "name at least one topic, with commas between them")
+            raise ConfigurationError("subscribe", text, "give a comma-separated list of topics")
         return named
 
     def pattern(self) -> str | None:
-        """That of `subscribePattern`; anywhere in a topic's name, as spark-sql-kafka has it."""
+        """Return the pattern of `subscribePattern`; like spark-sql-kafka, it matches anywhere in a topic name."""
         text = self.text("subscribePattern")
         if text is None:
             return None
         try:
             re.compile(text)
         except re.error as wrong:
-            raise ConfigurationError("subscribePattern", text, f"it is no regular expression: {wrong}") from None
+            raise ConfigurationError("subscribePattern", text, f"it is not a regular expression: {wrong}") from None
         if not text:
-            raise ConfigurationError("subscribePattern", text, "give a regular expression for names of topics")
+            raise ConfigurationError("subscribePattern", text, "give a regular expression for topic names")
         return text
 
     def assigned(self) -> tuple[Partition, ...]:
-        """Those of `assign`."""
-        remedy = 'give JSON of topics and their partitions: {"orders": [0, 1]}'
+        """Return the partitions of `assign`."""
+        remedy = 'give JSON with the partitions of each topic: {"orders": [0, 1]}'
         found = self._json("assign", remedy)
         places = []
         for topic, numbers in found.items():
@@ -254,23 +254,23 @@ class _Options:
         return tuple(sorted(set(places)))
 
     def group(self) -> str | None:
-        """`group.id`, or as spark-sql-kafka has it `kafka.group.id`."""
+        """Return `group.id`, or `kafka.group.id` as in spark-sql-kafka."""
         ours, theirs = self.text("group.id"), self._kafka.get("group.id")
         if ours is not None and theirs is not None and ours != theirs:
-            raise ConfigurationError("group.id", ours, f"kafka.group.id is {theirs!r}; give one name only")
+            raise ConfigurationError("group.id", ours, f"kafka.group.id is {theirs!r}; set only one of the two")
         group = ours if ours is not None else theirs
         if group == "":
-            raise ConfigurationError("group.id", group, "name the group")
+            raise ConfigurationError("group.id", group, "set the name of the group")
         return group
 
     def config(self, group: str | None) -> Mapping[str, object]:
-        """What `kafka.*` says, as a consumer takes it."""
+        """Return the options `kafka.*` as the configuration of a consumer."""
         elsewhere = {"group.id", "auto.offset.reset", *_OF_THE_MEMBER}
         given = {key: value for key, value in self._kafka.items() if key not in elsewhere}
         if "bootstrap.servers" not in given:
-            remedy = "give the brokers' addresses: host:port, with commas between them"
+            remedy = "give a comma-separated list of host:port"
             raise ConfigurationError("kafka.bootstrap.servers", None, remedy)
-        # Java's default, and so spark-sql-kafka's: the same query reads the same records.
+        # The default of the Java client and of spark-sql-kafka, so that a query reads the same records.
         config = {"isolation.level": "read_uncommitted", **as_librdkafka(given)}
         try:
             ConsumerConfig.from_mapping({**config, "group.id": group or "-"}).with_servers()
@@ -278,10 +278,10 @@ class _Options:
             raise ConfigurationError(f"kafka.{refused.key}", refused.value, refused.remedy) from None
         return config
 
-    # ---- where ----
+    # ---- beginning and end ----
 
     def starting(self, *, is_batch: bool) -> tuple[Bound, Edge | None]:
-        """Where to begin; and where to begin what the group has not committed (None: nowhere, it is an error)."""
+        """Return the beginning, and the beginning of partitions without a committed offset (None: an error)."""
         reset = self._kafka.get("auto.offset.reset")
         default = Edge.EARLIEST if is_batch else Edge.LATEST
         bound = self._bound("starting", default, (Edge.EARLIEST, Edge.LATEST, Edge.GROUP))
@@ -290,9 +290,7 @@ class _Options:
         if reset is None:
             return bound, Edge.EARLIEST
         if bound is not Edge.GROUP:
-            remedy = (
-                "startingOffsets says where to begin; this one is for startingOffsets=group, where none is committed"
-            )
+            remedy = "it applies only to startingOffsets=group, to partitions without a committed offset; remove it"
             raise ConfigurationError("kafka.auto.offset.reset", reset, remedy)
         places = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST, "none": None, "error": None}
         if reset not in places:
@@ -300,11 +298,11 @@ class _Options:
         return bound, places[reset]
 
     def ending(self) -> Bound:
-        """Where a batch read ends."""
+        """Return the end of a batch read."""
         return self._bound("ending", Edge.LATEST, (Edge.LATEST,))
 
     def _bound(self, side: str, default: Edge, places: tuple[Edge, ...]) -> Bound:
-        # In this order spark-sql-kafka takes them, where there are several.
+        # If several are given, spark-sql-kafka also uses this order.
         if self.text(f"{side}Timestamp") is not None:
             return AtTime(everywhere=self._moment(f"{side}Timestamp"))
         name = f"{side}OffsetsByTimestamp"
@@ -318,8 +316,8 @@ class _Options:
             if text.strip().lower() == place.value:
                 return place
         if not text.lstrip().startswith("{"):
-            words = ", ".join(place.value for place in places)
-            raise ConfigurationError(name, text, f'give one of {words}, or JSON: {{"orders": {{"0": 23, "1": -1}}}}')
+            choices = ", ".join(place.value for place in places)
+            raise ConfigurationError(name, text, f'give one of {choices}, or JSON: {{"orders": {{"0": 23, "1": -1}}}}')
         return self._by_partition(name, "23", least=EARLIEST_OFFSET if side == "starting" else LATEST_OFFSET)
 
     def _moment(self, name: str) -> int:
@@ -329,7 +327,7 @@ class _Options:
         return int(text)
 
     def _by_partition(self, name: str, example: str, *, least: int) -> Mapping[Partition, int]:
-        remedy = f'give JSON of topics, partitions and numbers: {{"orders": {{"0": {example}}}}}'
+        remedy = f'give JSON with a number for each partition: {{"orders": {{"0": {example}}}}}'
         found: dict[Partition, int] = {}
         for topic, by_number in self._json(name, remedy).items():
             if not isinstance(by_number, dict):

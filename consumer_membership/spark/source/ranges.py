@@ -1,4 +1,4 @@
-"""Which task reads which offsets of a batch."""
+"""Divide the offsets of a batch among tasks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import pairwise
 
 from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange
 
-#: More of one partition than this is cut, so that a partition with most of the records does not stand for itself.
+#: A partition with more offsets than this is split, so that a single large partition does not delay a batch.
 MOST_OFFSETS = 1_000_000
 
 TaskRanges = tuple[ReadRange, ...]
 
 
 def tasks_of(ranges: Sequence[ReadRange], min_partitions: int | None, max_records: int | None) -> list[TaskRanges]:
-    """What each task reads: every offset of these ranges once.
+    """Return the ranges of each task; together they have every offset once.
 
-    A partition is one task's, cut where it has more than `max_records` (1,000,000 unless it is given) or where there
-    are to be `min_partitions` tasks. Unless either is given, partitions with little to read share a task: a task costs
-    more than some thousand records do.
+    A task reads one partition. A partition with more than `max_records` offsets (default: 1,000,000) is split, and so
+    are partitions if there must be at least `min_partitions` tasks. If neither is given, partitions with few offsets
+    share a task, because a task costs more than some thousand records.
     """
     wanted = [each for each in ranges if each.offsets > 0]
     if not wanted:
@@ -33,7 +33,7 @@ def tasks_of(ranges: Sequence[ReadRange], min_partitions: int | None, max_record
 
 
 def _cut(whole: ReadRange, most: int) -> Iterable[ReadRange]:
-    """Pieces of about the same size."""
+    """Split a range into pieces of about the same size."""
     count = -(-whole.offsets // most)
     bounds = [whole.first + whole.offsets * number // count for number in range(count + 1)]
     for first, end in pairwise(bounds):
@@ -41,7 +41,7 @@ def _cut(whole: ReadRange, most: int) -> Iterable[ReadRange]:
 
 
 def _packed(pieces: Iterable[ReadRange]) -> Iterable[TaskRanges]:
-    """Pieces together until there is enough for a task; pieces of one partition are never small."""
+    """Join pieces until there is enough for a task; the pieces of a split partition are never small."""
     gathered: list[ReadRange] = []
     for piece in pieces:
         gathered.append(piece)

@@ -1,4 +1,4 @@
-"""Records as spark-sql-kafka shows them: its columns, its types, and what it makes of a record that lacks something."""
+"""Convert records to rows like those of spark-sql-kafka: the same columns, types, and values for missing fields."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
     from pyspark.sql.types import StructType
 
-#: Made as every batch is.
+#: The columns that are made as in all batches.
 _PLAIN = ("key", "value", "topic", "partition", "offset")
 _KIND: Callable[[tuple[int, int]], int] = itemgetter(0)
 _TIME: Callable[[tuple[int, int]], int] = itemgetter(1)
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """The columns."""
+    """Return the columns of the source."""
     from pyspark.sql import types as spark
 
     found = (
@@ -45,15 +45,15 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 
 class RowMaker:
-    """Makes Arrow batches of messages, of the schema that Spark declares for these columns.
+    """Converts messages to Arrow batches, with the schema that Spark declares for the columns.
 
-    `share` is what the messages are of.
+    `share` has the ranges of the messages.
     """
 
     def __init__(self, schema: StructType, share: Sequence[ReadRange]) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        # The newest release asks for the zone, and holds what a task gives against the very same schema.
+        # The newest release of pyspark has a parameter for the time zone, and requires exactly this schema.
         zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
         self._schema: pa.Schema = to_arrow_schema(schema, **zone)  # type: ignore[arg-type]  # not in the oldest
         self._has_headers = "headers" in self._schema.names
@@ -61,15 +61,15 @@ class RowMaker:
         self._is_one_partition = len(share) == 1
 
     def batch(self, messages: list[Message]) -> pa.RecordBatch:
-        """These records."""
+        """Return these messages as an Arrow batch."""
         arrow = required("pyarrow", "format", "kafka-group")
-        # Asking each record for something is what costs: what the records of a partition have in common is not asked.
+        # Reading a field of each record is expensive, so fields that are equal in a partition are read once.
         runs = [_run_of(messages)] if self._is_one_partition else runs_of(messages, self._topics)
         plain = record_batch(messages, _PLAIN, runs=runs)
         columns = dict(zip(_PLAIN, plain.columns, strict=True))
         stamps = list(map(Message.timestamp, messages))
         columns["timestamp"] = _timestamps(arrow, list(map(_TIME, stamps)), self._schema.field("timestamp").type)
-        # 0: the producer's clock, 1: the broker's; -1: none. librdkafka counts from 0, which is none.
+        # 0: the producer's clock, 1: the broker's clock, -1: none. librdkafka's numbers are larger by 1.
         kinds = arrow.array(list(map(_KIND, stamps)), arrow.int32())
         one = arrow.scalar(1, arrow.int32())
         columns["timestampType"] = importlib.import_module("pyarrow.compute").subtract(kinds, one)
@@ -81,19 +81,19 @@ class RowMaker:
 
 
 def _run_of(messages: Sequence[Message]) -> OffsetRange:
-    """Records of one partition as what they are of."""
+    """Return the offset range of records of one partition."""
     topic, partition = place_of(messages[0])
     first, end = messages[0].offset() or 0, (messages[-1].offset() or 0) + 1
     return OffsetRange(topic=topic, partition=partition, first=first, next_offset=end, records=len(messages))
 
 
 def _timestamps(arrow: ModuleType, times: list[int], to_type: pa.DataType) -> pa.Array:
-    """Milliseconds as Spark's microseconds; -1 ms where a record has none, as Java's client says."""
+    """Convert milliseconds to Spark's microseconds; -1 ms for a record without a timestamp, as in the Java client."""
     found = arrow.array(times, arrow.int64())
     try:
         return found.cast(arrow.timestamp("ms", "UTC")).cast(to_type)
     except arrow.ArrowInvalid:
-        # A producer may write any number of 64 bits; no query may fail for that, again and again.
+        # A producer may write any 64-bit number; it must not make a query fail each time it is started.
         held = [ms if abs(ms) <= MOST_MS else None for ms in times]
         return arrow.array(held, arrow.timestamp("ms", "UTC")).cast(to_type)
 

@@ -1,8 +1,8 @@
-"""A stream of Spark's in the process that Spark keeps for its source: batches are planned here, and committed.
+"""The stream of a query, in the process that Spark keeps for its source: it plans batches and commits their offsets.
 
-Spark calls one method at a time. What finished is not always said: before pyspark 4.2 Spark neither says where the next
-batch begins nor that the last one of a query is done. So where the last planned batch ended is kept here, and the next
-question for the latest offset says that it is in the checkpoint.
+Spark calls one method at a time, and does not report all finished batches: before pyspark 4.2, it passes neither the
+start of the next batch nor the end of the last batch of a query. So the end of the last planned batch is stored here,
+and the next request for the latest offset implies that this batch is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from consumer_membership.spark.source.weights import RecordWeights
 
 _log = logging.getLogger("consumer_membership.spark.source")
 
-#: How soon a new topic or partition is read.
+#: The interval of the checks for new topics and partitions.
 _DISCOVERY_S = 1.0
-#: How long no broker knows a topic that was deleted, and not only looked for at a bad moment.
+#: A topic that no broker knows for this long was deleted; shorter absences have other causes.
 _GONE_S = 5.0
 
 
 class GroupStream:
-    """One query's reading of its group. Made, it is a member.
+    """The stream of one query; the constructor joins the group.
 
-    Raises ConfigurationError, FencedError, GroupError and TransportError where it cannot be one.
+    Raises:
+        ConfigurationError, FencedError, GroupError, TransportError: the member could not join.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -60,33 +61,33 @@ class GroupStream:
         self._discovered_at = monotonic()
         self._weights = RecordWeights(options)
         self._initial: StreamOffsets | None = None
-        #: Where the last planned batch ended, in Spark's very words; None: none was planned, and Spark said nothing.
+        #: The end of the last planned batch, exactly as Spark passed it; None before the first plan.
         self._position: JsonObject | None = None
         #: Partitions that no broker knows at present, and since when.
         self._away: dict[Partition, float] = {}
-        #: Where the partitions ended when it was last asked; the ids are those of just these logs.
+        #: The ends of the partitions at the last request; `_topic_ids` belong to these logs.
         self._ends: OffsetsByPartition = {}
-        #: Where all batches of `Trigger.AvailableNow` end.
+        #: The end of all batches of `Trigger.AvailableNow`.
         self._last_ends: OffsetsByPartition | None = None
         self._planned_at = monotonic()
         #: Spark asks up to a hundred times a second, also while a topic or every broker is away.
         self._ends_log = FailureLog(f"Group {self._group}: no new batch: looking up the ends of its partitions", _log)
 
-    # ---- Spark's questions -------------------------------------------------------------------------------------------
+    # ---- Spark's requests --------------------------------------------------------------------------------------------
 
     def initial(self) -> JsonObject:
-        """Where a query without a checkpoint begins: the same as long as this object lives."""
+        """Return the start of a query without a checkpoint; it does not change during the life of this object."""
         return self._first().as_json()
 
     def latest(self, start: JsonObject | None = None, most: int | None = None) -> JsonObject:
-        """Where the next batch ends, that begins at `start`, with about `most` offsets; `start` itself: none yet."""
+        """Return the end of the next batch from `start`, of about `most` offsets; `start` itself if there is none."""
         position = start or self._position
         begun_at = self._first() if position is None else self._read(position)
         begin = begun_at.offsets
         is_first = position is None or self._is_initial(position)
         if not is_first:
             self._hold.commit(self._of_ours(begin))
-        # A first batch says where it began, an empty one too: a process that repeats it would begin elsewhere.
+        # A first batch has its start, even if it is empty: a process that repeats the batch would start elsewhere.
         first = replace(begun_at, start=begin).as_json()
         nothing_new = first if is_first or position is None else position
         if not self._hold.is_held(self._partitions):
@@ -97,53 +98,54 @@ class GroupStream:
             self._ends_log.failed(away)
             return nothing_new
         self._ends_log.succeeded()
-        anew = _made_anew(begun_at.topic_ids, self._topic_ids)
-        begun = self._begun(begin, ends, anew)
+        recreated = _recreated(begun_at.topic_ids, self._topic_ids)
+        begun = self._begun(begin, ends, recreated)
         backlog = sum(max(0, end - begun[place]) for place, end in ends.items())
         if self._waits_for_more(backlog):
             return nothing_new
         batch = limited(begun, ends, self._most(most, begun, ends))
-        if batch == begin and not anew:
+        if batch == begin and not recreated:
             return nothing_new
         return self._offsets_of(batch, start=begun if is_first else None).as_json()
 
     def plan(self, start: JsonObject, end: JsonObject) -> list[TaskRanges]:
-        """What each task of this batch reads.
+        """Return the ranges of each task of this batch.
 
         Raises:
-            DataLossError: offsets of it are gone, and `failOnDataLoss` is not false.
+            DataLossError: offsets of the batch no longer exist, and `failOnDataLoss` is not false.
         """
         until = self._read(end)
         begun_at = self._read(start)
         begin = until.start if until.start is not None else begun_at.offsets
-        anew = _made_anew(begun_at.topic_ids if until.start is None else {}, until.topic_ids)
+        recreated = _recreated(begun_at.topic_ids if until.start is None else {}, until.topic_ids)
         self._position = end
         self._planned_at = monotonic()
         if start == end and until.start is None:
             return []
         if until.start is None:
             self._hold.commit(self._of_ours(begin))
-        begin = self._begun(begin, until.offsets, anew)
+        begin = self._begun(begin, until.offsets, recreated)
         firsts = self._logs.firsts([place for place, at in until.offsets.items() if at > begin[place]])
         ranges = []
         for place, last in sorted(until.offsets.items()):
             first = begin[place]
             if place in firsts and first < firsts[place]:
-                self._lose(f"{place[0]}[{place[1]}]: offsets {first} to before {min(last, firsts[place])} are gone")
+                lost = f"offsets {first} to before {min(last, firsts[place])} no longer exist"
+                self._lose(f"{place[0]}[{place[1]}]: {lost}")
                 first = min(last, firsts[place])
             ranges.append(ReadRange(topic=place[0], partition=place[1], first=first, end=max(first, last)))
         return tasks_of(ranges, self._options.min_partitions, self._options.max_records)
 
     def commit(self, end: JsonObject) -> None:
-        """Spark's word that everything before this is done."""
+        """Commit the end of a batch that Spark has finished."""
         self._hold.commit(self._of_ours(self._read(end).offsets))
 
     def prepare_for_available_now(self) -> None:
-        """From now on nothing is read beyond the present ends."""
+        """Use the present ends as the ends of the query."""
         self._last_ends = self._available()
 
     def report_latest(self) -> JsonObject | None:
-        """The ends of the partitions, for the query's progress."""
+        """Return the ends of the partitions, for the query's progress; None if no broker responds."""
         try:
             return self._offsets_of(self._available()).as_json()
         except TransportError:
@@ -165,7 +167,7 @@ class GroupStream:
         return StreamOffsets(offsets=offsets, group=self._group, start=start, topic_ids=self._topic_ids)
 
     def _of_ours(self, offsets: OffsetsByPartition) -> OffsetsByPartition:
-        """Those of partitions that exist: of others nothing can be committed."""
+        """Return the offsets of existing partitions; those of others cannot be committed."""
         existing = set(self._partitions)
         return {place: at for place, at in offsets.items() if place in existing}
 
@@ -177,7 +179,7 @@ class GroupStream:
         return self._initial
 
     def _available(self) -> OffsetsByPartition:
-        """How far could be read now, or by the end that `AvailableNow` has set."""
+        """Return the present ends of the partitions, or the fixed ends of `AvailableNow`."""
         if self._last_ends is not None:
             return self._last_ends
         is_time = monotonic() - self._discovered_at > _DISCOVERY_S
@@ -186,7 +188,7 @@ class GroupStream:
         ends = self._logs.ends(self._partitions)
         if is_time or ends != self._ends:
             if self._ids_have_changed():
-                # A topic may have been made anew between the two questions.
+                # A topic may have been deleted and created again between the two requests.
                 ends = self._logs.ends(self._partitions)
             self._ends = ends
         return ends
@@ -194,13 +196,13 @@ class GroupStream:
     def _ids_have_changed(self) -> bool:
         topics = {topic for topic, _ in self._partitions}
         before = self._topic_ids
-        # One that is away for a while has its old one.
+        # A topic that is temporarily unknown keeps its id.
         found = {**before, **self._logs.topic_ids(topics)}
         self._topic_ids = {topic: found[topic] for topic in topics if topic in found}
         return self._topic_ids != before
 
     def _discover(self) -> None:
-        """Look for new topics and partitions; what is away for a while only, as at a change of controller, stays."""
+        """Find new topics and partitions; keep those that are temporarily unknown, as at a change of the controller."""
         self._discovered_at = monotonic()
         topics = self._logs.topics()
         found = self._logs.partitions(topics, may_lack=True)
@@ -212,24 +214,24 @@ class GroupStream:
     def _begun(
         self, begin: OffsetsByPartition, ends: OffsetsByPartition, others: Collection[str]
     ) -> OffsetsByPartition:
-        """Where each partition of `ends` begins: new ones at their first offset, and those that were made anew.
+        """Return the start of each partition of `ends`: the first offset of new partitions and of recreated topics.
 
-        `others`: the topics that are known to be others than those of `begin`.
+        `others`: the topics whose ids differ from those of `begin`.
         """
         unknown = [place for place in ends if place not in begin]
         found = {**begin, **(self._logs.firsts(unknown) if unknown else {})}
         for place in begin.keys() - ends.keys():
-            self._lose(f"{place[0]}[{place[1]}] is gone: its topic was deleted, and read up to offset {begin[place]}")
-        is_anew = "the topic was deleted and made anew"
-        anew = {place: f"{is_anew}, or records were lost" for place, end in ends.items() if end < found[place]}
-        anew |= {place: is_anew for place in ends if place[0] in others and begin.get(place, 0) > 0}
-        for place, why in anew.items():
+            self._lose(f"{place[0]}[{place[1]}]: its topic was deleted; the query had read up to offset {begin[place]}")
+        recreated = "the topic was deleted and created again"
+        lost = {place: f"{recreated}, or records were lost" for place, end in ends.items() if end < found[place]}
+        lost |= {place: recreated for place in ends if place[0] in others and begin.get(place, 0) > 0}
+        for place, why in lost.items():
             self._lose(f"{place[0]}[{place[1]}] ends at offset {ends[place]} and was read up to {found[place]}: {why}")
-        return {**found, **(self._logs.firsts(anew) if anew else {})}
+        return {**found, **(self._logs.firsts(lost) if lost else {})}
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{what}; give failOnDataLoss=false to read on with what is there")
+            raise DataLossError(f"{what}; set failOnDataLoss=false to continue with the records that exist")
         _log.warning("Group %s: data is lost: %s", self._group, what)
 
     # ---- how much ----------------------------------------------------------------------------------------------------
@@ -245,6 +247,6 @@ class GroupStream:
         return min(limits) if limits else None
 
 
-def _made_anew(known: TopicIds, now: TopicIds) -> frozenset[str]:
-    """The topics that have another id now; of one without an id nothing is known."""
+def _recreated(known: TopicIds, now: TopicIds) -> frozenset[str]:
+    """Return the topics that have another id now; a topic without an id is left out."""
     return frozenset(topic for topic, topic_id in known.items() if now.get(topic, topic_id) != topic_id)

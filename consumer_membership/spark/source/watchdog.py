@@ -1,11 +1,11 @@
-"""A small process that answers Spark if the source's process is killed.
+"""A small process that sends an error to Spark if the source's process is killed.
 
-Spark asks the source's process over one connection. If that process is killed or crashes, Spark sees the connection end
-and the query fails with "Connection reset", which names neither group nor source nor cause. The watchdog holds the same
-connection open, waits for the end of the source's process at a pipe, and then writes the error in that process's place,
-in the form in which pyspark's own processes report an exception.
+Spark sends requests to the source's process over one connection. If that process is killed or crashes, the connection
+ends, and the query fails with "Connection reset", which names neither group nor source nor cause. The watchdog keeps
+the connection open, waits at a pipe for the end of the source's process, and then sends an error on its behalf, in the
+form of an exception in one of pyspark's own processes.
 
-This file is also the watchdog's program: it imports the standard library only.
+This file is also the watchdog's program, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ _EXCEPTION_THROWN = -2
 
 
 class Watchdog:
-    """Answers Spark with `text` if this process ends before `close`; does nothing where no Spark asks this process."""
+    """Sends the error `text` to Spark if this process ends before `close`; idle without a connection to Spark."""
 
     def __init__(self, text: str) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         connection, program = connection_to_spark(), Path(__file__)
-        # A package in an archive has no program to start.
+        # A package in an archive has no file that could be started.
         if connection is not None and program.is_file():
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter of this process, and this file
                 [sys.executable, "-I", "-S", str(program), str(connection), text],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[connection],
-                # A Ctrl-C at the terminal is for the processes that it watches.
+                # A Ctrl-C at the terminal must not end the watchdog.
                 start_new_session=True,
             )
 
     def close(self) -> None:
-        """End the watchdog; this process ends in good order."""
+        """End the watchdog, because this process ends normally."""
         if self._process is not None:
             self._process.communicate(b".")
             self._process = None
 
 
 def connection_to_spark() -> int | None:
-    """The file descriptor of the connection over which Spark's JVM asks this process."""
+    """Return the file descriptor of the connection from Spark's JVM to this process; None if there is none."""
     path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
     if path is None and port is None:
         return None
     try:
-        names = os.listdir("/dev/fd")  # noqa: PTH208 - names of no files
+        names = os.listdir("/dev/fd")  # noqa: PTH208 - these are not names of files
     except OSError:
         return None
     for name in names:
@@ -64,13 +64,13 @@ def connection_to_spark() -> int | None:
 
 
 def main(connection: int, text: str) -> None:
-    """Wait for the end of the process that started this one; answer in its place unless it ended in good order."""
+    """Wait for the end of the parent process; unless it ended normally, send the error on its behalf."""
     if sys.stdin.buffer.read(1):
         return
-    said = text.encode()
+    message = text.encode()
     with contextlib.suppress(OSError), socket.socket(fileno=connection) as spark:
-        spark.sendall(struct.pack(">ii", _EXCEPTION_THROWN, len(said)) + said)
-        # Until Spark has read it: its next request would find a closed connection, and could lose the answer.
+        spark.sendall(struct.pack(">ii", _EXCEPTION_THROWN, len(message)) + message)
+        # Until Spark closes the connection: if it were closed here, Spark could lose the message.
         while spark.recv(4096):
             pass
 

@@ -1,4 +1,4 @@
-"""How much records weigh, for `maxBytesPerTrigger`: a log says how many offsets there are, and not how many bytes."""
+"""The size of records, for `maxBytesPerTrigger`: brokers report the number of offsets, but not of bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from consumer_membership.spark.range_reader import task_config
 from consumer_membership.spark.source.offsets import OffsetsByPartition
 from consumer_membership.spark.source.options import SourceOptions
 
-#: How many records are weighed, of how many partitions at most, how long they are waited for, and how often.
+#: The number of records in a sample, its largest number of partitions, its timeout, and the interval of samples.
 _RECORDS, _PARTITIONS, _WAIT_S, _WEIGHED_AGAIN_S = 500, 8, 2.0, 30.0
 
 
 class RecordWeights:
-    """What the records that come next weigh, of a sample: keys and values, without what compression saves."""
+    """Estimates the size of the next records from a sample: uncompressed keys and values."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._most_bytes = options.max_bytes
@@ -25,7 +25,7 @@ class RecordWeights:
         self._weighed_at = 0.0
 
     def most(self, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
-        """How many offsets of these weigh `maxBytesPerTrigger`; None: as many as there are."""
+        """Return how many of these offsets have `maxBytesPerTrigger` bytes; None: no limit."""
         backlog = [(end - begin[place], place) for place, end in ends.items() if end > begin[place]]
         if self._most_bytes is None or not backlog:
             return None

@@ -48,7 +48,7 @@ def test_java_keys_are_translated_to_librdkafka_keys(given: dict[str, str], foun
         ({"sasl.jaas.config": "x.Krb5LoginModule required useKeyTab=true;"}, "kafka.sasl.username"),
         ({"sasl.jaas.config": 'x.PlainLoginModule required username="a";'}, "has no username or password"),
         ({"sasl.jaas.config": "pass=word"}, "kafka.sasl.username"),
-        ({"interceptor.classes": "a.B"}, "classes of Java are not run here"),
+        ({"interceptor.classes": "a.B"}, "Java classes cannot run here"),
         ({"value.deserializer": "a.B"}, "values are bytes"),
     ],
 )

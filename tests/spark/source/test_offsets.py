@@ -34,9 +34,9 @@ def test_written_offsets_are_read_back() -> None:
     [
         ({"version": 1, "group": "other", "offsets": {}}, "belongs to a query with group.id='other'"),
         ({"version": 2, "group": "g"}, "this release reads version 1"),
-        ({"seq": 5}, "these are no offsets of Kafka"),
-        ({"version": 1, "group": "g", "offsets": None}, "these are no offsets of Kafka"),
-        ({"version": 1, "group": "g", "offsets": {}, "topicIds": ["A"]}, "these are no topics' ids"),
+        ({"seq": 5}, "these are not Kafka offsets"),
+        ({"version": 1, "group": "g", "offsets": None}, "these are not Kafka offsets"),
+        ({"version": 1, "group": "g", "offsets": {}, "topicIds": ["A"]}, "these are not topic ids"),
     ],
 )
 def test_checkpoints_of_another_group_version_or_source_are_refused(found: dict[str, object], words: str) -> None:

@@ -129,7 +129,7 @@ def test_starting_offsets_group_begins_at_the_committed_offsets(kafka: Broker) -
             assert offsets(stream.initial()) == {topic: {"0": 7, "1": second}}
     with (
         streaming(kafka, topic, group, {**at_group, "kafka.auto.offset.reset": "none"}) as stream,
-        pytest.raises(ConfigurationError, match=r"has committed nothing of .*\[1\]"),
+        pytest.raises(ConfigurationError, match=r"has no committed offset of .*\[1\]"),
     ):
         stream.initial()
 
@@ -195,7 +195,7 @@ def test_recreated_topic_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFi
             )
             # The group's name is in offsets: of each its own.
             assert read(lenient, lenient_end, lenient.latest(lenient_end)) == {(topic, 0): (0, 3)}
-        assert "the topic was deleted and made anew" in caplog.text
+        assert "the topic was deleted and created again" in caplog.text
 
 
 @pytest.mark.parametrize("records", [5, 8])
@@ -214,7 +214,7 @@ def test_longer_recreated_topic_is_data_loss(kafka: Broker, records: int, is_new
         produce(kafka.bootstrap_servers, topic, records)
         if is_new_process:
             strict = stack.enter_context(streaming(kafka, topic, group))
-        with pytest.raises(DataLossError, match=r"read up to 5: the topic was deleted and made anew;"):
+        with pytest.raises(DataLossError, match=r"read up to 5: the topic was deleted and created again;"):
             wait_until(lambda: strict.latest(end) != end, "a later end")
     with streaming(kafka, topic, group, {"failOnDataLoss": "false"}) as lenient:
         last = lenient.latest(end)
@@ -229,7 +229,7 @@ def test_deleted_topic_is_data_loss(kafka: Broker) -> None:
     with streaming(kafka, topic, group) as stream:
         end = stream.latest(stream.initial())
         delete_topic(kafka.bootstrap_servers, topic)
-        with pytest.raises(DataLossError, match="its topic was deleted, and read up to offset 5"):
+        with pytest.raises(DataLossError, match="its topic was deleted; the query had read up to offset 5"):
             wait_until(lambda: stream.latest(end) != end, "a later end")
 
 
@@ -291,7 +291,10 @@ def test_foreign_member_in_the_group_ends_the_stream(kafka: Broker) -> None:
         with ConsumerThread(stranger, [topic]):
             with pytest.raises(FencedError, match="client 'stranger'"):
                 wait_until(lambda: stream.latest(start) is None, "an end that waits")
-            with pytest.raises(FencedError, match="a query holds its group alone"), streaming(kafka, topic, group):
+            with (
+                pytest.raises(FencedError, match="a query must be the only member of its group"),
+                streaming(kafka, topic, group),
+            ):
                 pass
 
 
@@ -306,8 +309,8 @@ def test_unknown_topic_and_partition_are_named(kafka: Broker) -> None:
     ):
         pass
     for given, words in (
-        ('{"%s":{"0":1}}', r"\[1\]'?: is not in it"),
-        ('{"%s":{"0":1,"1":1,"2":1}}', r"\[2\]'?: is not read by"),
+        ('{"%s":{"0":1}}', r"\[1\]'?: it is missing"),
+        ('{"%s":{"0":1,"1":1,"2":1}}', r"\[2\]'?: this query does not read it"),
     ):
         with (
             streaming(kafka, topic, group, {"startingOffsets": given % topic}) as stream,
