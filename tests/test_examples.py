@@ -167,6 +167,24 @@ def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= tested
 
 
+def test_index_links_each_example_and_folder() -> None:
+    """The index has each file and each folder of `examples`; a folder of one file can be linked by the file."""
+    index = ROOT / "examples" / "README.md"
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index.read_text())}
+    entries = {path for path in index.parent.iterdir() if path.name not in ("README.md", "__pycache__")}
+    assert {path for path in entries if not any(one.is_relative_to(path) for one in linked)} == set()
+
+
+def test_examples_import_names_of_confluent_kafka_from_this_package() -> None:
+    """No example imports confluent_kafka: one import line has the consumer, the producer and the errors."""
+    imports = re.compile(r"^(?:from|import) confluent_kafka", re.MULTILINE)
+    without_strings = {
+        path.name: re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+        for path in (ROOT / "examples").rglob("*.py")
+    }
+    assert [name for name, code in without_strings.items() if imports.search(code)] == []
+
+
 def test_quickstart(kafka: Broker, topic: str) -> None:
     """The example prints records and its partitions and leaves; a second run continues after the first."""
     lines = run("quickstart", kafka, topic, "-n", "10")
@@ -189,8 +207,11 @@ def test_manual_commit(kafka: Broker, topic: str) -> None:
 
 
 def test_exactly_once(kafka: Broker, topic: str) -> None:
-    """Each result occurs once for read_committed consumers, the offsets reach the end, and SIGTERM ends it cleanly."""
-    out = create_topic(kafka.bootstrap_servers, unique("out"))
+    """Each result occurs once for read_committed consumers, the offsets reach the end, and SIGTERM ends it cleanly.
+
+    The example creates its output topic.
+    """
+    out = unique("out")
 
     def is_everything_committed() -> bool:
         committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
