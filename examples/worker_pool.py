@@ -36,17 +36,22 @@ def handle(message: Message) -> None:
 
 
 def store_finished(consumer: Consumer, partitions: list[Key]) -> None:
-    """Store for each partition the offset before which all records are finished. Raises what `handle` raised."""
+    """Store for each partition the offset before which all records are finished; stop at a record that failed."""
     for topic, partition in partitions:
         records = in_work[topic, partition]
         next_offset = None
-        while records and records[0][1].done():
-            offset, future = records[0]
-            future.result()
-            records.pop(0)
+        while records and records[0][1].done() and records[0][1].exception() is None:
+            offset, _ = records.pop(0)
             next_offset = offset + 1
         if next_offset is not None:
             consumer.store_offsets(offsets=[TopicPartition(topic, partition, next_offset)])
+
+
+def raise_failure() -> None:
+    """Raise what `handle` raised. The record is not committed, so the group receives it again."""
+    for records in in_work.values():
+        if records and records[0][1].done():
+            records[0][1].result()
 
 
 def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -93,6 +98,7 @@ def main() -> None:
                 print(f"error: {message.error()}", flush=True)
 
             store_finished(consumer, list(in_work))
+            raise_failure()
             count = sum(len(records) for records in in_work.values())
             if count >= options.high and not is_paused:
                 is_paused = True

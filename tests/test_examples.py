@@ -52,9 +52,9 @@ for sys.argv in json.loads(sys.argv[1]):
 """
 
 
-def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
+def run(example: str, kafka: Broker, topic: str, *arguments: str) -> list[str]:
     """Return the lines that the example prints, with a group of its own and the broker from the environment."""
-    return lines_of(ran(example, kafka, topic, *words))
+    return lines_of(ran(example, kafka, topic, *arguments))
 
 
 def lines_of(process: subprocess.CompletedProcess[str]) -> list[str]:
@@ -63,9 +63,9 @@ def lines_of(process: subprocess.CompletedProcess[str]) -> list[str]:
     return process.stdout.splitlines()
 
 
-def of_script(example: str, kafka: Broker, *words: str) -> subprocess.CompletedProcess[str]:
+def of_script(example: str, kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the example to its end with these arguments only."""
-    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), *words) as process:
+    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), *arguments) as process:
         return ended(process)
 
 
@@ -86,26 +86,26 @@ def answer(url: str) -> str:
         return ""
 
 
-def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.CompletedProcess[str]:
+def ran(example: str, kafka: Broker, topic: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the example to its end."""
-    with started(example, kafka, topic, *words) as process:
+    with started(example, kafka, topic, *arguments) as process:
         return ended(process)
 
 
 @contextmanager
-def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(example: str, kafka: Broker, topic: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Start the example in a process that is killed at the end of the block."""
-    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic, *words) as process:
+    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic, *arguments) as process:
         yield process
 
 
 @contextmanager
-def in_process(kafka: Broker, *words: str) -> Iterator[subprocess.Popen[str]]:
+def in_process(kafka: Broker, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Start this interpreter with these arguments and the broker in its environment."""
     with (
         TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
-            [sys.executable, *words],
+            [sys.executable, *arguments],
             # Spark 4.0 creates its folder `artifacts` here.
             cwd=folder,
             env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
@@ -131,17 +131,17 @@ def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory:
     """The lines that each Spark example prints in one run or in two; stderr is ignored."""
     folder = tmp_path_factory.mktemp("files")
     topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink", "spark_streaming")}
-    words = {
+    arguments = {
         example: [str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic]
         for example, topic in topics.items()
     }
-    words["spark_foreach_partition_sink"] += ["-o", str(folder)]
-    words["spark_streaming"] += ["--checkpoint", str(folder / "checkpoint")]
-    in_turn = json.dumps([words[example] for example in topics for _ in range(request.param)])
+    arguments["spark_foreach_partition_sink"] += ["-o", str(folder)]
+    arguments["spark_streaming"] += ["--checkpoint", str(folder / "checkpoint")]
+    in_turn = json.dumps([arguments[example] for example in topics for _ in range(request.param)])
     with in_process(kafka, "-c", IN_TURN, in_turn) as process:
-        asked = ended(process)
-    assert asked.returncode == 0, asked.stderr
-    printed = [run.splitlines() for run in asked.stdout.split("ended\n")]
+        finished = ended(process)
+    assert finished.returncode == 0, finished.stderr
+    printed = [run.splitlines() for run in finished.stdout.split("ended\n")]
     assert printed.pop() == []
     return {
         example: (topic, folder, [printed.pop(0) for _ in range(request.param)]) for example, topic in topics.items()
@@ -220,9 +220,9 @@ def test_exactly_once(kafka: Broker, topic: str) -> None:
     with started("exactly_once", kafka, topic, "-o", out, "--batch", "15", "--idle", "100") as process:
         wait_until(is_everything_committed, "everything committed")
         process.send_signal(signal.SIGTERM)
-        asked = ended(process)
-    assert (asked.returncode, asked.stderr) == (0, "")
-    assert sum(int(line.removesuffix(" records")) for line in asked.stdout.splitlines()) == RECORDS
+        finished = ended(process)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert sum(int(line.removesuffix(" records")) for line in finished.stdout.splitlines()) == RECORDS
     results = Counter(message.value() for message in read_committed(kafka.bootstrap_servers, out))
     assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
 
@@ -238,9 +238,9 @@ def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
         wait_until(is_everything_committed, "everything committed")
         assert process.poll() is None, "it ended before it was interrupted"
         process.send_signal(signal.SIGINT)
-        asked = ended(process)
-    assert (asked.returncode, asked.stderr) == (0, "")
-    return asked.stdout.splitlines()
+        finished = ended(process)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout.splitlines()
 
 
 def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
@@ -350,16 +350,28 @@ def test_worker_pool(kafka: Broker, topic: str) -> None:
     assert 12 <= committed_of(kafka, topic) <= RECORDS
 
 
+def test_worker_pool_ends_with_the_exception_of_its_handler(kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """The exception of a worker ends the program; finished records before the failed one are committed."""
+    source = (ROOT / "examples" / "worker_pool.py").read_text()
+    program = tmp_path / "failing.py"
+    program.write_text(re.sub(r"time\.sleep\(.*\)", "1 / (message.offset() - 8)", source))
+    with in_process(kafka, str(program), "-t", topic, "-g", topic) as process:
+        finished = ended(process)
+    assert (finished.returncode, finished.stderr.count("Traceback")) == (1, 1)
+    assert "ZeroDivisionError" in finished.stderr
+    assert 8 <= committed_of(kafka, topic) <= 8 * PARTITIONS
+
+
 def test_sasl_ssl(broker_pool: RunBrokers, secured_materials: Materials, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records arrive over SASL_SSL, and a wrong password ends the program with the broker's message."""
     broker = broker_pool.shared(NEWEST, security=secured_materials.security)
     topic = filled(broker)
     config = client_config(broker, secured_materials, Way.SCRAM_512_OVER_TLS, "alice")
-    words = ["-b", str(config["bootstrap.servers"]), "--ca", str(config["ssl.ca.location"]), "--username", "alice"]
+    arguments = ["-b", str(config["bootstrap.servers"]), "--ca", str(config["ssl.ca.location"]), "--username", "alice"]
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_SASL_PASSWORD", str(config["sasl.password"]))
-    assert len(run("sasl_ssl", broker, topic, *words)) == 10
+    assert len(run("sasl_ssl", broker, topic, *arguments)) == 10
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_SASL_PASSWORD", "wrong")
-    refused = ran("sasl_ssl", broker, topic, *words)
+    refused = ran("sasl_ssl", broker, topic, *arguments)
     assert refused.returncode == 1
     assert "cannot log in: " in refused.stderr
 
@@ -378,9 +390,11 @@ def test_graceful_shutdown(kafka: Broker, topic: str, number: signal.Signals) ->
     assert f"Group {topic}: Empty" in lines_of(of_command(kafka, "lag", "-g", topic))[0]
 
 
-def of_command(kafka: Broker, subcommand: str, *words: str) -> subprocess.CompletedProcess[str]:
+def of_command(kafka: Broker, subcommand: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a subcommand of the package to its end."""
-    with in_process(kafka, "-m", "consumer_membership", subcommand, "-b", kafka.bootstrap_servers, *words) as process:
+    with in_process(
+        kafka, "-m", "consumer_membership", subcommand, "-b", kafka.bootstrap_servers, *arguments
+    ) as process:
         return ended(process)
 
 
@@ -417,8 +431,8 @@ def test_alert_on_event(kafka: Broker, topic: str) -> None:
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        words = ["--instance", "worker-1", "--webhook", f"http://127.0.0.1:{server.server_port}/"]
-        with started("alert_on_event", kafka, topic, *words) as process:
+        arguments = ["--instance", "worker-1", "--webhook", f"http://127.0.0.1:{server.server_port}/"]
+        with started("alert_on_event", kafka, topic, *arguments) as process:
             wait_until(lambda: committed_of(kafka, topic) == RECORDS, "a commit of the first process")
             config = {
                 "bootstrap.servers": kafka.bootstrap_servers,
@@ -477,8 +491,8 @@ def test_fastapi_app(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch)
     (port,) = draw_ports(1)
     for name in ("TOPIC", "GROUP"):
         monkeypatch.setenv(name, topic)
-    words = ["--app-dir", str(ROOT / "examples"), "fastapi_app:app", "--port", str(port)]
-    with in_process(kafka, "-m", "uvicorn", *words) as process:
+    arguments = ["--app-dir", str(ROOT / "examples"), "fastapi_app:app", "--port", str(port)]
+    with in_process(kafka, "-m", "uvicorn", *arguments) as process:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: answer(f"{url}/orders") == f'{{"key":{RECORDS}}}', "the count of all records")
         wait_until(lambda: json.loads(answer(f"{url}/readyz"))["verdict"] == "idle", "an idle consumer")
