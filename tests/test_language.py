@@ -57,13 +57,6 @@ def test_findings_have_a_suggestion(
     assert all(one.suggestion and one.place == "page.md:1" for one in found)
 
 
-def test_pending_rules_exist() -> None:
-    """A rule that is pending is a phrase, a house word or a word of codespell's dictionaries."""
-    house = {line.partition("->")[0] for line in language.HOUSE_WORDS.read_text().splitlines()}
-    known = house | language.PHRASES.keys() | {"catalogue", "behaviour"}
-    assert known >= language.PENDING
-
-
 def test_files_are_those_of_the_project() -> None:
     """The README, documents, examples, the package and the tests are checked."""
     names = {str(path.relative_to(ROOT)) for path in language.files()}

@@ -7,14 +7,13 @@ backticks, code blocks, identifiers and strings are removed first. The stage `li
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
 import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,35 +46,6 @@ PHRASES = {
     r"\bfloors? \d\b": "level",
     r"\bdoes? nothing of\b|\bknows nothing of\b": "does not know",
 }
-#: Words and patterns that are not enforced yet, because older text still has them. The list only gets shorter.
-PENDING: frozenset[str] = frozenset(
-    {
-        ", too(?=[.,;:)]|$)",
-        "anew",
-        "anybody",
-        "besides",
-        "catalogue",
-        "everybody",
-        "nobody",
-        "somebody",
-        "whichever",
-        "whoever",
-        "whom",
-        r"\b(?:one|each|every|this|two|a) looks?\b(?! (?:at|like|for|up))",
-        r"\bby (?:itself|themselves)\b",
-        r"\bfor good\b",
-        r"\bin words\b",
-        r"\bits words\b",
-        r"\blet in\b",
-        r"\blooked at\b",
-        r"\brooms?\b",
-        r"\bsaid\b",
-        r"\bsays? (?:so|no|nothing)\b",
-        r"\bst(?:ands?|ood) still\b",
-        r"\bstands? (?:in|there)\b",
-        r"\btold\b",
-    }
-)
 _CODE = re.compile(r"`[^`\n]*`|``[^`]*``|<!--.*?-->|\]\([^)\s]*\)|https?://\S+")
 _COMPILED = {re.compile(pattern, re.IGNORECASE): suggestion for pattern, suggestion in PHRASES.items()}
 #: Quotes the sentences that this project replaced.
@@ -150,7 +120,7 @@ class Finding(NamedTuple):
 
 
 def findings(paths: Iterable[Path]) -> Iterator[Finding]:
-    """Yield every finding in these files, also those that are pending."""
+    """Yield every finding in these files."""
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
             name = path.relative_to(ROOT)
@@ -178,16 +148,13 @@ def _misspelled(folder: Path) -> Iterator[Finding]:
         yield Finding(place, words, words.lower(), suggestion)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the findings that are enforced; return 1 if there are some."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.language", description=main.__doc__)
-    parser.add_argument("--pending", action="store_true", help="print the findings that are not enforced yet")
-    options = parser.parse_args(arguments)
-    found = sorted(one for one in findings(files()) if (one.rule in PENDING) == options.pending)
+def main() -> int:
+    """Print the findings; return 1 if there are some."""
+    found = sorted(findings(files()))
     print("\n".join(map(str, found)) if found else "no findings")
     if found:
         print(f"{len(found)} findings; the rules are in docs/project/contributing.md, section Language")
-    return 1 if found and not options.pending else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
