@@ -28,8 +28,8 @@ class Outage:
 
     def error(self, now: Instant) -> BrokerError:
         """The error of such an action: librdkafka's code, and the cause."""
-        words = f"the group coordinator was not found within {now - self.since:.0f} s: {self.cause.message}"
-        return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=words)
+        message = f"the group coordinator was not found within {now - self.since:.0f} s: {self.cause.message}"
+        return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=message)
 
 
 class Coordinator:

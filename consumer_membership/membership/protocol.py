@@ -153,9 +153,9 @@ class MemberProtocol(Protocol):
 
 def removed_for_good(instance_id: str | None, error: BrokerError) -> BrokerError:
     """The error of a static member of either protocol that was removed from its group during its session."""
-    words = (
+    message = (
         f"the static member with group.instance.id '{instance_id}' was removed from the group during its session, "
         "either by an administrator, or by a newer process with this id because the group is full; create a new "
         f"consumer to rejoin (the coordinator responded: {error.message or error.name})"
     )
-    return BrokerError(code=error.code, name=error.name, message=words)
+    return BrokerError(code=error.code, name=error.name, message=message)

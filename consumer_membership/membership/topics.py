@@ -23,7 +23,7 @@ from consumer_membership.types import BrokerError, Instant, Subscription, TopicP
 #: Kafka's error code and name for a missing topic; librdkafka also reports a pattern without a match with them.
 UNKNOWN_TOPIC_CODE = 3
 _UNKNOWN_NAME = "UNKNOWN_TOPIC_OR_PART"
-_UNKNOWN_WORDS = "Broker: Unknown topic or partition"
+_UNKNOWN_MESSAGE = "Broker: Unknown topic or partition"
 #: The intervals between checks for a missing topic: short at first, since it may be about to be created.
 SOON_S, LATE_S = 1.0, 30.0
 
@@ -72,7 +72,7 @@ class TopicWatch:
         #: The unavailable names and patterns since the last check.
         self.unavailable: Mapping[str, BrokerError] = {}
         #: The code with which each topic was reported; equal codes are not reported twice.
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         #: The topics that the patterns matched at the last check; None: there was no check since they were subscribed.
         self.matched: frozenset[str] | None = None
         self._look_at: Instant | None = None
@@ -212,12 +212,12 @@ class TopicWatch:
 
     def _now_without(self, unavailable: Mapping[str, BrokerError]) -> TopicChanges:
         self.unavailable = unavailable
-        news = sorted(name for name, error in unavailable.items() if self._told.get(name) != error.code)
+        news = sorted(name for name, error in unavailable.items() if self._reported.get(name) != error.code)
         wanted = self._wanted
-        appeared = sorted(name for name in self._told if name in wanted and name not in unavailable)
+        appeared = sorted(name for name in self._reported if name in wanted and name not in unavailable)
         for name in appeared:
-            del self._told[name]
-        self._told |= {name: unavailable[name].code for name in news}
+            del self._reported[name]
+        self._reported |= {name: unavailable[name].code for name in news}
         return TopicChanges(
             unavailable=tuple(Unavailable(topic=name, error=unavailable[name]) for name in news),
             appeared=tuple(appeared),
@@ -226,7 +226,7 @@ class TopicWatch:
 
 def _not_available(name: str, refusal: BrokerError | None) -> BrokerError:
     """The error as librdkafka reports it."""
-    code, short, words = UNKNOWN_TOPIC_CODE, _UNKNOWN_NAME, _UNKNOWN_WORDS
+    code, short, message = UNKNOWN_TOPIC_CODE, _UNKNOWN_NAME, _UNKNOWN_MESSAGE
     if refusal is not None:
-        code, short, words = refusal.code, refusal.name, refusal.message
-    return BrokerError(code=code, name=short, message=f"Subscribed topic not available: {name}: {words}")
+        code, short, message = refusal.code, refusal.name, refusal.message
+    return BrokerError(code=code, name=short, message=f"Subscribed topic not available: {name}: {message}")

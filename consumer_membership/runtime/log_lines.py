@@ -90,23 +90,23 @@ class ConsumerLines:
         """Treat the lines of this thread as this consumer's from now on."""
         _OF_THIS_THREAD.lines = self
 
-    def wants(self, room: logging.Logger, level: int) -> bool:
+    def wants(self, package_logger: logging.Logger, level: int) -> bool:
         """Whether a line of this level is written anywhere."""
-        is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[room.name])
+        is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[package_logger.name])
         if self._logger is None:
             return is_debugged
         is_wanted = is_debugged if level == logging.DEBUG else _SYSLOG[level] <= self._settings.level
         return is_wanted and _is_on(self._logger, level)
 
-    def write(self, room: logging.Logger, level: int, facility: str, text: str) -> None:
+    def write(self, package_logger: logging.Logger, level: int, facility: str, text: str) -> None:
         """Write this line for the application, unless the package's own logger does."""
         if self._logger is not None:
-            there, wanted = _handlers(room, level), _handlers(self._logger, level)
+            there, wanted = _handlers(package_logger, level), _handlers(self._logger, level)
             if not wanted or wanted - there:
                 only = wanted - there if wanted & there else None
                 self._waiting.append(_Line(level, (facility, self._name, text), only))
                 self._later(self.flush)
-        elif not any(_is_stderr(handler) for handler in _handlers(room, level)):
+        elif not any(_is_stderr(handler) for handler in _handlers(package_logger, level)):
             # A process may have closed its stderr, or have none.
             with suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(f"%{_SYSLOG[level]}|{time.time():.3f}|{facility}|{self._name}| {text}\n")

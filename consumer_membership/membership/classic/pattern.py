@@ -52,12 +52,12 @@ class SubscribedPatterns:
         self._refresh_at = self.waits_since = self._event.now if patterns else None
         foreign = sorted(one.text for one in patterns if one.member is None)
         if foreign:
-            words = (
+            message = (
                 f"the subscribed pattern {foreign[0]!r} is a RE2/J pattern, which brokers evaluate in groups of the "
                 "consumer protocol; in this classic group the member evaluates patterns, so subscribe to a POSIX "
                 "extended regular expression, as with librdkafka"
             )
-            self.refusal = BrokerError(code=INVALID_PATTERN_CODE, name="INVALID_REGULAR_EXPRESSION", message=words)
+            self.refusal = BrokerError(code=INVALID_PATTERN_CODE, name="INVALID_REGULAR_EXPRESSION", message=message)
         else:
             self._compiled = compiled(patterns)
 

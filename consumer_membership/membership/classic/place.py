@@ -30,7 +30,7 @@ from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
 
 #: The reason in the broker's log.
-MAKES_ROOM = "the process with this instance id restarted, and the group is full"
+REMOVAL_REASON = "the process with this instance id restarted, and the group is full"
 
 
 class Place:
@@ -45,8 +45,8 @@ class Place:
         self._max_wait_s = session_timeout_s + GRACE_S
         self._is_newest = False
         self._is_unwritten = False
-        self._has_made_room = False
-        self._may_not_make_room = False
+        self._has_removed = False
+        self._must_not_remove = False
         self.request: int | None = None
         self.refused: BrokerError | None = None
         #: Since when the end of the stale member's session is waited for.
@@ -60,7 +60,7 @@ class Place:
         A member that was never accepted stays the newest, whatever interrupted it.
         """
         self._is_newest |= is_newest
-        self._has_made_room = self._may_not_make_room = False
+        self._has_removed = self._must_not_remove = False
         self.forget()
 
     def unanswered(self) -> None:
@@ -92,15 +92,15 @@ class Place:
 
     def may_have_one(self, error: BrokerError) -> bool:
         """GROUP_MAX_SIZE_REACHED: whether this instance may have a place, so that the refusal is not the end."""
-        if self._instance_id is None or not self._is_newest or self._has_made_room:
+        if self._instance_id is None or not self._is_newest or self._has_removed:
             return False
         self.refused = error
         return self.waits_since is None or self._event.now < self.waits_since + self._max_wait_s
 
     @property
-    def asks_for_room(self) -> bool:
+    def removal_is_due(self) -> bool:
         """Whether the stale member's removal is to be requested now."""
-        return self.refused is not None and self.request is None and not self._may_not_make_room
+        return self.refused is not None and self.request is None and not self._must_not_remove
 
     def waits_until(self) -> Instant | None:
         """The latest moment at which the stale member's session ends."""
@@ -125,17 +125,17 @@ class Place:
         """Process the response to the removal."""
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
-            self._has_made_room, self.waits_since = True, None
+            self._has_removed, self.waits_since = True, None
             self._warn("the member of its former process was removed, and the group rebalances")
         elif verdict is ClassicVerdict.REJOIN:
             return None if refused is None else Fatal(refused)
         elif verdict is ClassicVerdict.FATAL:
-            self._may_not_make_room, self.waits_since = True, self._event.now
+            self._must_not_remove, self.waits_since = True, self._event.now
             self._warn(
                 f"the former member cannot be removed ({error}); its session ends within {self._max_wait_s:.0f} s"
             )
         return None
 
     def _warn(self, then: str) -> None:
-        words = f"The group is full, and the former member of '{self._instance_id}' holds a place in it: {then}"
-        self._event.emit(Warned(words=words))
+        message = f"The group is full, and the former member of '{self._instance_id}' holds a place in it: {then}"
+        self._event.emit(Warned(words=message))

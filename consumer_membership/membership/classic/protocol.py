@@ -23,7 +23,7 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
-from consumer_membership.membership.classic.place import MAKES_ROOM, Place
+from consumer_membership.membership.classic.place import REMOVAL_REASON, Place
 from consumer_membership.membership.classic.states import (
     CLASSIC_IN_GROUP,
     CLASSIC_TARGETS,
@@ -128,15 +128,15 @@ class ClassicProtocol:
         self._group_protocol = GroupProtocol.CLASSIC
         self._assignor = ""
         #: What the last JoinGroup sent: the subscription, and the topics that it resolved to.
-        self._told = Subscription()
-        self._told_topics: frozenset[str] = frozenset()
+        self._sent_subscription = Subscription()
+        self._sent_topics: frozenset[str] = frozenset()
         self._join_not_before: Instant = 0.0
         #: The JoinGroup or SyncGroup in flight.
         self._exchange: int | None = None
         #: When it was sent.
         self._asked_at: Instant = 0.0
         #: This generation's share while its assignor is notified of it, and the number of that notification.
-        self._untold: frozenset[TopicPartition] | None = None
+        self._unnotified: frozenset[TopicPartition] | None = None
         self._notice: int | None = None
         #: Whether the share of this generation revokes partitions, so that a cooperative member joins once more.
         self._gives_up = False
@@ -200,9 +200,9 @@ class ClassicProtocol:
     @property
     def _change(self) -> str | None:
         """Why the last JoinGroup is outdated; None: it is not, or the list of topics has not arrived yet."""
-        if not self.patterns.is_resolved or self.topics == self._told_topics:
+        if not self.patterns.is_resolved or self.topics == self._sent_topics:
             return None
-        is_same = self._watch.subscription == self._told
+        is_same = self._watch.subscription == self._sent_subscription
         return "the topics that match the pattern have changed" if is_same else "the subscription changed"
 
     @property
@@ -345,11 +345,11 @@ class ClassicProtocol:
             return Left("no coordinator was found for the leave request; it removes the member when its session ends")
         return None
 
-    def _make_room(self) -> None:
+    def _remove_stale_member(self) -> None:
         """Have the stale member of this instance removed, because the full group has no other place."""
         request_id = self._event.next_request_id()
         self.place.ask(request_id)
-        self._send_leave(request_id, NO_MEMBER_ID, MAKES_ROOM)
+        self._send_leave(request_id, NO_MEMBER_ID, REMOVAL_REASON)
 
     def _send_leave(self, request_id: int, member_id: str, reason: str) -> None:
         leave = ex.SendClassicLeave(
@@ -409,8 +409,8 @@ class ClassicProtocol:
     def _join_if_due(self) -> MembershipEnd | None:
         if self._exchange is not None or not self._coordinator.is_known or self._event.now < self._join_not_before:
             return None
-        if self.place.asks_for_room:
-            self._make_room()
+        if self.place.removal_is_due:
+            self._remove_stale_member()
         if self.place.request is not None or not self.patterns.is_resolved:
             return None
         subscriptions = []
@@ -420,7 +420,7 @@ class ClassicProtocol:
                 self._leave_without_waiting("the assignor failed")
                 return Fatal(subscription)
             subscriptions.append((assignor.name, subscription))
-        self._told, self._told_topics = self._watch.subscription, self.topics
+        self._sent_subscription, self._sent_topics = self._watch.subscription, self.topics
         self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
         self.heartbeats.forget()
         join = ex.SendJoin(
@@ -454,7 +454,7 @@ class ClassicProtocol:
     @property
     def _computes(self) -> bool:
         """Whether a leader still has to send the assignment of its group."""
-        return self.state is _S.SYNCING and self._exchange is None and self._untold is None
+        return self.state is _S.SYNCING and self._exchange is None and self._unnotified is None
 
     def _look_at_topics_if_due(self) -> None:
         self.leader.look_if_due(self.topics)
@@ -619,25 +619,25 @@ class ClassicProtocol:
         self._backoff.reset()
         self.last_heartbeat_at = now
         if self._was_left_out_before(event):
-            words = (
+            message = (
                 f"generations between {self.generation} and {event.generation} of the group did not include this member"
             )
             return self._fence(
-                BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=words), keeps_id=True
+                BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message), keeps_id=True
             )
         self.heartbeats.gathered(self._asked_at, now)
         self.generation, self._group_protocol = event.generation, event.group_protocol
         self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
-            words = (
+            message = (
                 f"the group chose the assignor {event.protocol_name!r}, which this member does not support; set "
                 "partition.assignment.strategy to the same assignors in every member"
             )
             self._resign("the group chose an assignor that this member does not support")
-            return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
+            return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=message))
         self.rejoins_because = None
         self._fire(_T.GATHERED, f"generation {event.generation} has joined")
-        self._assignor, self._untold = event.protocol_name, None
+        self._assignor, self._unnotified = event.protocol_name, None
         self.leader.begin(event)
         if not event.is_leader or event.skip_assignment:
             self._sync({}, {})
@@ -671,15 +671,15 @@ class ClassicProtocol:
             return self._on_error(_V.RETRY, event.error)
         if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error):
             self._history.note_error(event.error)
-            delay_s = 0.0 if self.place.asks_for_room else self._backoff.next_delay()
+            delay_s = 0.0 if self.place.removal_is_due else self._backoff.next_delay()
             self._join_again(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
             return None
         return self._on_error(event.verdict, event.error)
 
     def _on_left(self, event: ex.ClassicLeft) -> MembershipEnd | None:
         if event.request_id == self._leave.request:
-            said = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
-            return Left(f"the coordinator {said}")
+            outcome = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
+            return Left(f"the coordinator {outcome}")
         if event.request_id == self.place.request and self.state is _S.JOINING:
             return self._on_room_answered(event)
         return None
@@ -722,7 +722,7 @@ class ClassicProtocol:
         if not any(isinstance(one, AssignmentObserver) for one in chosen):
             self._take_share(event.assignment)
             return
-        self._untold, self._notice = event.assignment, self._event.next_request_id()
+        self._unnotified, self._notice = event.assignment, self._event.next_request_id()
         notice = ex.NotifyAssignor(
             request_id=self._notice,
             generation=self.generation,
@@ -732,9 +732,9 @@ class ClassicProtocol:
         self._event.emit(notice)
 
     def _on_assignor_notified(self, event: ex.AssignorNotified) -> None:
-        if event.request_id != self._notice or self._untold is None or self.state is not _S.SYNCING:
+        if event.request_id != self._notice or self._unnotified is None or self.state is not _S.SYNCING:
             return
-        share, self._untold = self._untold, None
+        share, self._unnotified = self._unnotified, None
         if not self._is_outdated(share):
             self._take_share(share)
 
@@ -929,7 +929,7 @@ class ClassicProtocol:
                 return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
             case _S.JOINING:
                 waits_for = WaitsFor.OTHER_MEMBERS
-            case _S.SYNCING if self._untold is not None:
+            case _S.SYNCING if self._unnotified is not None:
                 waits_for = WaitsFor.ASSIGNOR_ON_ASSIGNMENT
             case _S.SYNCING if self.leader.is_leading:
                 waits_for = WaitsFor.ASSIGNOR_ASSIGN
@@ -942,8 +942,8 @@ class ClassicProtocol:
         return Wait(what=waits_for, since=self._history.since)
 
 
-def _failure(assignor: Assignor, words: str) -> BrokerError:
-    text = speakable(f"user_data() of the assignor {assignor.name!r} failed: {words}")
+def _failure(assignor: Assignor, message: str) -> BrokerError:
+    text = speakable(f"user_data() of the assignor {assignor.name!r} failed: {message}")
     return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
 
 

@@ -147,7 +147,7 @@ class _Attempt:
     own_releases: int = 0
     #: Why a full group refused the join, while a place in it is looked for, and whether one was released for it.
     full: BrokerError | None = None
-    has_made_room: bool = False
+    has_released_place: bool = False
     #: The earliest moment of the next request to the group.
     look_at: Instant = 0.0
 
@@ -225,7 +225,7 @@ class InstanceClaim:
         """The heartbeat that releases the holder: temporarily, or permanently if its place is needed."""
         if self.stale_holder is None:
             return None
-        epoch = LEAVE_EPOCH if self._attempt.has_made_room else LEAVE_STATIC_EPOCH
+        epoch = LEAVE_EPOCH if self._attempt.has_released_place else LEAVE_STATIC_EPOCH
         return Heartbeat(member_id=self.stale_holder.member_id, member_epoch=epoch, instance_id=self.id)
 
     @property
@@ -343,24 +343,24 @@ class InstanceClaim:
         called = _called(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now
-            words = (
+            message = (
                 f"group.instance.id '{self.id}' is held by {called}; waiting until it leaves or its session ends, at "
                 f"most {self._max_wait_s:.0f} s"
             )
             if self.age is Age.UNKNOWN:
-                words += (
+                message += (
                     f". It is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago and "
                     "the holder may have joined since then"
                 )
-            self._event.emit(Warned(words=words))
+            self._event.emit(Warned(words=message))
         if now < attempt.waits_since + self._max_wait_s:
             return None
-        words = (
+        message = (
             f"group.instance.id '{self.id}' is still held by {called} after {now - attempt.waits_since:.0f} s, longer "
             "than a session lasts, so the holder is alive; close it, or give this process its own id (the coordinator "
             f"responded: {error.message})"
         )
-        return Fatal(_unreleased(words))
+        return Fatal(_unreleased(message))
 
     def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
         """The error of a member that may not take over, or not any more.
@@ -380,18 +380,18 @@ class InstanceClaim:
 
     def look_for_place(self, error: BrokerError) -> bool:
         """GROUP_MAX_SIZE_REACHED: check whether this instance already has a place; False: the check is not worth it."""
-        if self.id is None or self._attempt.has_made_room:
+        if self.id is None or self._attempt.has_released_place:
             return False
         self._attempt.full = error
         self._look(self._event.now)
         return True
 
-    def _make_room(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
+    def _release_place(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt = self._attempt
         may_take_over = self._takes_over and attempt.taken_from is None
         if holder is None or not (holder.member_epoch == LEAVE_STATIC_EPOCH or may_take_over):
             return self._refuse(full)
-        attempt.full, attempt.has_made_room = None, True
+        attempt.full, attempt.has_released_place = None, True
         self._take_over_from(holder)
         return None
 
@@ -408,7 +408,7 @@ class InstanceClaim:
         attempt, found = self._attempt, event.holders.get(self.id or "")
         self._judge_age()
         if attempt.full is not None:
-            return self._make_room(attempt.full, found)
+            return self._release_place(attempt.full, found)
         if self._pool:
             return self._choose(event.holders)
         if found is None or (attempt.named is not None and found.member_id != attempt.named):
@@ -437,11 +437,11 @@ class InstanceClaim:
             self._take_over_from(Holder(member_id=attempt.named))
             return None
         self._wait_for_release()
-        words = (
+        message = (
             f"The holder of group.instance.id '{self.id}' is unknown ({event.error}), so the id cannot be taken over "
             "and the member waits until the session of the holder ends; grant DESCRIBE on the group"
         )
-        self._event.emit(Warned(words=words))
+        self._event.emit(Warned(words=message))
         return None
 
     def _take_over_from(self, holder: Holder) -> None:
@@ -487,8 +487,8 @@ class InstanceClaim:
         self._look(self._event.now + self._backoff.next_delay())
         if self._attempt.waits_since is None:
             self._attempt.waits_since = self._event.now
-            words = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders)}"
-            self._event.emit(Warned(words=words))
+            message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders)}"
+            self._event.emit(Warned(words=message))
         return None
 
     def try_another(self) -> bool:
@@ -502,9 +502,9 @@ def _called(holder: Holder | None) -> str:
     return f"member {holder}" if holder else "another member"
 
 
-def _unreleased(words: str) -> BrokerError:
-    return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=words)
+def _unreleased(message: str) -> BrokerError:
+    return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=message)
 
 
-def _fenced(words: str) -> BrokerError:
-    return BrokerError(code=FENCED_INSTANCE_CODE, name="FENCED_INSTANCE_ID", message=words)
+def _fenced(message: str) -> BrokerError:
+    return BrokerError(code=FENCED_INSTANCE_CODE, name="FENCED_INSTANCE_ID", message=message)

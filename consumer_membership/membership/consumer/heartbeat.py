@@ -187,7 +187,7 @@ class Heartbeats:
         """
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
-        is_told = not joining and sent.subscription == subscription
+        is_unchanged = not joining and sent.subscription == subscription
         self.has_unanswered_ownership |= joining or sent.ownership_version != ownership_version
         self._sent = _Sent(subscription=subscription, ownership_version=ownership_version, once=True)
         return Heartbeat(
@@ -197,8 +197,8 @@ class Heartbeats:
             rack_id=settings.rack_id if joining else None,
             rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
             # Both or neither: "" removes a pattern of an earlier heartbeat, which may have been the lost one.
-            topics=None if is_told else tuple(sorted(subscription.topics)),
-            pattern=None if is_told else subscription.pattern or "",
+            topics=None if is_unchanged else tuple(sorted(subscription.topics)),
+            pattern=None if is_unchanged else subscription.pattern or "",
             assignor=settings.assignor if joining or not sent.once else None,
             owned=claims() if joining or sent.ownership_version != ownership_version else None,
         )

@@ -53,12 +53,12 @@ class SessionTimeout:
         poll_s = self._max_poll_interval_s
         if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
             return
-        words = (
+        message = (
             f"max.poll.interval.ms={poll_s * 1000:.0f} of static member '{instance_id}' is longer than the session "
             f"timeout of the group ({timeout_s:g} s): if the application stops polling, its partitions stall for both "
             "times; lower max.poll.interval.ms, or raise consumer.session.timeout.ms of the group"
         )
-        self._event.emit(Warned(words=words))
+        self._event.emit(Warned(words=message))
 
     def leave(self) -> None:
         """The member leaves temporarily."""
@@ -69,9 +69,9 @@ class SessionTimeout:
         since, self._away_since = self._away_since, None
         if since is None or self.timeout_s is None or self._event.now - since <= self.timeout_s:
             return
-        words = (
+        message = (
             f"Static member '{instance_id}' was away for {self._event.now - since:.0f} s, longer than the session "
             f"timeout of the group ({self.timeout_s:g} s), so its partitions were assigned to other members; restart "
             "faster, or raise consumer.session.timeout.ms of the group"
         )
-        self._event.emit(Warned(words=words))
+        self._event.emit(Warned(words=message))

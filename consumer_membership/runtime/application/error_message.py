@@ -88,10 +88,10 @@ def error_message(topic: str | None, error: KafkaError) -> Message:
 
     Its value is the text: a message without a value is false, and `if not message: continue` would skip it.
     """
-    words = error.str().encode()
+    message = error.str().encode()
     if not CAN_BE_MADE:
-        return cast("Message", ErrorMessage(topic, words, error))
-    return Message(topic=topic, partition=0, value=words, error=error, timestamp=_NO_TIMESTAMP)
+        return cast("Message", ErrorMessage(topic, message, error))
+    return Message(topic=topic, partition=0, value=message, error=error, timestamp=_NO_TIMESTAMP)
 
 
 def _can_be_made() -> bool:

@@ -114,10 +114,10 @@ class Handles:
             )
         except KafkaException as refused:
             error = refused.args[0]
-            words = error.str() if isinstance(error, KafkaError) else str(error)
+            message = error.str() if isinstance(error, KafkaError) else str(error)
             if isinstance(error, KafkaError) and error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
-                raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
-            raise _refusal(words.strip(), config) from refused
+                raise AuthenticationError(_without_token(message, config.get("oauth_cb"))) from refused
+            raise _refusal(message.strip(), config) from refused
 
     def _noting_callbacks(self, *, has_statistics: bool) -> dict[str, object]:
         """The callbacks that the handle gets: they note the reports for the user's callbacks until after the fetch."""
@@ -140,21 +140,21 @@ class Handles:
         self._credentials = {"sasl.username": username, "sasl.password": password}
 
 
-def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
+def _refusal(message: str, config: Mapping[str, object]) -> ConfigurationError:
     """Convert librdkafka's error about a configuration; it has the key that librdkafka names."""
-    unknown = re.search(_UNKNOWN_KEY, words)
+    unknown = re.search(_UNKNOWN_KEY, message)
     if unknown is not None:
         key = unknown[1]
-        return ConfigurationError(key, shown(key, config.get(key)), f"{words} (rejected by librdkafka); {guess(key)}")
-    named = next(filter(None, (re.search(pattern, words) for pattern in _NAMED_KEYS)), None)
+        return ConfigurationError(key, shown(key, config.get(key)), f"{message} (rejected by librdkafka); {guess(key)}")
+    named = next(filter(None, (re.search(pattern, message) for pattern in _NAMED_KEYS)), None)
     key = next(filter(None, named.groups()), "plugin.library.paths") if named is not None else "configuration"
-    return ConfigurationError(key, shown(key, config.get(key)), f"{words} (rejected by librdkafka)")
+    return ConfigurationError(key, shown(key, config.get(key)), f"{message} (rejected by librdkafka)")
 
 
-def _without_token(words: str, tokens: object) -> str:
+def _without_token(message: str, tokens: object) -> str:
     """Return librdkafka's text, with the reason why there is no token."""
     why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
-    return f"{words.strip()}: {why}" if why else f"{words.strip()}; check oauth_cb"
+    return f"{message.strip()}: {why}" if why else f"{message.strip()}; check oauth_cb"
 
 
 class HandleWatch:

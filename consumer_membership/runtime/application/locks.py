@@ -35,7 +35,7 @@ class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: 
 
     def __init__(self) -> None:
         super().__init__()
-        self._door = threading.RLock()
+        self._entry = threading.RLock()
 
     def is_mine(self) -> bool:
         """Whether this thread is inside."""
@@ -47,7 +47,7 @@ class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: 
             self._enter_again()
         else:
             try:
-                with self._door:
+                with self._entry:
                     self.acquire()
             except BaseException:
                 # A signal handler raised (Ctrl-C), perhaps after `acquire`. This thread was not inside before.

@@ -61,25 +61,25 @@ class GuardedMember:
         self._security = security
         self._tls = None if connection.tls is None else _from_anywhere(connection.tls)
         self._key = guardian.new_key()
-        self._told: _Identity | None = None
+        self._sent: _Identity | None = None
 
     def observed(self, event: object, effects: tuple[object, ...], view: MembershipView) -> None:  # noqa: ARG002
         """Send the changes; called before the effects are performed, so before a join goes out."""
         identity = self._identity(view)
-        if identity == self._told:
+        if identity == self._sent:
             if identity is not None:
                 self._guardian.tend()
             return
-        self._told = identity
+        self._sent = identity
         self._guardian.update(self._key, None if identity is None else self._request(view.group_id, identity))
 
     def _identity(self, view: MembershipView) -> _Identity | None:
         if not _may_leave(view):
             return None
         coordinator = view.coordinator
-        if coordinator is None and self._told is not None:
+        if coordinator is None and self._sent is not None:
             # Lost, not forgotten: the guardian starts there, and looks the coordinator up again if necessary.
-            coordinator = self._told.coordinator
+            coordinator = self._sent.coordinator
         if coordinator is None:
             # No broker knows this member yet.
             return None

@@ -90,8 +90,8 @@ class LeaveRequests:
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         for line in lines:
             try:
-                said = json.loads(line)
-                key, request = int(said["key"]), said["leave"]
+                fields = json.loads(line)
+                key, request = int(fields["key"]), fields["leave"]
                 read = None if request is None else _read(request)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
@@ -101,43 +101,43 @@ class LeaveRequests:
                 self._standing[key] = read
 
 
-def _read(said: Mapping[str, object]) -> LeaveRequest:
+def _read(fields: Mapping[str, object]) -> LeaveRequest:
     return LeaveRequest(
-        group_id=str(said["group_id"]),
-        member_id=str(said["member_id"]),
-        instance_id=cast("str | None", said["instance_id"]),
-        member_epoch=cast("int | None", said["member_epoch"]),
-        coordinator=_address(said["coordinator"]),
-        bootstrap_servers=tuple(map(_address, cast("list[object]", said["bootstrap_servers"]))),
-        address_family=cast("int", said["address_family"]),
-        client_id=str(said["client_id"]),
-        tls=_tls(said["tls"]),
-        sasl=_sasl(said["sasl"]),
-        hello=bytes.fromhex(str(said["hello"])),
-        leave=_frames(said["leave"]),
-        find_coordinator=_frames(said["find_coordinator"]),
+        group_id=str(fields["group_id"]),
+        member_id=str(fields["member_id"]),
+        instance_id=cast("str | None", fields["instance_id"]),
+        member_epoch=cast("int | None", fields["member_epoch"]),
+        coordinator=_address(fields["coordinator"]),
+        bootstrap_servers=tuple(map(_address, cast("list[object]", fields["bootstrap_servers"]))),
+        address_family=cast("int", fields["address_family"]),
+        client_id=str(fields["client_id"]),
+        tls=_tls(fields["tls"]),
+        sasl=_sasl(fields["sasl"]),
+        hello=bytes.fromhex(str(fields["hello"])),
+        leave=_frames(fields["leave"]),
+        find_coordinator=_frames(fields["find_coordinator"]),
     )
 
 
-def _tls(said: object) -> TlsSettings | None:
-    if said is None:
+def _tls(fields: object) -> TlsSettings | None:
+    if fields is None:
         return None
     from consumer_membership.config.settings import TlsSettings  # other members' guardians need no imports
 
-    return TlsSettings(**cast("dict[str, Any]", said))
+    return TlsSettings(**cast("dict[str, Any]", fields))
 
 
-def _sasl(said: object) -> SaslSettings | None:
-    if said is None:
+def _sasl(fields: object) -> SaslSettings | None:
+    if fields is None:
         return None
     from consumer_membership.config.settings import SaslMechanism, SaslSettings
 
-    mechanism, username, password = cast("list[str]", said)
+    mechanism, username, password = cast("list[str]", fields)
     return SaslSettings(mechanism=SaslMechanism(mechanism), username=username, password=password)
 
 
-def _frames(said: object) -> Frames:
-    frames = cast("Mapping[str, str]", said)
+def _frames(fields: object) -> Frames:
+    frames = cast("Mapping[str, str]", fields)
     return {int(version): bytes.fromhex(frame) for version, frame in frames.items()}
 
 

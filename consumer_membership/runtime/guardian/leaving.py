@@ -77,12 +77,12 @@ def leave(
 
 def _leave_at(request: LeaveRequest, coordinator: HostPort, left_s: TimeLeft) -> LeaveOutcome:
     if request.member_epoch is None:
-        way, words = "LeaveGroup", None
+        way, message = "LeaveGroup", None
         code = _code_of_leave_group(ask(request, coordinator, Api.LEAVE_GROUP, request.leave, left_s))
     else:
         way = f"epoch {request.member_epoch}"
         answer = ask(request, coordinator, Api.CONSUMER_GROUP_HEARTBEAT, request.leave, left_s)
-        code, words = answer.error_code, answer.error_message
+        code, message = answer.error_code, answer.error_message
     place = f"coordinator {printable(coordinator)}"
     if code == 0:
         return LeaveOutcome(Level.INFO, f"left on its behalf ({way}) at {place}")
@@ -91,7 +91,7 @@ def _leave_at(request: LeaveRequest, coordinator: HostPort, left_s: TimeLeft) ->
     if code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
         kind = _LoadingError if code == _LOADING else NoAnswerError
         raise kind(f"{place} responded with error code {code}")
-    return _failed(f": {place} responded with error code {code} ({words or 'no message'})")
+    return _failed(f": {place} responded with error code {code} ({message or 'no message'})")
 
 
 def _code_of_leave_group(answer: Message) -> int:

@@ -469,8 +469,8 @@ class Cluster:
         except TimeoutError as error:
             if failures:
                 raise failures[-1] from error
-            words = f"No broker responded within {limit_s:.3g} s to the request for {what}"
-            raise TransportError(": ".join((words, *self._connections.silences))) from error
+            message = f"No broker responded within {limit_s:.3g} s to the request for {what}"
+            raise TransportError(": ".join((message, *self._connections.silences))) from error
 
     def _connection_lost(
         self,

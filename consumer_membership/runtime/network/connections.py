@@ -158,8 +158,8 @@ class Connections:
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
             why = self._backoff(broker).silence
-            words = f"{broker.host}:{broker.port}: not connected within {timeout_s:.3g} s"
-            raise TransportError(f"{words}: {why}" if why else words)
+            message = f"{broker.host}:{broker.port}: not connected within {timeout_s:.3g} s"
+            raise TransportError(f"{message}: {why}" if why else message)
         if attempt.cancelled():
             raise _closed(broker)
         return attempt.result()
@@ -252,7 +252,7 @@ class Connections:
                 self._settings,
                 self._security,
                 traffic=self._traffic.setdefault(key, Traffic()),
-                on_silence=lambda words: self._note_silence(backoff, words),
+                on_silence=lambda message: self._note_silence(backoff, message),
             )
         except TransportError as error:
             backoff.failed(error, self._longest_pause_s())
@@ -274,14 +274,14 @@ class Connections:
         if left_s > 0:
             asyncio.get_running_loop().call_later(left_s, self._close_when_idle, connection)
         else:
-            words = f"{connection.peer}: idle for {limit_s:g} s (connections.max.idle.ms)"
-            self.drop(connection, TransportError(words))
+            message = f"{connection.peer}: idle for {limit_s:g} s (connections.max.idle.ms)"
+            self.drop(connection, TransportError(message))
 
-    def _note_silence(self, backoff: _BrokerBackoff, words: str) -> None:
+    def _note_silence(self, backoff: _BrokerBackoff, message: str) -> None:
         """Log the silence once and remember it until the broker is reached; an attempt may take that long."""
-        logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", words)
-        backoff.silence = words
-        self._on_silence(words)
+        logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", message)
+        backoff.silence = message
+        self._on_silence(message)
 
     @property
     def silences(self) -> tuple[str, ...]:

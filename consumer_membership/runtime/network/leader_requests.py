@@ -73,8 +73,8 @@ class LeaderRequests:
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, str(error)))
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the user has to know
             _LOG.error("The assignor %s raised an exception", assignor.name, exc_info=error)
-            words = f"{type(error).__name__}: {error}"
-            return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
+            message = f"{type(error).__name__}: {error}"
+            return AssignmentFailed(generation=effect.generation, error=_failure(assignor, message))
         self._log_notes(checked)
         return AssignmentComputed(
             generation=effect.generation, assignments=checked.assignments, user_data=checked.user_data
@@ -105,6 +105,6 @@ class LeaderRequests:
             _LOG.warning("%s", note)
 
 
-def _failure(assignor: Assignor, words: str) -> BrokerError:
-    text = speakable(f"the assignor {assignor.name!r} failed: {words}")
+def _failure(assignor: Assignor, message: str) -> BrokerError:
+    text = speakable(f"the assignor {assignor.name!r} failed: {message}")
     return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)

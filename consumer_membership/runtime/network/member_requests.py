@@ -327,13 +327,13 @@ class MemberRequests:
             self._is_looking_up = False
         raise InternalError("a coordinator lookup ended without an answer")
 
-    def note_silence(self, words: str) -> None:
+    def note_silence(self, message: str) -> None:
         """A broker accepts a connection and does not respond: report it to a member that looks for its coordinator.
 
         The lookup itself fails only after socket.connection.setup.timeout.ms (30 s).
         """
         if self._is_looking_up:
-            self._report_lookup(TransportError(words))
+            self._report_lookup(TransportError(message))
 
     def _report_lookup(self, error: BaseException | None) -> None:
         """Report why the coordinator is not found, whenever the cause changes; the lookup continues."""
@@ -344,8 +344,11 @@ class MemberRequests:
                 code = ErrorCode.sasl_authentication_failed
                 refusal, is_final = BrokerError(code=code.value, name=code.name.upper(), message=str(error)), False
             case UnsupportedProtocolError():
-                words = str(error)
-                refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
+                message = str(error)
+                refusal, is_final = (
+                    BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=message),
+                    True,
+                )
             case _:
                 refusal, is_final = unreached(error), False
         if refusal != self._reported:
@@ -532,18 +535,18 @@ class MemberRequests:
 
 def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> HeartbeatRejected:
     count = len(group.members)
-    words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
-    conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
+    message = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
+    conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=message)
     return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
 
 
 def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
     """Create the refusal of a join whose instance id another member of the consumer protocol holds."""
-    words = f"the classic member {holder.member_id} holds the instance id, and this join would replace it"
+    message = f"the classic member {holder.member_id} holds the instance id, and this join would replace it"
     return HeartbeatRejected(
         request_id=order.request_id,
         verdict=Verdict.UNRELEASED,
-        error=broker_error(ErrorCode.unreleased_instance_id, words),
+        error=broker_error(ErrorCode.unreleased_instance_id, message),
         holder=holder.member_id,
     )
 

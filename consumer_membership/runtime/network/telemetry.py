@@ -42,7 +42,7 @@ class Totals:
 
     def __init__(self, began_at: float) -> None:
         self._began_at = began_at
-        self._told: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._pushed: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._told_at = began_at
 
     def since(self, points: tuple[Point, ...], *, is_delta: bool) -> tuple[Point, ...]:
@@ -50,14 +50,14 @@ class Totals:
         return tuple(self._told_since(point, is_delta=is_delta) if point.is_total else point for point in points)
 
     def _told_since(self, point: Point, *, is_delta: bool) -> Point:
-        before = self._told.get((point.name, point.attributes), 0.0) if is_delta else 0.0
+        before = self._pushed.get((point.name, point.attributes), 0.0) if is_delta else 0.0
         since = self._told_at if is_delta else self._began_at
         value = point.value - before
         return Point(name=point.name, value=value, is_total=True, attributes=point.attributes, since=since)
 
     def mark_pushed(self, points: tuple[Point, ...], at: float) -> None:
         """Note that a broker has these points, as they were at this moment."""
-        self._told = {(point.name, point.attributes): point.value for point in points if point.is_total}
+        self._pushed = {(point.name, point.attributes): point.value for point in points if point.is_total}
         self._told_at = at
 
 
@@ -145,11 +145,11 @@ class Telemetry:
         self, points: tuple[Point, ...], subscription: MetricsSubscription, at: float
     ) -> tuple[tuple[Point, ...], bytes]:
         """The pushed points and their bytes: without partitions if all are too large, or none at all."""
-        for told in (points, tuple(point for point in points if not point.attributes)):
-            if not told:
+        for pushed in (points, tuple(point for point in points if not point.attributes)):
+            if not pushed:
                 break
             data = metrics_data(
-                self._totals.since(told, is_delta=subscription.is_delta),
+                self._totals.since(pushed, is_delta=subscription.is_delta),
                 at=at,
                 temporality=Temporality.DELTA if subscription.is_delta else Temporality.CUMULATIVE,
                 resource=self._describe(),
@@ -158,7 +158,7 @@ class Telemetry:
             compress = self._compressors.get(subscription.compression)
             data = data if compress is None else compress(data)
             if len(data) <= subscription.max_bytes:
-                return told, data
+                return pushed, data
             if not self._is_too_large:
                 self._is_too_large = True
                 logger.warning(

@@ -393,8 +393,8 @@ def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         return "connection refused; no process listens there: check that the broker is running, and the port"
     # asyncio replaces the system's text by its own, without the reason.
-    words = os.strerror(error.errno) if error.errno is not None else str(error)
-    return f"{words}; check the address and the network"
+    message = os.strerror(error.errno) if error.errno is not None else str(error)
+    return f"{message}; check the address and the network"
 
 
 # ---- from a host's name to its addresses -----------------------------------------------------------------------------

@@ -40,7 +40,7 @@ LINGER_S = 1.0
 #: Conversations at one time; a probe, a scraper and a few people need four.
 MOST_CONVERSATIONS = 64
 #: How long no connection is accepted after the system had no resources for one.
-_NO_ROOM_S = 0.1
+_ACCEPT_PAUSE_S = 0.1
 #: Connections that wait in the system until they are accepted.
 _BACKLOG = 128
 _CHUNK = 4096
@@ -165,10 +165,10 @@ class Reception:
         #: With the socket by which each came, the oldest first.
         self._conversations: dict[Conversation, socket.socket] = {}
         self._accepts_at = 0.0
-        self._bell, self._cord = socket.socketpair()
-        self._bell.setblocking(False)
+        self._wake_up, self._cord = socket.socketpair()
+        self._wake_up.setblocking(False)
         self._cord.setblocking(False)
-        self._selector.register(self._bell, EVENT_READ, self._bell)
+        self._selector.register(self._wake_up, EVENT_READ, self._wake_up)
 
     def ring(self) -> None:
         """End the `turn` that waits; without a lock, in any thread, also when all is closed."""
@@ -190,7 +190,7 @@ class Reception:
 
     def close_all(self) -> None:
         """Close everything; also in a child of `fork()`, where the parent's sockets stay open and watched."""
-        for opened in (*self._listeners, *(one.socket for one in self._conversations), self._bell, self._cord):
+        for opened in (*self._listeners, *(one.socket for one in self._conversations), self._wake_up, self._cord):
             opened.close()
         self._selector.close()
         self._conversations.clear()
@@ -203,9 +203,9 @@ class Reception:
         for key, _ in ready:
             if key.fileobj in self._listeners:
                 self._accept(key.data, now)
-            elif key.fileobj is self._bell:
+            elif key.fileobj is self._wake_up:
                 with suppress(BlockingIOError):
-                    self._bell.recv(_CHUNK)
+                    self._wake_up.recv(_CHUNK)
             elif key.data in self._conversations:  # or it was evicted in this very turn
                 self._go_on(key.data, now)
         for conversation in [one for one in self._conversations if one.deadline <= now]:
@@ -223,12 +223,12 @@ class Reception:
             except OSError as error:
                 # Too many files are open in this process, or in the system: a conversation is ended.
                 _log().debug("The connection of a probe was not accepted: %s", error)
-                self._accepts_at = now + _NO_ROOM_S
-                self._make_room()
+                self._accepts_at = now + _ACCEPT_PAUSE_S
+                self._evict()
                 return
             opened.setblocking(False)
             if len(self._conversations) >= MOST_CONVERSATIONS:
-                self._make_room()
+                self._evict()
             conversation = Conversation(opened, _peer_of(name[0]), self._listeners[listener], now)
             self._conversations[conversation] = listener
             self._selector.register(opened, conversation.events, conversation)
@@ -246,7 +246,7 @@ class Reception:
         self._selector.unregister(conversation.socket)
         conversation.close()
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """End the oldest conversation of the peer that has most of them."""
         counts = Counter(one.peer for one in self._conversations)
         # Of equal ones `max` takes the first, which is the oldest.

@@ -98,6 +98,6 @@ class Pages:
 def _verdict(report: ProcessReport, question: ProbeQuestion, request: ProbeRequest) -> ProbeAnswer:
     status = 200 if report.answer(question) else 503
     if request.takes_json:
-        words = report.details() if request.is_verbose else report.summary()
-        return ProbeAnswer(status=status, body=words.encode(), kind=JSON)
+        message = report.details() if request.is_verbose else report.summary()
+        return ProbeAnswer(status=status, body=message.encode(), kind=JSON)
     return ProbeAnswer(status=status, body=report.text(question, is_verbose=request.is_verbose).encode())

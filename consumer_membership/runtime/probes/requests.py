@@ -61,9 +61,9 @@ class ProbeAnswer:
         return head + self.body if self.has_body else head
 
 
-def refusal(status: int, words: str) -> ProbeAnswer:
+def refusal(status: int, message: str) -> ProbeAnswer:
     """Return the response to a request that cannot be served."""
-    return ProbeAnswer(status=status, body=f"{words}\n".encode())
+    return ProbeAnswer(status=status, body=f"{message}\n".encode())
 
 
 TOO_LATE = refusal(408, "the request was not received in time")

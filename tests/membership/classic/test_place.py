@@ -6,7 +6,7 @@ import pytest
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.place import MAKES_ROOM
+from consumer_membership.membership.classic.place import REMOVAL_REASON
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.membership.waits import WaitsFor
@@ -51,7 +51,7 @@ def test_static_member_removes_its_stale_member_and_joins() -> None:
     """
     scene = crowded()
     (leave,) = scene.new(ex.SendClassicLeave)
-    assert (leave.member_id, leave.instance_id, leave.reason) == ("", "i", MAKES_ROOM)
+    assert (leave.member_id, leave.instance_id, leave.reason) == ("", "i", REMOVAL_REASON)
     assert (scene.state, scene.new(ex.SendJoin), scene.after(3.0).kinds) == (S.JOINING, [], [])
     assert "waiting for its removal" in scene.member.view().waits_for_detail
     answered(scene)

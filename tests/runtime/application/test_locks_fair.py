@@ -28,8 +28,8 @@ def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: 
 
     The signal is repeated if it came a moment before the wait, because a lock does not check for that.
     """
-    while fair_lock._door.acquire(blocking=False):
-        fair_lock._door.release()
+    while fair_lock._entry.acquire(blocking=False):
+        fair_lock._entry.release()
     while not handled.wait(0.05):
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
@@ -46,8 +46,8 @@ def test_fair_lock_lets_a_waiting_thread_in_before_a_returning_one() -> None:
 
     with fair_lock:
         waiter = run(enter)
-        while fair_lock._door.acquire(blocking=False):
-            fair_lock._door.release()
+        while fair_lock._entry.acquire(blocking=False):
+            fair_lock._entry.release()
     while not got_in.is_set():
         with fair_lock:
             turns_after_waiting += 1
@@ -60,8 +60,8 @@ def test_fair_lock_is_reentrant_while_another_thread_waits() -> None:
     fair_lock = FairLock()
     with fair_lock:
         waiter = run(fair_lock.__enter__)
-        while fair_lock._door.acquire(blocking=False):
-            fair_lock._door.release()
+        while fair_lock._entry.acquire(blocking=False):
+            fair_lock._entry.release()
         with fair_lock:
             assert fair_lock.is_mine()
         assert fair_lock.is_mine()
@@ -183,8 +183,8 @@ def test_fair_lock_that_is_interrupted_at_any_line_is_held_once_for_each_block(d
             fair_lock.release()
         assert not fair_lock.is_mine()
         assert other.gets_in()
-        assert fair_lock._door.acquire(blocking=False)
-        fair_lock._door.release()
+        assert fair_lock._entry.acquire(blocking=False)
+        fair_lock._entry.release()
         if not was_cut_short:
             break
     assert line > 4

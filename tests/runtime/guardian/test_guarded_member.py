@@ -221,7 +221,7 @@ def test_leave_request_has_the_current_credentials() -> None:
     ]
     assert noted.tended == 1
     assert "hunter" not in repr(standing)
-    assert "hunter" not in repr(observer._told)
+    assert "hunter" not in repr(observer._sent)
 
 
 def test_leave_request_paths_are_relative_to_the_members_first_folder(
