@@ -71,8 +71,8 @@ class Ground:
 
     def committed(self) -> list[int]:
         """The group's committed offsets, by partition."""
-        said = GroupAdmin(self.config).committed(self.group)
-        return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
+        committed = GroupAdmin(self.config).committed(self.group)
+        return [at.offset for _, at in sorted(committed.items()) if isinstance(at, OffsetAndMetadata)]
 
     def members(self) -> list[str]:
         """The instance ids in the group."""

@@ -266,8 +266,8 @@ class Work:
     @property
     def is_committed(self) -> bool:
         """Return whether all records are committed."""
-        said = self._admin.committed(self.group).values()
-        return sum(at.offset for at in said if isinstance(at, OffsetAndMetadata)) >= sum(self.expected().values())
+        committed = self._admin.committed(self.group).values()
+        return sum(at.offset for at in committed if isinstance(at, OffsetAndMetadata)) >= sum(self.expected().values())
 
     def members(self) -> set[str]:
         """The instance ids in the group."""

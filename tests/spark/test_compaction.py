@@ -75,8 +75,8 @@ def test_drain_reaches_ends_behind_compacted_records(
     ends = {(topic, GAPS): 4, (topic, NO_TAIL): 3, (topic, NOTHING): 2}
     result = drain(spark, config, [topic], group, recorder, 2, until=ends)
     assert account(result) == [(GAPS, 1, 4, 2), (NO_TAIL, 0, 3, 1), (NOTHING, 2, 2, 0)]
-    said = GroupAdmin(config).committed(group)
-    assert [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)] == [4, 3, 2]
+    committed = GroupAdmin(config).committed(group)
+    assert [at.offset for _, at in sorted(committed.items()) if isinstance(at, OffsetAndMetadata)] == [4, 3, 2]
     rest = drain(spark, config, [topic], group, recorder, 2)
     assert account(rest) == [(GAPS, 4, 5, 1), (NO_TAIL, 3, 5, 2), (NOTHING, 2, last + 1, 3)]
     expected = {GAPS: [1, 3, 4], NO_TAIL: [0, 3, 4], NOTHING: [2, last_but_one, last]}

@@ -248,8 +248,8 @@ def test_task_refuses_a_recorded_driver(server: ControlServer) -> None:
 class Impostor:
     """A listener that sends the same bytes to every connection."""
 
-    def __init__(self, said: bytes) -> None:
-        self._said = said
+    def __init__(self, response: bytes) -> None:
+        self._response = response
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._answer, daemon=True)
@@ -267,7 +267,7 @@ class Impostor:
             while True:
                 connection, _ = self._listener.accept()
                 with connection, suppress(OSError):
-                    connection.sendall(self._said)
+                    connection.sendall(self._response)
                     while connection.recv(4096):
                         pass
 

@@ -66,7 +66,7 @@ def test_examination_reports_missing_modules_without_the_package(tmp_path: Path)
         f"print(next(pickle.load(open({str(sent)!r}, 'rb'))()))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,
         check=True,
@@ -74,7 +74,7 @@ def test_examination_reports_missing_modules_without_the_package(tmp_path: Path)
         cwd=tmp_path,
         env=environment,
     ).stdout
-    answer = json.loads(said)
+    answer = json.loads(output)
     missing = [package["name"] for package in answer["packages"] if package["error"]]
     assert missing == ["consumer_membership", "pyarrow"]
     assert answer["driver_error"] == answer["broker_errors"][0] == "[Errno 111] Connection refused"

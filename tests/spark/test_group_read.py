@@ -519,7 +519,7 @@ def test_read_group_without_the_right_to_its_group_raises_group_error(
 
 
 @pytest.mark.parametrize(
-    ("keys", "arguments", "said"),
+    ("keys", "arguments", "pattern"),
     [
         ({}, {"columns": ("value", "size")}, "columns=.*key, value, topic"),
         ({}, {"columns": "value"}, "columns='value'"),
@@ -533,10 +533,10 @@ def test_read_group_without_the_right_to_its_group_raises_group_error(
     ],
 )
 def test_read_group_refuses_invalid_arguments_and_keys_by_name(
-    kafka: Broker, spark: SparkSession, keys: dict[str, object], arguments: dict[str, object], said: str
+    kafka: Broker, spark: SparkSession, keys: dict[str, object], arguments: dict[str, object], pattern: str
 ) -> None:
     """Before anything is opened, the error names the parameter or key, its value and the remedy."""
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=pattern):
         read_group(spark, config(kafka, **keys), ["t"], "g", **arguments)  # type: ignore[arg-type]
 
 

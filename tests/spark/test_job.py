@@ -80,8 +80,8 @@ class Scene:
 
     def committed(self) -> list[int]:
         """The group's committed offsets."""
-        said = self._admin.committed(self.plan.group)
-        return [at.offset for at in said.values() if isinstance(at, OffsetAndMetadata)]
+        committed = self._admin.committed(self.plan.group)
+        return [at.offset for at in committed.values() if isinstance(at, OffsetAndMetadata)]
 
     def members(self) -> int:
         """The number of members in the group."""

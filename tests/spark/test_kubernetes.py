@@ -87,7 +87,7 @@ def driver(cluster: Cluster, ground: Ground, folder: Path) -> Iterator[subproces
     settings = settings.replace("/opt/spark/conf", str(conf))
     (conf / "spark-defaults.conf").write_text(settings + "\n".join(f"{key} {value}" for key, value in _HERE.items()))
     (conf / "executor.yaml").write_text(configured()["executor.yaml"])
-    told = {
+    environment = {
         "SPARK_CONF_DIR": str(conf),
         "KAFKA_BOOTSTRAP_SERVERS": ground.bootstrap,
         "TOPIC": ground.topic,
@@ -103,7 +103,7 @@ def driver(cluster: Cluster, ground: Ground, folder: Path) -> Iterator[subproces
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLE / "orders_to_parquet.py")],
             cwd=folder,
-            env={**os.environ, **told},
+            env={**os.environ, **environment},
             stdout=log,
             stderr=log,
             text=True,

@@ -141,7 +141,7 @@ def test_call_returns_after_the_driver_has_registered_the_task(ends: tuple[socke
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         b"x" * 5_000,
         b"[" * 1_000 + b"\n",
@@ -155,11 +155,11 @@ def test_call_returns_after_the_driver_has_registered_the_task(ends: tuple[socke
     ],
 )
 def test_admit_refuses_invalid_handshakes_without_waiting(
-    ends: tuple[socket.socket, socket.socket], said: bytes
+    ends: tuple[socket.socket, socket.socket], sent: bytes
 ) -> None:
     """`admit` reads a bounded number of bytes and refuses an invalid handshake before its timeout."""
     driver, peer = ends
-    peer.sendall(said)
+    peer.sendall(sent)
     with pytest.raises(BROKEN):
         admit(driver, SECRET, NEVER_S)
 

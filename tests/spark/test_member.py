@@ -92,8 +92,8 @@ class Scene:
 
     def committed(self) -> Mapping[int, int]:
         """The group's committed offsets, by partition."""
-        said = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).committed(self.group)
-        return {number: at.offset for (_, number), at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)}
+        committed = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).committed(self.group)
+        return {number: at.offset for (_, number), at in sorted(committed.items()) if isinstance(at, OffsetAndMetadata)}
 
     def members(self) -> int:
         """The number of members in the group."""

@@ -71,8 +71,8 @@ def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
 def test_ends_of_takes_the_ends_of_kafka_sources_only() -> None:
     """`ends_of` reads the ends of all Kafka sources and ignores other sources."""
     ends = {"orders": {"0": 5, "11": 7}, "payments": {"0": 1}}
-    told = progress(("KafkaV2[Subscribe[orders, payments]]", ends), ("RateStreamV2[...]", 17))
-    assert ends_of(told) == {("orders", 0): 5, ("orders", 11): 7, ("payments", 0): 1}
+    event = progress(("KafkaV2[Subscribe[orders, payments]]", ends), ("RateStreamV2[...]", 17))
+    assert ends_of(event) == {("orders", 0): 5, ("orders", 11): 7, ("payments", 0): 1}
 
 
 def test_ends_of_takes_the_smaller_end_of_a_partition_read_twice() -> None:
@@ -226,8 +226,8 @@ def test_mirror_that_cannot_join_reports_a_remedy_for_its_user(
     assert (refused[:21], "Apache Kafka 4.0 or later" in refused) == ("UNSUPPORTED_VERSION: ", True)
     assert "`consumer-membership checkpoint show`" in refused
     assert (taken[:40], "in group_ids" in taken) == ("_CONFLICT: the group has 1 classic member"[:40], True)
-    told = [record.getMessage() for record in caplog.records if record.name == "consumer_membership.spark.mirror"]
-    assert [text.partition("could not be committed: ")[2] for text in told] == [refused, taken]
+    lines = [record.getMessage() for record in caplog.records if record.name == "consumer_membership.spark.mirror"]
+    assert [text.partition("could not be committed: ")[2] for text in lines] == [refused, taken]
     assert "group.instance.id" not in refused + taken
 
 

@@ -104,30 +104,30 @@ def test_pickled_function_round_trips_with_its_variables() -> None:
 
 def test_lock_in_a_closure_is_named_by_its_variable() -> None:
     """The error names the captured variable and its function, not only the type `_thread.lock`."""
-    said = refusal(with_variable(threading.Lock()))
-    assert said.startswith("sink='with_variable.<locals>.sink': it cannot be sent to the tasks")
-    assert "the variable 'held' of sink is a _thread.lock (cannot pickle '_thread.lock' object)" in said
-    assert "create it inside the task, at the first call" in said
+    text = refusal(with_variable(threading.Lock()))
+    assert text.startswith("sink='with_variable.<locals>.sink': it cannot be sent to the tasks")
+    assert "the variable 'held' of sink is a _thread.lock (cannot pickle '_thread.lock' object)" in text
+    assert "create it inside the task, at the first call" in text
 
 
 def test_open_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     """An open file is refused, because the task would open another file on its own host."""
     with (tmp_path / "out").open("w") as out:
-        said = refusal(with_variable(out))
-    assert "the variable 'held' of sink is a _io.TextIOWrapper" in said
-    assert "open it inside the task, at the first call" in said
+        text = refusal(with_variable(out))
+    assert "the variable 'held' of sink is a _io.TextIOWrapper" in text
+    assert "open it inside the task, at the first call" in text
 
 
 def test_consumer_and_producer_are_refused_with_a_remedy() -> None:
     """A consumer of this package and a librdkafka producer are refused with the same kind of remedy."""
     with Consumer({**NOWHERE, "group.id": "g"}) as consumer:
-        said = refusal(functools.partial(print, consumer))
-    assert "the argument 0 of sink is a consumer_membership.clients.consumer.Consumer" in said
-    assert "send its configuration and create a consumer there" in said
-    said = refusal(Writer(Producer(NOWHERE)), "transform")
-    assert said.startswith("transform='Writer': ")
-    assert "transform.target['rows'] is a cimpl.Producer" in said
-    assert "a client belongs to the process that made it" in said
+        text = refusal(functools.partial(print, consumer))
+    assert "the argument 0 of sink is a consumer_membership.clients.consumer.Consumer" in text
+    assert "send its configuration and create a consumer there" in text
+    text = refusal(Writer(Producer(NOWHERE)), "transform")
+    assert text.startswith("transform='Writer': ")
+    assert "transform.target['rows'] is a cimpl.Producer" in text
+    assert "a client belongs to the process that created it" in text
 
 
 def test_culprit_is_found_inside_attributes_elements_and_bound_methods(connection: sqlite3.Connection) -> None:
@@ -142,8 +142,8 @@ def test_culprit_is_found_inside_attributes_elements_and_bound_methods(connectio
 
 def test_culprit_is_found_in_defaults_and_globals_of_a_function(connection: sqlite3.Connection) -> None:
     """Defaults and globals of a function are pickled with it and are therefore searched."""
-    said = refusal(lambda batch, context, to=connection: (batch, context, to))
-    assert "the default of 'to' of sink is a sqlite3.Connection" in said
+    text = refusal(lambda batch, context, to=connection: (batch, context, to))
+    assert "the default of 'to' of sink is a sqlite3.Connection" in text
     code = compile("lambda batch: database.execute(batch)", "main", "eval")
     function = eval(code, {"database": connection, "execute": connection})  # noqa: S307 - a module of its own
     assert "the variable 'database' of sink is a sqlite3.Connection" in refusal(function)
@@ -157,9 +157,9 @@ def test_attributes_dropped_by_getstate_are_not_culprits(connection: sqlite3.Con
 
 def test_error_raised_by_an_objects_own_pickling_is_quoted() -> None:
     """The error of an object's own pickling code is quoted in one line."""
-    said = refusal(Unwilling())
-    assert "it is a tests.spark.test_pickling.Unwilling (LookupError: not while it rains)" in said
-    assert "Sundays" not in said
+    text = refusal(Unwilling())
+    assert "it is a tests.spark.test_pickling.Unwilling (LookupError: not while it rains)" in text
+    assert "Sundays" not in text
 
 
 def test_refusal_shows_no_value() -> None:
@@ -178,6 +178,6 @@ def test_refusal_shows_no_value() -> None:
 def test_spark_session_and_dataframes_are_refused_by_name(spark: SparkSession) -> None:
     """Sessions and DataFrames work only on the driver, so they are refused by name."""
     for held in (spark, spark.sparkContext, spark.range(1)):
-        said = refusal(with_variable(held))
-        assert "the variable 'held' of sink is a pyspark." in said
-        assert "on the driver only; collect what the tasks need of it" in said
+        text = refusal(with_variable(held))
+        assert "the variable 'held' of sink is a pyspark." in text
+        assert "only on the driver; collect the data that the tasks need" in text

@@ -78,5 +78,5 @@ def test_repeated_error_of_a_reader_is_logged_once(
         reader._thread.start()
         reader.consumer.member.wait_for(StepFinished)
         reader.close()
-    told = [line.getMessage() for line in caplog.records if "FENCED_INSTANCE_ID" in line.getMessage()]
-    assert len(told) == 1
+    lines = [line.getMessage() for line in caplog.records if "FENCED_INSTANCE_ID" in line.getMessage()]
+    assert len(lines) == 1

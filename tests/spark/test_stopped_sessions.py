@@ -44,10 +44,10 @@ def refusals(spark: SparkSession, /, config: Mapping[str, object], topic: str, g
         "register": lambda: register(spark),
         "OffsetMirror": lambda: OffsetMirror(spark, group_ids={"query": group}, config=config),
     }
-    return {name: said(ask) for name, ask in asked.items()}
+    return {name: error_of(ask) for name, ask in asked.items()}
 
 
-def said(ask: Callable[[], object]) -> str:
+def error_of(ask: Callable[[], object]) -> str:
     """The class and text of the error that this call raises."""
     try:
         ask()
@@ -63,7 +63,7 @@ def run_without(
     handle = run(spark, config, [topic], group, recorder, 2)
     wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
     spark.stop()
-    return said(lambda: handle.wait(SPARK_S))
+    return error_of(lambda: handle.wait(SPARK_S))
 
 
 def query_begun(spark: SparkSession, /, options: Mapping[str, str], folder: str) -> None:

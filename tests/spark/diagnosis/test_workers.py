@@ -114,16 +114,16 @@ def test_sink_that_tasks_cannot_unpickle_is_an_error() -> None:
     assert (found.severity, "addPyFile" in found.remedy) == (ERROR, True)
 
 
-@pytest.mark.parametrize(("clock", "said"), [(113.5, "3.5 s ahead of the driver's"), (90.0, "10.0 s behind")])
-def test_skewed_clock_is_reported_as_ok(clock: float, said: str) -> None:
+@pytest.mark.parametrize(("clock", "expected"), [(113.5, "3.5 s ahead of the driver's"), (90.0, "10.0 s behind")])
+def test_skewed_clock_is_reported_as_ok(clock: float, expected: str) -> None:
     """Clock skew is harmless, because only the driver's clock orders the attempts."""
     found = one(with_second(clock=clock), "clock of w2")
-    assert (found.severity, said in found.found) == (OK, True)
+    assert (found.severity, expected in found.found) == (OK, True)
     assert not [finding for finding in with_second(clock=110.5) if finding.subject.startswith("clock")]
 
 
 @pytest.mark.parametrize(
-    ("said", "meaning"),
+    ("message", "meaning"),
     [
         ('java.io.IOException: Cannot run program "python9": error=2', "do not have this interpreter"),
         ("SparkException: Python worker failed to connect back.", "did not connect to them"),
@@ -132,9 +132,9 @@ def test_skewed_clock_is_reported_as_ok(clock: float, said: str) -> None:
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "another minor version of Python"),
     ],
 )
-def test_spark_error_about_a_wrong_interpreter_becomes_a_finding(said: str, meaning: str) -> None:
+def test_spark_error_about_a_wrong_interpreter_becomes_a_finding(message: str, meaning: str) -> None:
     """The finding quotes Spark's message without its stack trace."""
-    (found,) = of_workers(failure=f"Job aborted due to stage failure: Task 0 failed\n{said}\nand so on", reports=())
+    (found,) = of_workers(failure=f"Job aborted due to stage failure: Task 0 failed\n{message}\nand so on", reports=())
     assert (found.severity, found.subject) == (ERROR, "Python")
     assert meaning in found.why
     assert "the command is 'python3'" in found.why

@@ -115,8 +115,8 @@ def test_check_finds_a_host_without_the_package_and_a_skewed_clock(site: Site, g
     with site.session(
         spark__cores__max="2", spark__executor__cores="1", spark__pyspark__python="task-python"
     ) as session:
-        said = session.ask(checked, ground.config, ground.topic, ground.group)
-    found = {subject: words for _, subject, words in said}
+        findings = session.ask(checked, ground.config, ground.topic, ground.group)
+    found = {subject: words for _, subject, words in findings}
     assert found["consumer_membership"].startswith("cannot be imported on")
     (clock,) = (words for subject, words in found.items() if subject.startswith("clock of"))
     assert clock.endswith("ahead of the driver's")

@@ -138,13 +138,13 @@ def test_task_stopped_at_a_transaction_writes_nothing_after_its_replacement(grou
     with ground.stopped(point) as stopped, ground.task(attempt=2) as task:
         sink = ground.sink()
         sink(*task.take(RECORDS))
-        said = stopped.go_on()
+        text = stopped.go_on()
         # The replacement's producer is still its own.
         produce(ground.servers, ground.topic, PARTITIONS)
         sink(*task.take(PARTITIONS))
         sink.close()
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS + 1] * PARTITIONS
-    assert said.startswith("FencedError the coordinator does not confirm the member")
+    assert text.startswith("FencedError the coordinator does not confirm the member")
     assert ground.read() == ground.origins(RECORDS // PARTITIONS + 1)
 
 

@@ -157,9 +157,9 @@ def test_stopped_attempt_publishes_nothing_after_its_replacement(place: Place, p
     at = json.dumps({"folder": place.url, "storage_options": dict(place.store.options)})
     with zombie("bucket", point, at, "orders", 5, 1, 0, 4) as stopped:
         give(place.sink(), {0: range(6)}, attempt=2)
-        said = stopped.go_on()
-    assert said.startswith("FencedError")
-    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in said
+        text = stopped.go_on()
+    assert text.startswith("FencedError")
+    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in text
     assert place.offsets() == of(0, *range(6))
 
 
@@ -200,16 +200,16 @@ def test_wrong_access_key_raises_the_error_of_the_store(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "options", "said"),
+    ("folder", "options", "text"),
     [
         ("s3://records/x", {"nonsense": 1}, "'nonsense' is not valid"),
         ("s3://records--use1-az5--x-s3/x", {}, "must be a general purpose bucket"),
         ("/somewhere", {"region": "there"}, "are only for a folder that begins with s3://"),
     ],
 )
-def test_object_sink_refuses_impossible_options(folder: str, options: dict[str, Any], said: str) -> None:
+def test_object_sink_refuses_impossible_options(folder: str, options: dict[str, Any], text: str) -> None:
     """The constructor raises on the driver."""
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=text):
         ParquetSink(folder, storage_options=options)
 
 

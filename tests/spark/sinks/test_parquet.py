@@ -254,9 +254,9 @@ def test_stopped_attempt_publishes_nothing_after_its_replacement(tmp_path: Path,
     """The attempt is stopped before it writes, or before it links its file."""
     with zombie("parquet", point, tmp_path, TOPIC, 5, 1, 0, 4) as stopped:
         give(ParquetSink(tmp_path), {0: range(6)}, attempt=2)
-        said = stopped.go_on()
-    assert said.startswith("FencedError")
-    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in said
+        text = stopped.go_on()
+    assert text.startswith("FencedError")
+    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in text
     assert offsets(tmp_path) == of(0, *range(6))
     assert names(tmp_path, are_hidden=True) == []
 

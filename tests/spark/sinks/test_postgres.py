@@ -196,9 +196,9 @@ def test_stopped_attempt_writes_nothing_after_its_replacement(
     """Stopped before or inside its transaction, or within a COPY, the attempt delays no other attempt for long."""
     with zombie("postgres", point, conninfo, table, 5, 1, 0, 4) as stopped:
         give(sink, table, {0: range(6)}, attempt=2)
-        said = stopped.go_on()
-    assert said.startswith("FencedError")
-    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in said
+        text = stopped.go_on()
+    assert text.startswith("FencedError")
+    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in text
     assert offsets(conninfo, table) == of(0, *range(6))
 
 

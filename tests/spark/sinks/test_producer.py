@@ -110,18 +110,18 @@ def test_late_commit_ends_the_next_transaction_of_a_producer(
         producer.begin_transaction()
         producer.produce(topic, b"committed")
         proxy.delay(END_TXN, resets=resets)
-        said: list[tuple[int, bool]] = []
+        errors: list[tuple[int, bool]] = []
 
         def is_committed() -> bool:
             try:
                 producer.commit_transaction(PATIENCE_S if resets else 0.5)
             except KafkaException as refused:
-                said.append((refused.args[0].code(), refused.args[0].retriable()))
+                errors.append((refused.args[0].code(), refused.args[0].retriable()))
                 return False
             return True
 
         wait_until(is_committed, "the commit")
-        assert set(said) == (set() if resets else {(KafkaError._TIMED_OUT, True)})
+        assert set(errors) == (set() if resets else {(KafkaError._TIMED_OUT, True)})
         assert proxy.is_late
         producer.begin_transaction()
         producer.produce(topic, b"to be aborted")

@@ -51,7 +51,7 @@ def test_fenced_error_names_the_last_writer_and_the_remedy(epoch: int, attempt: 
     assert "group 'orders-group', orders-0: 'pipe-0' (epoch 5, attempt 1) was replaced" in text
     assert f"'pipe-1' (epoch {epoch}, attempt {attempt}) wrote last, up to offset 12" in text
     assert "Nothing of this batch was written (orders-1@0..2, orders-0@10..19)" in text
-    assert text.endswith(f"its epochs began anew, {REMEDY}")
+    assert text.endswith(f"its epochs started again, {REMEDY}")
     assert GROUP in text
 
 

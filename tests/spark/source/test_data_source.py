@@ -172,10 +172,10 @@ def test_query_with_a_killed_source_process_names_group_source_and_cause(
         wait_until(lambda: len(seen.values) == 10, "ten records", SPARK_S)
         (pid,) = source_processes(os.getpid())
         os.kill(pid, signal.SIGKILL)
-        said = refusal(lambda: started.awaitTermination(int(SPARK_S)))
-    assert f"group '{group}': the process of its source kafka-group (pid {pid} on " in said
-    assert "was killed or crashed" in said
-    assert "Connection reset" not in said
+        text = refusal(lambda: started.awaitTermination(int(SPARK_S)))
+    assert f"group '{group}': the process of its source kafka-group (pid {pid} on " in text
+    assert "was killed or crashed" in text
+    assert "Connection reset" not in text
     produce(kafka.bootstrap_servers, topic, 5)
     with query(source, given, seen, tmp_path):
         wait_until(lambda: len(seen.values) == 15, "15 records", SPARK_S)
@@ -285,9 +285,9 @@ def test_invalid_options_are_refused_at_load(kafka: Broker, source: SparkSession
     }.items():
         reading = source.readStream.format("kafka-group").options(**given, **{wrong: "x"})
         # Through Spark Connect nothing is asked before.
-        said = refusal(lambda reading=reading: reading.load().schema)  # type: ignore[misc]  # mypy infers no default
-        assert "ConfigurationError" in said, wrong
-        assert words in said, wrong
+        text = refusal(lambda reading=reading: reading.load().schema)  # type: ignore[misc]  # mypy infers no default
+        assert "ConfigurationError" in text, wrong
+        assert words in text, wrong
 
 
 def test_impossible_queries_end_with_an_error_and_leave_the_group(
@@ -306,8 +306,8 @@ def test_impossible_queries_end_with_an_error_and_leave_the_group(
     frame = source.readStream.format("kafka-group").schema("value string").options(**given).load()
     writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "schema"))
     started = writing.start()
-    said = refusal(lambda: started.awaitTermination(int(SPARK_S)))
-    assert "leave .schema() out" in said
+    text = refusal(lambda: started.awaitTermination(int(SPARK_S)))
+    assert "leave .schema() out" in text
     continuous = source.readStream.format("kafka-group").options(**given).load().writeStream.format("noop")
     continuous = continuous.option("checkpointLocation", str(tmp_path / "continuous")).trigger(continuous="1 second")
     assert "ontinuous" in refusal(continuous.start)
@@ -315,8 +315,8 @@ def test_impossible_queries_end_with_an_error_and_leave_the_group(
         frame = source.readStream.format("kafka-group").options(**given).load()
         writing = frame.writeStream.format("console").outputMode("update")
         writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")  # type: ignore[call-overload]  # pyspark 4.1 has it
-        said = refusal(lambda: writing.start().awaitTermination(int(SPARK_S)))
-        assert "is not supported in Real-time Mode" in said
+        text = refusal(lambda: writing.start().awaitTermination(int(SPARK_S)))
+        assert "is not supported in Real-time Mode" in text
     wait_until(
         lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty",
         "an empty group",

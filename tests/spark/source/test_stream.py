@@ -41,8 +41,8 @@ def streaming(kafka: Broker, topic: str, group: str, more: Mapping[str, str] | N
 
 def committed(kafka: Broker, group: str) -> dict[int, int]:
     """The group's committed offsets, by partition."""
-    said = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).committed(group)
-    return {number: at.offset for (_, number), at in said.items() if isinstance(at, OffsetAndMetadata)}
+    committed = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).committed(group)
+    return {number: at.offset for (_, number), at in committed.items() if isinstance(at, OffsetAndMetadata)}
 
 
 def read(stream: GroupStream, start: JsonObject, end: JsonObject) -> dict[tuple[str, int], tuple[int, int]]:
@@ -351,8 +351,8 @@ def test_failures_of_a_deleted_topic_are_logged_once_and_counted(
 
         with pytest.raises(DataLossError, match="its topic was deleted"):
             ask_until_it_is_gone()
-    said = [record for record in caplog.records if "no new batch" in record.getMessage()]
-    failures = [record for record in said if "failed" in record.getMessage() or "in a row" in record.getMessage()]
+    lines = [record for record in caplog.records if "no new batch" in record.getMessage()]
+    failures = [record for record in lines if "failed" in record.getMessage() or "in a row" in record.getMessage()]
     written = [record for record in failures if record.levelno >= logging.WARNING]
     assert len(failures) > 20
     assert len(written) <= 1 + len(str(len(failures)))
