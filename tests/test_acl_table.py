@@ -71,7 +71,7 @@ TESTS: dict[tuple[str, str, str], tuple[str, ...]] = {
         "spark/test_brokers_assignment.py::test_assign_at_once_without_rights_names_the_key_and_the_grant",
     ),
     ("Spark Connect `run`, `drain`", "READ", "groups `<pipeline>-control` and `<pipeline>-progress`"): (
-        "spark/test_board.py::test_client_without_rights_to_the_board_gets_an_error_before_the_job",
+        "spark/test_mailbox.py::test_client_without_rights_to_the_helper_groups_gets_an_error_before_the_job",
     ),
     ("Spark `read_group`, client", "READ", "group"): (
         "spark/test_group_read.py::test_read_group_without_the_right_to_its_group_raises_group_error",

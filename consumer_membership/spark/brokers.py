@@ -101,7 +101,7 @@ def partitions_of(consumer: Consumer, topics: Sequence[str], config: Mapping[str
     """
     partitions: list[Partition] = []
     for topic in topics:
-        known = _looked_up(consumer, topic, config)
+        known = _topic_metadata(consumer, topic, config)
         if known.error is not None:
             remedy = f"the broker responded: {known.error.str()}; create the topic, or correct the name"
             raise ConfigurationError("topics", topic, remedy)
@@ -109,7 +109,7 @@ def partitions_of(consumer: Consumer, topics: Sequence[str], config: Mapping[str
     return tuple(partitions)
 
 
-def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> TopicMetadata:
+def _topic_metadata(consumer: Consumer, topic: str, config: Mapping[str, object]) -> TopicMetadata:
     try:
         return consumer.list_topics(topic, _FIRST_S).topics[topic]
     except KafkaException:
@@ -117,7 +117,7 @@ def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> 
     try:
         return consumer.list_topics(topic, _TIMEOUT_S).topics[topic]
     except KafkaException as failed:
-        cause = _why_away(_connection(config)) or failed.args[0].str()
+        cause = _connection_error(_connection(config)) or failed.args[0].str()
         raise TransportError(f"topic {topic!r} cannot be looked up: {cause}") from failed
 
 
@@ -135,8 +135,8 @@ def refuse_if_away(config: Mapping[str, object]) -> None:
     librdkafka reports only a timeout, after a long time, without an address or a reason.
     """
     settings = _connection(config)
-    away = _why_away(settings)
-    if isinstance(away, AuthenticationError) or (away is not None and _is_nobody_there(settings)):
+    away = _connection_error(settings)
+    if isinstance(away, AuthenticationError) or (away is not None and _refuse_connections(settings)):
         raise away
 
 
@@ -144,22 +144,22 @@ def _connection(config: Mapping[str, object]) -> ConnectionSettings:
     return ConsumerConfig.from_mapping({**config, "group.id": config.get("group.id") or "-"}).connection_settings()
 
 
-def _why_away(settings: ConnectionSettings) -> MembershipError | None:
+def _connection_error(settings: ConnectionSettings) -> MembershipError | None:
     """Return the error of this package's own client for brokers that do not respond soon; None if a broker responds."""
     cluster = Cluster(settings)
     try:
-        asked(cluster, cluster.brokers(_FIRST_S))
+        result_of(cluster, cluster.brokers(_FIRST_S))
     except MembershipError as away:
         return away
     return None
 
 
-def asked(cluster: Cluster, question: Awaitable[AnswerT]) -> AnswerT:
+def result_of(cluster: Cluster, request: Awaitable[AnswerT]) -> AnswerT:
     """Return the result of a request, and close the connections of the cluster."""
 
     async def ask() -> AnswerT:
         try:
-            return await question
+            return await request
         finally:
             await cluster.close()
 
@@ -168,7 +168,7 @@ def asked(cluster: Cluster, question: Awaitable[AnswerT]) -> AnswerT:
         return thread.submit(lambda: asyncio.run(ask())).result()
 
 
-def _is_nobody_there(settings: ConnectionSettings) -> bool:
+def _refuse_connections(settings: ConnectionSettings) -> bool:
     """Return whether every address refuses connections or is invalid; a slow address may still have a broker."""
 
     def refuses(endpoint: tuple[str, int]) -> bool:

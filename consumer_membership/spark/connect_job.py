@@ -1,7 +1,7 @@
 """A Spark Connect job whose tasks are members of the group, without a connection from the tasks to the client.
 
 The client may be on another machine than the driver, so tasks cannot connect to it. A task returns its summary as its
-result row, and its error as its exception. Orders and progress are exchanged through Kafka (`board`). A drain works
+result row, and its error as its exception. Orders and progress are exchanged through Kafka (`mailbox`). A drain works
 without this exchange if the ACLs for it are missing: it ends when the group has committed everything, which each task
 checks.
 """
@@ -16,10 +16,10 @@ import time
 from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
-from consumer_membership.spark.board import Board
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.job import clear_away, message_of, raised_in, raised_in_a_task, refuse_stopped
+from consumer_membership.spark.mailbox import ClientMailbox
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan
@@ -45,8 +45,8 @@ class ConnectJob:
 
     def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, partitions: Iterable[Partition]) -> None:
         self._payload = pickled(sink)
-        self._board = _board(plan, partitions)
-        self.plan = plan if self._board is None else self._board.plan
+        self._mailbox = _mailbox(plan, partitions)
+        self.plan = plan if self._mailbox is None else self._mailbox.plan
         self._spark = spark
         #: Whether the caller has stopped or cancelled the run.
         self._is_ending = False
@@ -71,15 +71,15 @@ class ConnectJob:
 
     def progress(self) -> tuple[MemberProgress, ...]:
         """Return the last report of each member, by instance; empty if the client may not use the helper groups."""
-        return () if self._board is None else self._board.progress()
+        return () if self._mailbox is None else self._mailbox.progress()
 
     def stop(self) -> None:
         """Order every member to finish its batch, commit and leave; without the helper groups, `cancel` the job."""
         self._is_ending = True
-        if self._board is None:
+        if self._mailbox is None:
             self.cancel()
         else:
-            self._board.stop()
+            self._mailbox.stop()
 
     def cancel(self) -> None:
         """Let Spark kill the tasks, and remove their members from the group."""
@@ -135,16 +135,16 @@ class ConnectJob:
         finally:
             # If a replacement had nothing left to do, it did not join, and the member that it replaces is still there.
             clear_away(self.plan)
-            if self._board is not None:
-                self._board.close()
+            if self._mailbox is not None:
+                self._mailbox.close()
             self._ended_at = time.monotonic()
             self._over.set()
 
 
-def _board(plan: MemberPlan, partitions: Iterable[Partition]) -> Board | None:
+def _mailbox(plan: MemberPlan, partitions: Iterable[Partition]) -> ClientMailbox | None:
     """Open the exchange of messages; None if its ACLs are missing for a drain, which works without it."""
     try:
-        return Board(plan, partitions)
+        return ClientMailbox(plan, partitions)
     except ConfigurationError as refused:
         if plan.ends is None:
             raise

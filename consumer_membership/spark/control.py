@@ -230,7 +230,7 @@ class ControlLink(Link):
 
     def _read(self) -> None:
         self._receive_orders()
-        while self.order is None and self._has_called_again():
+        while self.order is None and self._reconnect():
             _log.info("Task %s: the connection to the driver broke and was restored", self._caller.instance)
             self._receive_orders()
         if self.order is None and not self._closing.is_set():
@@ -250,7 +250,7 @@ class ControlLink(Link):
         except BROKEN as broken:
             _log.debug("Task %s: the connection to the driver ended: %s", self._caller.instance, broken)
 
-    def _has_called_again(self) -> bool:
+    def _reconnect(self) -> bool:
         """Reconnect; return False if the address refuses, the driver does not respond for long, or the task ends."""
         deadline = time.monotonic() + self._gone_after_s
         while not self._closing.is_set():

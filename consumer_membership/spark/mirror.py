@@ -242,7 +242,7 @@ class _MirroredGroup:
             if view.state is MemberState.FATAL:
                 return
             if view.state is MemberState.STABLE and shown is not None:
-                self._look_for_others(view, len(shown[1]))
+                self._check_other_members(view, len(shown[1]))
                 self._commit(consumer, *shown)
 
     @property
@@ -255,7 +255,7 @@ class _MirroredGroup:
     def _is_committed(self, batch_id: int, ends: BatchEnds) -> bool:
         return (batch_id, ends) == (self.state.batch_id, self.state.committed)
 
-    def _look_for_others(self, view: MembershipView, count: int) -> None:
+    def _check_other_members(self, view: MembershipView, count: int) -> None:
         """Note another member in the group: this member owns too few partitions for several heartbeats."""
         if len(view.owned) >= count:
             self._short_since = None

@@ -69,7 +69,7 @@ class MemberPlan:
     milliseconds since 1970 at the start by the driver's clock, or more, so that it is above the runs that the group
     shows (`brokers.with_run_number`). `batch_wait_s` is the longest time to collect a batch. Orders come from the
     driver at the address `control`, or from a Spark Connect client through the helper groups, at the partitions
-    `board`.
+    `mailbox`.
     """
 
     config: Mapping[str, object]
@@ -85,7 +85,7 @@ class MemberPlan:
     sink_timeout_s: float
     ends: Mapping[Partition, int] | None = None
     control: ControlAddress | None = None
-    board: tuple[Partition, ...] = ()
+    mailbox: tuple[Partition, ...] = ()
 
     def instance_id(self, instance: int) -> str:
         """Return the `group.instance.id` of a task's member."""

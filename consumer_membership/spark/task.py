@@ -15,10 +15,10 @@ from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, SinkError, TransportError
 from consumer_membership.spark.arguments import check_config, check_sink, with_suggestions
-from consumer_membership.spark.board import BoardLink
 from consumer_membership.spark.brokers import ends_now, with_run_number
 from consumer_membership.spark.context import SinkContext, attempt_number, name_record
 from consumer_membership.spark.control import ControlLink, Link
+from consumer_membership.spark.mailbox import TaskMailbox
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, Options, planned, refuse_use
@@ -167,7 +167,7 @@ def _link(plan: MemberPlan, instance: int, attempt: int) -> Link:
     """Connect to the driver, or to a Spark Connect client through Kafka; a task of `member_task` has no connection."""
     if plan.control is not None:
         return ControlLink(plan.control, instance, attempt)
-    return BoardLink(plan, instance) if plan.board else Link()
+    return TaskMailbox(plan, instance) if plan.mailbox else Link()
 
 
 def _unpickled(sink: bytes) -> object:

@@ -39,7 +39,7 @@ FIRST = (
     "tests/integration/test_membership.py",
     "tests/admin/test_survey.py",
     "tests/integration/test_admin.py",
-    "tests/spark/test_board.py",
+    "tests/spark/test_mailbox.py",
     "tests/spark/test_brokers_assignment.py",
     # Transactions.
     "tests/integration/test_exactly_once.py",

@@ -22,7 +22,7 @@ from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
-from consumer_membership.spark.brokers import asked
+from consumer_membership.spark.brokers import result_of
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.spark.diagnosis.findings import Finding
@@ -125,7 +125,7 @@ def cluster_facts(
 
     try:
         cluster = Cluster(settings)
-        return asked(cluster, ask(cluster))
+        return result_of(cluster, ask(cluster))
     except MembershipError as error:
         return replace(known, failure=str(error))
 

@@ -68,7 +68,7 @@ class _HelperGroup:
         self._consumer.close()
 
 
-class BoardLink(Link):
+class TaskMailbox(Link):
     """The task's side: reads the client's orders and commits the task's progress.
 
     `gone_after_s`: a client without a new heartbeat for this long is regarded as gone.
@@ -81,7 +81,7 @@ class BoardLink(Link):
         self._gone_after_s = gone_after_s
         self._progress: MemberProgress | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._exchange, name="consumer-membership-board", daemon=True)
+        self._thread = threading.Thread(target=self._exchange, name="consumer-membership-mailbox", daemon=True)
         self._thread.start()
 
     def report(self, progress: MemberProgress) -> None:
@@ -94,7 +94,7 @@ class BoardLink(Link):
         self._thread.join(_ANSWER_S)
 
     def _exchange(self) -> None:
-        plan, places = self._plan, self._plan.board
+        plan, places = self._plan, self._plan.mailbox
         reported, number, beat, unmoved_s = None, 0, -1, 0.0
         with (
             contextlib.closing(_HelperGroup(plan, "control")) as control,
@@ -122,7 +122,7 @@ class BoardLink(Link):
                     self.order = Order.STOP
 
 
-class Board:
+class ClientMailbox:
     """The client's side; opened before the job starts, closed after its end.
 
     Raises:
@@ -132,7 +132,7 @@ class Board:
 
     def __init__(self, plan: MemberPlan, partitions: Iterable[Partition]) -> None:
         #: The plan for the tasks, with the partitions that hold the messages.
-        self.plan = replace(plan, board=tuple(sorted(partitions)[: plan.instances]))
+        self.plan = replace(plan, mailbox=tuple(sorted(partitions)[: plan.instances]))
         self._order: Order | None = None
         self._reports = MemberReports()
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class Board:
         self._is_known = threading.Event()
         self._wake = threading.Event()
         self._is_closing = False
-        self._thread = threading.Thread(target=self._beat, name="consumer-membership-board", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name="consumer-membership-mailbox", daemon=True)
         self._thread.start()
         self._is_known.wait(3 * _ANSWER_S)
         if not self._is_taken:
@@ -179,11 +179,11 @@ class Board:
                 try:
                     if time.monotonic() - last >= _BEAT_S or order != sent:
                         number += 1
-                        control.write(plan.board[0], number, {"run": plan.run, "beat": number, "order": order})
+                        control.write(plan.mailbox[0], number, {"run": plan.run, "beat": number, "order": order})
                         sent, last = order, time.monotonic()
                         self._is_taken = True
                         self._is_known.set()
-                    found = progress.read(plan.board)
+                    found = progress.read(plan.mailbox)
                     received = [_progress_in(message) for message in found if message["run"] == plan.run]
                     with self._lock:
                         for report in received:
