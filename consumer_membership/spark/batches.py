@@ -83,7 +83,7 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
     return arrow.schema([(name, types[name]) for name in columns])
 
 
-def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
+def to_format(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
     """Convert records to the format that a sink asked for; for messages, return the list itself.
 
     `messages` must not contain events (errors, ends of partitions). `runs` are their offset ranges, if they are known
@@ -105,10 +105,10 @@ def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) 
 
 
 def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, runs: Runs = ()) -> pa.RecordBatch:
-    """Convert records to an Arrow batch with these columns; other columns cost nothing. `runs` as for `formed`.
+    """Convert records to an Arrow batch with these columns; other columns cost nothing. `runs` as for `to_format`.
 
     Raises:
-        ConfigurationError: as `formed`.
+        ConfigurationError: as `to_format`.
     """
     arrow = _pyarrow()
     known = _known(runs, len(messages))
@@ -117,7 +117,7 @@ def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *,
 
 
 @contextmanager
-def without_collections() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable Python's garbage collector while batches are collected and converted.
 
     The collector would start again after each 700 messages, find nothing (messages form no cycles), and take a third to

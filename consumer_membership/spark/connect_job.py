@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
-from consumer_membership.spark.job import clear_away, message_of, raised_in, raised_in_a_task, refuse_stopped
+from consumer_membership.spark.job import (
+    message_of,
+    raised_in,
+    raised_in_a_task,
+    refuse_stopped,
+    remove_remaining_members,
+)
 from consumer_membership.spark.mailbox import ClientMailbox
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
@@ -134,7 +140,7 @@ class ConnectJob:
             self._error = failed
         finally:
             # If a replacement had nothing left to do, it did not join, and the member that it replaces is still there.
-            clear_away(self.plan)
+            remove_remaining_members(self.plan)
             if self._mailbox is not None:
                 self._mailbox.close()
             self._ended_at = time.monotonic()

@@ -28,7 +28,7 @@ from consumer_membership.spark.arguments import (
 )
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.range_reader import RangeReader, ReadRange, shared_out, task_config
+from consumer_membership.spark.range_reader import RangeReader, ReadRange, divide_ranges, task_config
 from consumer_membership.spark.reader_member import LogBounds, ReaderMember
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def read_group(
         slots = max(1, context.defaultParallelism if context is not None else len(ranges))
         reader = RangeReader(
             config=task_config(given, group),
-            shares=shared_out(ranges, tasks or slots),
+            shares=divide_ranges(ranges, tasks or slots),
             columns=wanted_columns,
             timeout_s=timeout_s,
         )

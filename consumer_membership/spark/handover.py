@@ -66,7 +66,7 @@ _GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class FetchedBatch:
     """Fetched records in the sink's format, their offset ranges, and the partitions whose end is reached.
 
     All partitions are assigned by the rebalance callbacks. `membership()` is not used for this: it shows an assignment
@@ -141,7 +141,7 @@ class Handover:
         """The largest number of records in the next batch."""
         return self._limit.records
 
-    def give(self, held: Held) -> bool:
+    def give(self, fetched: FetchedBatch) -> bool:
         """Pass these records to the sink, and start their commit.
 
         The previous commit is settled first, so the sink is called only when all earlier results are known.
@@ -160,17 +160,17 @@ class Handover:
         epoch = self._consumer.membership().member_epoch
         self.settle()
         began_at = time.time()
-        if held.ranges:
+        if fetched.ranges:
             try:
-                self._call(held, epoch, began_at)
+                self._call(fetched, epoch, began_at)
             except FencedError as fenced:
                 if fenced.is_final or not self._is_out_of_the_group(fenced):
                     raise
-                self._not_committed(held.ranges, self._took_s, fenced)
+                self._not_committed(fetched.ranges, self._took_s, fenced)
                 return False
-            self.records += sum(one.records for one in held.ranges)
+            self.records += sum(one.records for one in fetched.ranges)
             self.batches += 1
-        self._begin_commit(held, began_at)
+        self._begin_commit(fetched, began_at)
         return True
 
     def prepare(self) -> None:
@@ -187,8 +187,8 @@ class Handover:
 
     # ---- the sink ----
 
-    def _call(self, held: Held, epoch: int, began_at: float) -> None:
-        ownership = _Ownership(self._consumer, held.ranges, self._bounds, began_at)
+    def _call(self, fetched: FetchedBatch, epoch: int, began_at: float) -> None:
+        ownership = _Ownership(self._consumer, fetched.ranges, self._bounds, began_at)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -197,7 +197,7 @@ class Handover:
             instance_id=self._plan.instance_id(self._instance),
             attempt=self._attempt,
             batch_format=self._plan.batch_format,
-            ranges=held.ranges,
+            ranges=fetched.ranges,
             fences=tuple(
                 Fence(
                     group=self._plan.group,
@@ -207,7 +207,7 @@ class Handover:
                     epoch=epoch,
                     attempt=self._attempt,
                 )
-                for one in held.ranges
+                for one in fetched.ranges
             ),
             ownership=ownership,
         )
@@ -227,7 +227,7 @@ class Handover:
         )
         began = time.monotonic()
         try:
-            attempts(self._sink, held.batch, context)
+            attempts(self._sink, fetched.batch, context)
         except FencedError:
             raise
         except Exception as raised:
@@ -235,11 +235,11 @@ class Handover:
             cause = ", ".join((f"{type(raised).__name__}: {raised}", *notes_of(raised)))
             raise SinkError(
                 f"the sink raised {cause} ({tried} of {self._plan.sink_attempts} calls); "
-                f"not committed: {described(held.ranges)}"
+                f"not committed: {described(fetched.ranges)}"
             ) from raised
         finally:
             self._took_s = time.monotonic() - began
-            self._limit.learn(sum(one.records for one in held.ranges), self._took_s)
+            self._limit.learn(sum(one.records for one in fetched.ranges), self._took_s)
 
     def _is_out_of_the_group(self, fenced: FencedError) -> bool:
         """Return whether the member is temporarily out of the group; False if it is a member, or was replaced.
@@ -293,11 +293,14 @@ class Handover:
             with suppress(CommitError, FatalGroupError):
                 self._underway[1].result()
 
-    def _begin_commit(self, held: Held, began_at: float) -> None:
+    def _begin_commit(self, fetched: FetchedBatch, began_at: float) -> None:
         """Start the commit of a batch that the sink has taken; the next batch is fetched in the meantime."""
         now = time.time()
-        ends = {place: self._bounds.end_of(place) or 0 for place in held.finished}
-        parts: dict[Partition, OffsetRange | None] = {**dict.fromkeys(ends), **{one.place: one for one in held.ranges}}
+        ends = {place: self._bounds.end_of(place) or 0 for place in fetched.finished}
+        parts: dict[Partition, OffsetRange | None] = {
+            **dict.fromkeys(ends),
+            **{one.place: one for one in fetched.ranges},
+        }
         offsets = {
             place: (
                 max(ends.get(place, 0), 0 if part is None else part.next_offset),
@@ -305,7 +308,7 @@ class Handover:
             )
             for place, part in parts.items()
         }
-        commit = _Commit(offsets=offsets, ranges=held.ranges, began_at=began_at, ended_at=now, took_s=self._took_s)
+        commit = _Commit(offsets=offsets, ranges=fetched.ranges, began_at=began_at, ended_at=now, took_s=self._took_s)
         # A sink that commits has committed up to its last record; only an end after that record is left.
         is_left = ends.keys() if self._has_committing_sink else offsets.keys()
         left = [TopicPartition(*place, *at) for place, at in offsets.items() if place in is_left]

@@ -164,7 +164,7 @@ class MemberJob:
             # the middle of a batch, its commit would be refused, and its records would be redelivered.
             self._server.stop()
             self._server.wait_for_ends(_LAST_BATCH_S)
-            clear_away(self.plan)
+            remove_remaining_members(self.plan)
         self._server.close()
         self._over.set()
 
@@ -178,7 +178,7 @@ def refuse_stopped(spark: SparkSession, error: BaseException) -> None:
         ) from error
 
 
-def clear_away(plan: MemberPlan) -> None:
+def remove_remaining_members(plan: MemberPlan) -> None:
     """Remove the members of killed tasks of this run: their partitions would wait until the sessions end."""
     admin = GroupAdmin(plan.config)
     try:

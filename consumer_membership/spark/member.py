@@ -25,17 +25,17 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.batches import (
     are_records,
     before,
-    formed,
     place_of,
     ranges_of,
     runs_of,
-    without_collections,
+    to_format,
+    without_garbage_collection,
 )
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.brokers import EARLIEST, check_ends
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import Link, MemberProgress, Order
-from consumer_membership.spark.handover import REPLACED, Handover, Held
+from consumer_membership.spark.handover import REPLACED, FetchedBatch, Handover
 from consumer_membership.spark.plan import MemberPlan, attempt_of, member_config
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -149,23 +149,23 @@ class TaskMember:
         return order is None and not self._bounds.is_done
 
     def _consume_batch(self) -> None:
-        with without_collections():
-            held = self._fetch_batch()
-        if held.ranges:
-            for one in held.ranges:
+        with without_garbage_collection():
+            fetched = self._fetch_batch()
+        if fetched.ranges:
+            for one in fetched.ranges:
                 self._bounds.begin(one.place, one.first)
             # The sink may take minutes; the report shows the driver what it works on.
             self._report_if_due()
-        if held.ranges or held.finished:
+        if fetched.ranges or fetched.finished:
             self._moved_at = time.monotonic()
-            self._give(held)
-        if not (held.ranges and self._has_more()):
+            self._give(fetched)
+        if not (fetched.ranges and self._has_more()):
             self._handover.settle()
             if self._bounds.is_bounded:
                 self._check_other_members()
         self._report_if_due()
 
-    def _fetch_batch(self) -> Held:
+    def _fetch_batch(self) -> FetchedBatch:
         """Fetch the next batch in the sink's format; it may be empty."""
         messages = self._consumer.consume(*self._batch_bounds())
         self._read_committed_offsets()
@@ -201,21 +201,21 @@ class TaskMember:
             _log.warning("Task %s: %s", self._instance, error.str())
         return False
 
-    def _give(self, held: Held) -> None:
-        if not self._handover.give(held):
+    def _give(self, fetched: FetchedBatch) -> None:
+        if not self._handover.give(fetched):
             # With the next poll, all partitions are lost; their offsets are read again at the next assignment.
             return
-        self._reached |= held.finished
-        self._positions.update({one.place: one.next_offset for one in held.ranges})
-        if held.finished:
+        self._reached |= fetched.finished
+        self._positions.update({one.place: one.next_offset for one in fetched.ranges})
+        if fetched.finished:
             # Records after the end are not part of this run and need not be fetched.
-            self._consumer.pause([TopicPartition(*partition) for partition in held.finished])
+            self._consumer.pause([TopicPartition(*partition) for partition in fetched.finished])
 
     def _has_more(self) -> bool:
         """Return whether more records may arrive from an owned partition."""
         return not self._bounds.is_bounded or bool((self._bounds.left & self._mine) - self._reached)
 
-    def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
+    def _within_bounds(self, records: list[Message], finished: set[Partition]) -> FetchedBatch:
         runs = runs_of(records, self._plan.topics)
         ranges = ranges_of(runs)
         if self._bounds.is_bounded:
@@ -225,9 +225,9 @@ class TaskMember:
                 records = before(records, ends)
                 runs = runs_of(records, self._plan.topics)
                 ranges = ranges_of(runs)
-        batch = formed(records, self._plan.batch_format, runs)
+        batch = to_format(records, self._plan.batch_format, runs)
         # After the last record there may be transaction markers or compacted offsets, so the end offset is used.
-        return Held(batch=batch, ranges=ranges, finished=frozenset(finished & self._mine))
+        return FetchedBatch(batch=batch, ranges=ranges, finished=frozenset(finished & self._mine))
 
     def _end(self, partition: Partition) -> int:
         return self._bounds.end_of(partition) or 0
@@ -284,7 +284,7 @@ class TaskMember:
         left = self._bounds.left
         again = left & self._reached & self._mine
         if again:
-            self._give(Held(finished=again))
+            self._give(FetchedBatch(finished=again))
         try:
             # Only the offsets matter here, not the tallies.
             others = self._committed(sorted(left - self._mine), COMMITTED_ANSWER_S) if left - self._mine else []

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import DrainError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
-from consumer_membership.spark.batches import place_of, record_batch, without_collections
+from consumer_membership.spark.batches import place_of, record_batch, without_garbage_collection
 from consumer_membership.spark.context import Partition
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ReadRange:
         return f"{self.topic}[{self.partition}] from offset {self.first} to before {self.end}"
 
 
-def shared_out(ranges: Sequence[ReadRange], tasks: int) -> tuple[tuple[ReadRange, ...], ...]:
+def divide_ranges(ranges: Sequence[ReadRange], tasks: int) -> tuple[tuple[ReadRange, ...], ...]:
     """Divide ranges among at most `tasks` tasks: about the same number of offsets for each, and every offset once.
 
     A partition is cut only at the end of an even share, and never into pieces below `LEAST_OFFSETS`. A task has at most
@@ -153,7 +153,10 @@ class RangeReader:
                 offsets.
         """
         reading = RangeReading(self.config, share, self.timeout_s)
-        with closing(reading), without_collections():  # closed also by GeneratorExit, when Spark cancels the task
+        with (
+            closing(reading),
+            without_garbage_collection(),
+        ):  # closed also by GeneratorExit, when Spark cancels the task
             for messages in reading.messages():
                 yield record_batch(messages, self.columns)
 

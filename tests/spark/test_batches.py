@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Mess
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.installation import install_command
-from consumer_membership.spark.batches import COLUMNS, after, formed, record_batch, runs_of, schema, spark_schema
+from consumer_membership.spark.batches import COLUMNS, after, record_batch, runs_of, schema, spark_schema, to_format
 from consumer_membership.spark.context import BatchFormat
 
 MOMENT_MS = 1_700_000_000_123
@@ -46,7 +46,7 @@ def message(
 
 def arrow(messages: list[Message]) -> Any:
     """The Arrow batch of these records."""
-    return formed(messages, BatchFormat.ARROW)
+    return to_format(messages, BatchFormat.ARROW)
 
 
 def test_arrow_batch_has_every_column_of_each_record() -> None:
@@ -120,12 +120,12 @@ def test_empty_batch_has_all_columns() -> None:
 def test_messages_format_returns_the_same_messages() -> None:
     """The messages format passes the messages on without building a batch."""
     messages = [message(0)]
-    assert formed(messages, BatchFormat.MESSAGES) is messages
+    assert to_format(messages, BatchFormat.MESSAGES) is messages
 
 
 def test_pandas_batch_has_the_same_columns() -> None:
     """A pandas batch has the Arrow columns: values are bytes, offsets are integers, and timestamps have a time zone."""
-    frame = formed([message(7, key=b"k"), message(8, value=None)], BatchFormat.PANDAS)
+    frame = to_format([message(7, key=b"k"), message(8, value=None)], BatchFormat.PANDAS)
     assert isinstance(frame, pd.DataFrame)
     assert tuple(frame.columns) == COLUMNS
     assert frame["key"].tolist() == [b"k", None]
@@ -169,7 +169,7 @@ def test_batch_beyond_2_gib_is_refused_before_it_is_copied() -> None:
     with pytest.raises(ConfigurationError, match=r"values of this batch of 33 records have 2214592512 bytes.*fewer"):
         arrow([message(offset, value=heavy) for offset in range(33)])
     with pytest.raises(ConfigurationError, match="keys of this batch"):
-        formed([message(offset, key=heavy) for offset in range(33)], BatchFormat.PANDAS)
+        to_format([message(offset, key=heavy) for offset in range(33)], BatchFormat.PANDAS)
 
 
 def test_batch_beyond_2_gib_that_sampling_misses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_records_below_their_partition_position_are_left_out(batch_format: Batch
         message(1, topic="refunds"),
         message(4, partition=1),
     ]
-    batch = formed(messages, batch_format)
+    batch = to_format(messages, batch_format)
     rest = after(batch, batch_format, {("orders", 0): 6, ("orders", 1): 100, ("orders", 2): 9})
     assert offsets(rest) == [6, 1]
     assert type(rest) is type(batch)
@@ -203,7 +203,7 @@ def test_records_below_their_partition_position_are_left_out(batch_format: Batch
 @pytest.mark.parametrize("batch_format", FORMATS)
 def test_batch_above_its_positions_is_returned_uncopied(batch_format: BatchFormat) -> None:
     """A batch without records below its positions is returned without a copy."""
-    batch = formed([message(5), message(6)], batch_format)
+    batch = to_format([message(5), message(6)], batch_format)
     assert after(batch, batch_format, {("orders", 0): 5}) is batch
     assert after(batch, batch_format, {}) is batch
 
@@ -211,7 +211,7 @@ def test_batch_above_its_positions_is_returned_uncopied(batch_format: BatchForma
 @pytest.mark.parametrize("batch_format", FORMATS)
 def test_batch_below_its_positions_is_empty(batch_format: BatchFormat) -> None:
     """A batch with all records below its positions becomes an empty batch."""
-    batch = formed([message(5), message(6)], batch_format)
+    batch = to_format([message(5), message(6)], batch_format)
     assert offsets(after(batch, batch_format, {("orders", 0): 7})) == []
 
 
@@ -228,10 +228,10 @@ import sys
 sys.modules[{library!r}] = None
 from confluent_kafka import Message
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.batches import BatchFormat, formed
-assert formed([], BatchFormat.MESSAGES) == []
+from consumer_membership.spark.batches import BatchFormat, to_format
+assert to_format([], BatchFormat.MESSAGES) == []
 try:
-    formed([], BatchFormat({batch_format!r}))
+    to_format([], BatchFormat({batch_format!r}))
 except ConfigurationError as error:
     print(error)
 """
@@ -245,8 +245,8 @@ def test_import_of_batches_loads_no_optional_library() -> None:
     """A program that uses messages imports neither pyarrow nor pandas nor pyspark."""
     script = """
 import sys
-from consumer_membership.spark.batches import BatchFormat, formed
-formed([], BatchFormat.MESSAGES)
+from consumer_membership.spark.batches import BatchFormat, to_format
+to_format([], BatchFormat.MESSAGES)
 print({"pyarrow", "pandas", "pyspark"} & sys.modules.keys())
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

@@ -22,7 +22,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.handover import CONFIRMED_S, BatchLimit, Handover, Held
+from consumer_membership.spark.handover import CONFIRMED_S, BatchLimit, FetchedBatch, Handover
 from consumer_membership.spark.plan import MemberPlan, member_config, planned
 from consumer_membership.spark.task import foreach_partition
 from consumer_membership.types import BrokerError, TopicPartition
@@ -46,10 +46,10 @@ class Noting:
         self.given += [(message.partition() or 0, message.offset() or 0) for message in batch]
 
 
-def held(plan: MemberPlan, records: list[Message]) -> Held:
+def held(plan: MemberPlan, records: list[Message]) -> FetchedBatch:
     """These records as a member passes them on."""
     assert [message.error() for message in records if message.error() is not None] == []
-    return Held(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
+    return FetchedBatch(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
 
 
 # ---- the member played by the test: a real consumer on a mock cluster ------------------------------------------------

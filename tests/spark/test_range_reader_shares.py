@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange, shared_out
+from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange, divide_ranges
 
 
 def whole(partition: int, offsets: int, first: int = 0) -> ReadRange:
@@ -22,7 +22,7 @@ RANGES = st.lists(
 @given(RANGES, st.integers(1, 9))
 def test_shares_contain_every_offset_once(ranges: list[ReadRange], tasks: int) -> None:
     """For any sizes, the pieces of a partition are consecutive and cover it."""
-    shares = shared_out(ranges, tasks)
+    shares = divide_ranges(ranges, tasks)
     assert len(shares) <= tasks
     assert all(shares)
     pieces = [piece for share in shares for piece in share]
@@ -36,7 +36,7 @@ def test_shares_contain_every_offset_once(ranges: list[ReadRange], tasks: int) -
 def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], tasks: int) -> None:
     """No piece costs more to start than to read, and each task has at most one piece per partition."""
     sizes = {each.place: each.offsets for each in ranges}
-    for share in shared_out(ranges, tasks):
+    for share in divide_ranges(ranges, tasks):
         assert len({piece.place for piece in share}) == len(share)
         assert all(piece.offsets >= min(LEAST_OFFSETS, sizes[piece.place]) for piece in share)
 
@@ -45,13 +45,13 @@ def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], task
 def test_shares_are_about_equal(ranges: list[ReadRange], tasks: int) -> None:
     """Each task has at most its even share plus less than two of the smallest pieces."""
     even = sum(each.offsets for each in ranges) / tasks
-    for share in shared_out(ranges, tasks):
+    for share in divide_ranges(ranges, tasks):
         assert sum(piece.offsets for piece in share) <= max(even, LEAST_OFFSETS) + tasks * LEAST_OFFSETS + 1
 
 
 def test_one_big_partition_is_shared_by_all_tasks() -> None:
     """All slots work although the topic has fewer partitions than Spark has slots."""
-    shares = shared_out([whole(0, 100_000)], 4)
+    shares = divide_ranges([whole(0, 100_000)], 4)
     assert [[(piece.first, piece.end) for piece in share] for share in shares] == [
         [(0, 25_000)],
         [(25_000, 50_000)],
@@ -62,15 +62,15 @@ def test_one_big_partition_is_shared_by_all_tasks() -> None:
 
 def test_equal_partitions_are_not_cut_without_need() -> None:
     """A cut makes two tasks fetch around it, so partitions are cut only if needed."""
-    shares = shared_out([whole(number, 83_333) for number in range(12)], 2)
+    shares = divide_ranges([whole(number, 83_333) for number in range(12)], 2)
     assert [[piece.partition for piece in share] for share in shares] == [list(range(6)), list(range(6, 12))]
 
 
 def test_few_records_are_read_by_one_task() -> None:
     """Twelve partitions with a few records each make one task."""
-    assert len(shared_out([whole(number, 5) for number in range(12)], 8)) == 1
+    assert len(divide_ranges([whole(number, 5) for number in range(12)], 8)) == 1
 
 
 def test_empty_ranges_make_no_task() -> None:
     """Empty ranges are in no share."""
-    assert shared_out([whole(0, 0), whole(1, 0, first=7)], 4) == ()
+    assert divide_ranges([whole(0, 0), whole(1, 0, first=7)], 4) == ()

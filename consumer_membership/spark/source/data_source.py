@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
-from consumer_membership.spark.batches import without_collections
+from consumer_membership.spark.batches import without_garbage_collection
 from consumer_membership.spark.range_reader import RangeReading, task_config
 from consumer_membership.spark.source.offsets import JsonObject
 from consumer_membership.spark.source.options import SourceOptions, read_options
@@ -95,7 +95,7 @@ class _Rows:
         rows = RowMaker(self._schema, share)
         on_loss = _log_loss if self._may_lose else None
         reading = RangeReading(self._config, share, self._timeout_s, on_loss)
-        with closing(reading), without_collections():
+        with closing(reading), without_garbage_collection():
             for messages in reading.messages():
                 yield rows.batch(messages)
 

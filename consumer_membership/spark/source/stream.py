@@ -82,13 +82,13 @@ class GroupStream:
     def latest(self, start: JsonObject | None = None, most: int | None = None) -> JsonObject:
         """Return the end of the next batch from `start`, of about `most` offsets; `start` itself if there is none."""
         position = start or self._position
-        begun_at = self._first() if position is None else self._read(position)
-        begin = begun_at.offsets
+        started_at = self._first() if position is None else self._read(position)
+        begin = started_at.offsets
         is_first = position is None or self._is_initial(position)
         if not is_first:
-            self._hold.commit(self._of_ours(begin))
+            self._hold.commit(self._of_existing(begin))
         # A first batch has its start, even if it is empty: a process that repeats the batch would start elsewhere.
-        first = replace(begun_at, start=begin).as_json()
+        first = replace(started_at, start=begin).as_json()
         nothing_new = first if is_first or position is None else position
         if not self._hold.is_held(self._partitions):
             return nothing_new
@@ -98,15 +98,15 @@ class GroupStream:
             self._ends_log.failed(away)
             return nothing_new
         self._ends_log.succeeded()
-        recreated = _recreated(begun_at.topic_ids, self._topic_ids)
-        begun = self._begun(begin, ends, recreated)
-        backlog = sum(max(0, end - begun[place]) for place, end in ends.items())
+        recreated = _recreated(started_at.topic_ids, self._topic_ids)
+        starts = self._starts_of(begin, ends, recreated)
+        backlog = sum(max(0, end - starts[place]) for place, end in ends.items())
         if self._waits_for_more(backlog):
             return nothing_new
-        batch = limited(begun, ends, self._most(most, begun, ends))
+        batch = limited(starts, ends, self._most(most, starts, ends))
         if batch == begin and not recreated:
             return nothing_new
-        return self._offsets_of(batch, start=begun if is_first else None).as_json()
+        return self._offsets_of(batch, start=starts if is_first else None).as_json()
 
     def plan(self, start: JsonObject, end: JsonObject) -> list[TaskRanges]:
         """Return the ranges of each task of this batch.
@@ -115,16 +115,16 @@ class GroupStream:
             DataLossError: offsets of the batch no longer exist, and `failOnDataLoss` is not false.
         """
         until = self._read(end)
-        begun_at = self._read(start)
-        begin = until.start if until.start is not None else begun_at.offsets
-        recreated = _recreated(begun_at.topic_ids if until.start is None else {}, until.topic_ids)
+        started_at = self._read(start)
+        begin = until.start if until.start is not None else started_at.offsets
+        recreated = _recreated(started_at.topic_ids if until.start is None else {}, until.topic_ids)
         self._position = end
         self._planned_at = monotonic()
         if start == end and until.start is None:
             return []
         if until.start is None:
-            self._hold.commit(self._of_ours(begin))
-        begin = self._begun(begin, until.offsets, recreated)
+            self._hold.commit(self._of_existing(begin))
+        begin = self._starts_of(begin, until.offsets, recreated)
         firsts = self._logs.firsts([place for place, at in until.offsets.items() if at > begin[place]])
         ranges = []
         for place, last in sorted(until.offsets.items()):
@@ -138,7 +138,7 @@ class GroupStream:
 
     def commit(self, end: JsonObject) -> None:
         """Commit the end of a batch that Spark has finished."""
-        self._hold.commit(self._of_ours(self._read(end).offsets))
+        self._hold.commit(self._of_existing(self._read(end).offsets))
 
     def prepare_for_available_now(self) -> None:
         """Use the present ends as the ends of the query."""
@@ -166,7 +166,7 @@ class GroupStream:
     def _offsets_of(self, offsets: OffsetsByPartition, start: OffsetsByPartition | None = None) -> StreamOffsets:
         return StreamOffsets(offsets=offsets, group=self._group, start=start, topic_ids=self._topic_ids)
 
-    def _of_ours(self, offsets: OffsetsByPartition) -> OffsetsByPartition:
+    def _of_existing(self, offsets: OffsetsByPartition) -> OffsetsByPartition:
         """Return the offsets of existing partitions; those of others cannot be committed."""
         existing = set(self._partitions)
         return {place: at for place, at in offsets.items() if place in existing}
@@ -211,7 +211,7 @@ class GroupStream:
         self._partitions = tuple(sorted({*found, *self._away}))
         self._hold.follow(topics)
 
-    def _begun(
+    def _starts_of(
         self, begin: OffsetsByPartition, ends: OffsetsByPartition, others: Collection[str]
     ) -> OffsetsByPartition:
         """Return the start of each partition of `ends`: the first offset of new partitions and of recreated topics.

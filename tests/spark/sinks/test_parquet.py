@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark import BatchFormat
-from consumer_membership.spark.batches import formed, record_batch, schema
+from consumer_membership.spark.batches import record_batch, schema, to_format
 from consumer_membership.spark.sinks import ParquetSink
 from consumer_membership.spark.sinks import parquet as parquet_sink
 from consumer_membership.spark.sinks.files import FolderDraft
@@ -75,7 +75,7 @@ def test_parquet_files_form_a_chain_with_their_fences(tmp_path: Path) -> None:
 def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFormat) -> None:
     """Each batch format writes the columns of Arrow batches, with nulls, headers and timestamps."""
     parts = {0: range(5), 1: range(3, 6)}
-    ParquetSink(tmp_path)(formed(batch(parts), batch_format), context(parts, batch_format=batch_format))
+    ParquetSink(tmp_path)(to_format(batch(parts), batch_format), context(parts, batch_format=batch_format))
     found = dataset.dataset(tmp_path, format="parquet").to_table().sort_by([("partition", "ascending")])
     assert found.schema.remove_metadata() == schema()
     assert found.to_pylist() == record_batch(batch(parts)).to_pylist()
