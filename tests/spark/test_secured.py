@@ -40,7 +40,7 @@ def test_check_drain_and_read_group_work_on_a_secured_cluster(
     found = check(spark, config, [topic], group, instances=2)
     assert [str(finding) for finding in found.errors] == []
     seen = [finding.found for finding in found.findings if finding.subject == "ssl.ca.location"]
-    assert [words.startswith(f"{secured_materials.ca_file} is there on ") for words in seen] == [True]
+    assert [words.startswith(f"{secured_materials.ca_file} exists on ") for words in seen] == [True]
     moved = check(spark, config | {"ssl.ca.location": "/no/such/ca.pem"}, [topic], group)
     assert {finding.subject for finding in moved.errors} == {"brokers", "ssl.ca.location"}
     result = drain(spark, config, [topic], group, Recorder(tmp_path), 2, assign_at_once=True)
