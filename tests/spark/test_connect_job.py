@@ -31,7 +31,7 @@ from tests.spark.clusters import (
     stopped,
 )
 from tests.spark.recorders import Recorder
-from tests.spark.source.beside import OURS, batch_rows
+from tests.spark.source.comparison import OURS, batch_rows
 from tests.support.kafka import produce
 from tests.support.waiting import wait_until
 

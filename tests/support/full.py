@@ -65,7 +65,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # The group is held and committed to in the tests beside it; this one starts Spark with its Kafka source.
         "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored[[]*": AT_LENGTH,
         # Each option beside spark-sql-kafka, in a session that has its jar: the gate has the options, and the records.
-        "tests/spark/source/test_beside_spark.py::*": AT_LENGTH,
+        "tests/spark/source/test_comparison_with_spark.py::*": AT_LENGTH,
         # A dozen processes of Java, and networks that are cut for minutes.
         "tests/spark/hosts/test_jobs.py::*": AT_LENGTH,
         "tests/spark/hosts/test_cuts.py::*": AT_LENGTH,

@@ -1,4 +1,4 @@
-"""`kafka-group` beside spark-sql-kafka, with the same options and topics: same columns and same rows."""
+"""`kafka-group` in comparison with spark-sql-kafka, with the same options and topics: same columns and same rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from consumer_membership.cli import main
 from tests.benchmarks.spark_jars import connector_jars
 from tests.spark.clusters import SessionProcess, a_session
-from tests.spark.source.beside import OURS, THEIRS, batch_rows, columns, counts_by_value, stream_rows
+from tests.spark.source.comparison import OURS, THEIRS, batch_rows, columns, counts_by_value, stream_rows
 from tests.support.compaction import (
     EAGER_CLEANER,
     create_compacted_topic,

@@ -1,4 +1,4 @@
-"""The same read by both sources, in a session with spark-sql-kafka's jar: `SessionProcess.ask` runs it there."""
+"""The same reads by both sources; `SessionProcess.ask` runs them in a session with the jar of spark-sql-kafka."""
 
 from __future__ import annotations
 
