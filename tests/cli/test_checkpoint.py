@@ -71,7 +71,7 @@ def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytes
     (tmp_path / "empty").mkdir()
     for path, words in {
         str(tmp_path / "empty"): "give the checkpointLocation of a streaming query",
-        str(newer): "and not with v1",
+        str(newer): "not with v1",
         str(damaged): "the file is damaged",
         "s3://bucket/checkpoint": "use consumer_membership.spark.CheckpointFolder",
     }.items():
@@ -117,7 +117,7 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
     words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]
     young = folder_of(tmp_path / "young", f'{{"{topic}":{{"0":3}}}}', done=1, is_old=False)
     assert main(["checkpoint", "to-group", str(young), *words]) == 2
-    assert "does not show whether the query runs; stop it, and try again in 10 s" in capsys.readouterr().err
+    assert "does not show whether its query runs; stop the query, and try again in 10 s" in capsys.readouterr().err
     two = folder_of(tmp_path / "two", f'{{"{topic}":{{"0":3}}}}\n{{"{topic}":{{"0":1}}}}', done=1)
     assert main(["checkpoint", "to-group", str(two), *words]) == 2
     assert "there are: 0, 1" in capsys.readouterr().err
