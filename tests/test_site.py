@@ -18,7 +18,7 @@ import consumer_membership
 from consumer_membership import admin, spark
 from tests.support import state_tables
 from tests.support.documents import DOCS
-from tests.support.site import EXAMPLES_INDEX, EXAMPLES_PAGE, Site, configuration, pages_in, python_markdown
+from tests.support.site import EXAMPLES_INDEX, EXAMPLES_PAGE, built_in, configuration, pages_in, python_markdown
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def read(page: Path) -> PageReader:
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site."""
-    return Site(tmp_path_factory.mktemp("site") / "build").build()
+    return built_in(tmp_path_factory.getbasetemp() / "site")
 
 
 def test_site_navigation_has_each_page_once() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.browser import headless_browser, set_scheme, set_width
-from tests.support.site import Site
+from tests.support.site import built_in
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site."""
-    return Site(tmp_path_factory.mktemp("site") / "build").build()
+    return built_in(tmp_path_factory.getbasetemp() / "site")
 
 
 @pytest.fixture(scope="module")

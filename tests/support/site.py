@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,12 @@ def _code(path: Path) -> str:
 def _plain(report: str) -> str:
     """Return a report without the codes of colors."""
     return re.sub(r"\x1b\[[\d;]*m", "", report)
+
+
+@cache
+def built_in(folder: Path) -> Path:
+    """Build the site in this folder, once for all test modules of a process; return the folder with its HTML."""
+    return Site(folder).build()
 
 
 if __name__ == "__main__":
