@@ -120,7 +120,7 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
     assert "does not show whether its query runs; stop the query, and try again in 10 s" in capsys.readouterr().err
     two = folder_of(tmp_path / "two", f'{{"{topic}":{{"0":3}}}}\n{{"{topic}":{{"0":1}}}}', done=1)
     assert main(["checkpoint", "to-group", str(two), *words]) == 2
-    assert "there are: 0, 1" in capsys.readouterr().err
+    assert "give the number of one Kafka source of the query: 0, 1" in capsys.readouterr().err
     member = RawConsumer(
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
     )
@@ -128,10 +128,10 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
         member.subscribe([topic])
         assert member.poll(60) is not None
         assert main(["checkpoint", "to-group", str(two), *words, "--source", "0"]) == 2
-        assert "it has 1 members" in capsys.readouterr().err
+        assert "the group has 1 member, such as" in capsys.readouterr().err
         member.commit(asynchronous=False)
         assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words]) == 2
-        assert "it has 1 members" in capsys.readouterr().err
+        assert "the group has 1 member, such as" in capsys.readouterr().err
         assert not (tmp_path / "new").exists()
         # A query of `kafka-group` that has nothing to do writes nothing; its member is there all the same.
         own = f'{{"version":1,"group":"{group}","offsets":{{"{topic}":{{"0":1}}}}}}'
