@@ -49,6 +49,20 @@ def test_poll_without_a_broker_waits_and_the_view_has_the_reason(
     assert len(lines_about_it(caplog)) == 1
 
 
+def test_subscribed_consumer_waits_for_a_poll_until_it_polls_or_closes(consumer: Consumer) -> None:
+    """A member joins inside `poll`, so the view names the poll as what it waits for."""
+    assert consumer.membership().waits_for is None
+    consumer.subscribe(["t"])
+    view = consumer.membership()
+    assert (view.state, view.waits_for) == (MemberState.UNSUBSCRIBED, "poll to join")
+    assert view.waits_since is not None
+    consumer.unsubscribe()
+    assert consumer.membership().waits_for is None
+    consumer.subscribe(["t"])
+    Thread(consumer.close).outcome()
+    assert consumer.membership().waits_for is None
+
+
 def test_close_without_a_broker_returns_quickly(consumer: Consumer) -> None:
     """C17: The member never contacted a coordinator, so it has no group to leave.
 

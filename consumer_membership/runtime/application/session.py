@@ -194,6 +194,8 @@ class Session:
             wait = Wait(what=WaitsFor.HEARTBEAT_RESPONSE, since=view.lease_until, detail=_NO_LEASE)
         elif since is not None:
             wait = Wait(what=WaitsFor.BROKER_CONNECTION, since=since, detail=_NO_BROKER)
+        elif (subscribed_at := self.subscriptions.waits_for_poll_since) is not None and not self.life.is_closed:
+            wait = Wait(what=WaitsFor.POLL_TO_JOIN, since=subscribed_at)
         else:
             return view
         return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
+from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application.callbacks import CallbackStyle, RebalanceListener
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.line import Line
@@ -90,6 +91,12 @@ class Subscriptions:
         if view.needs_poll and self._subscription and version != self._announced_at:
             self._announced_at = version
             self._line.send(Polled())
+
+    @property
+    def waits_for_poll_since(self) -> float | None:
+        """When the application subscribed (monotonic clock), if it has not polled since and is not a member."""
+        is_waiting = self._line.view.state is MemberState.UNSUBSCRIBED and self._announced_at is None
+        return self.subscribed_at if is_waiting else None
 
     def callback_assigned_incrementally(self) -> None:
         """A callback called `incremental_assign` or `incremental_unassign` (`CallbackStyle`)."""
