@@ -342,7 +342,7 @@ class ClassicProtocol:
             self._send_leave(request_id, self.member_id, CLOSES)
             self._leave.send(request_id, self._event.now)
         elif self._event.now >= gives_up_at:
-            return Left("no coordinator was found for the leave request; it removes the member when its session ends")
+            return Left("no coordinator was found to leave; the broker removes the member when its session ends")
         return None
 
     def _remove_stale_member(self) -> None:

@@ -275,7 +275,7 @@ class ConsumerProtocol:
             if is_static and option is not LeaveOption.LEAVE:
                 self.claim.session.leave()
         elif self._event.now >= gives_up_at:
-            return Left("no coordinator was found for the leave request; it removes the member when its session ends")
+            return Left("no coordinator was found to leave; the broker removes the member when its session ends")
         return None
 
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:
