@@ -337,7 +337,7 @@ def test_check_reports_a_broker_with_the_consumer_protocol_switched_off(kafka_br
     broker = kafka_broker(OLDEST, properties=CLASSIC_ONLY)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     found = one(asked(broker, [topic], group), "group.protocol")
-    assert (found.severity, found.found) == (WARNING, "classic: the brokers do not offer KIP-848")
+    assert (found.severity, found.found) == (WARNING, "classic: the brokers do not support KIP-848")
     with Worker(broker.bootstrap_servers, group, [topic], group_instance_id=f"{group}-1") as static:
         static.settled(2)
         findings = asked(broker, [topic], group)

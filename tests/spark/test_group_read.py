@@ -543,5 +543,5 @@ def test_read_group_refuses_invalid_arguments_and_keys_by_name(
 def test_unknown_topic_is_named_without_waiting_for_the_timeout(kafka: Broker, spark: SparkSession) -> None:
     """The call names an unknown topic at once and does not wait for its timeout."""
     topic, group = unique("topic"), unique("group")
-    with pytest.raises(ConfigurationError, match=f"topics='{topic}'.*create it"):
+    with pytest.raises(ConfigurationError, match=f"topics='{topic}'.*create the topic"):
         read_group(spark, config(kafka), [topic], group)
