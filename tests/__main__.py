@@ -55,7 +55,7 @@ LEVEL_5 = "integration and not docker and not hosts"
 #: Processes of level 5: its tests wait more than they compute.
 WORKERS = 6
 #: Processes of levels 1 to 4: many of these tests wait for another process or thread.
-UNIT_WORKERS = 4
+UNIT_WORKERS = 3
 #: The niceness of the other lane: members in level 5 must answer in time.
 NICE = 5
 PROGRESS_S = 15.0
