@@ -140,7 +140,9 @@ class Lawbook:
         beat = order.heartbeat
         if beat.is_leave and beat.owned is not None:
             goes_stale = any(isinstance(effect, ef.StateChanged) and effect.new is S.STALE for effect in rest)
-            assert self.state is S.UNSUBSCRIBING or goes_stale, f"a leave in {self.state}"
+            # After repeated fences, a dynamic member ends its old id and joins with a new one.
+            takes_new_id = self.state is S.FENCED and beat.member_id != self.scene.protocol.member_id
+            assert self.state is S.UNSUBSCRIBING or goes_stale or takes_new_id, f"a leave in {self.state}"
             if not goes_stale:
                 assert self.held == set(), "a leave before everything was given up"
             return
