@@ -34,9 +34,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_brokers_assignment.py::test_assign_at_once_does_nothing_before_*": OLDER_BROKER,
         "tests/spark/test_doctor.py::test_check_reports_a_broker_with_*": OLDER_BROKER,
         "tests/benchmarks/test_*.py::*": BENCHMARKS,
-        # Each example a second time, which goes on where the first run ended: test_runs.py and test_data_source.py show
-        # that; the gate runs each example once.
-        "tests/test_examples.py::test_spark_*[[]twice]": AT_LENGTH,
+        # A Spark of its own for three examples, once and twice: test_runs.py and test_data_source.py show that runs and
+        # queries read all records and continue where the last run ended.
+        "tests/test_examples.py::test_spark_*": AT_LENGTH,
         # Ctrl-C: the gate has SIGTERM.
         "tests/test_examples.py::test_graceful_shutdown[[]SIGINT]": AT_LENGTH,
         # The gate has the same application as an example (test_examples.py).
@@ -96,8 +96,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_kubelet.py::test_pod_terminated_without_a_broker_*": AT_LENGTH,
         # The gate has the Python that runs it.
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
-        # The gate has one way of each framework that is in a group.
-        "tests/frameworks/test_frameworks.py::*quixstreams*[[]exactly-once]": AT_LENGTH,
+        # The oldest dependencies, which are installed first.
+        "tests/frameworks/test_oldest.py::*[[]lowest]": AT_LENGTH,
+        # The gate has one way of one framework that is in a group.
+        "tests/frameworks/test_frameworks.py::*quixstreams*": AT_LENGTH,
         "tests/frameworks/test_frameworks.py::*faststream*[[]single]": AT_LENGTH,
         "tests/frameworks/test_frameworks.py::*faststream*[[]manual]": AT_LENGTH,
         "tests/frameworks/test_frameworks.py::test_streamz_*": AT_LENGTH,
