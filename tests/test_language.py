@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support import language
-from tests.support.documents import ROOT
+from tests.support.documents import DOCS, ROOT, tables
 
 MODULE = '''"""A portrait."""
 
@@ -61,3 +62,17 @@ def test_files_are_those_of_the_project() -> None:
     """The README, documents, examples, the package and the tests are checked."""
     names = {str(path.relative_to(ROOT)) for path in language.files()}
     assert {"README.md", "docs/index.md", "consumer_membership/errors.py", "tests/__main__.py"} <= names
+
+
+def test_revised_sentences_are_those_of_the_project() -> None:
+    """Each sentence that docs/project/plain-english.md shows as revised is in a document or module; `...` is a gap."""
+    page = DOCS / "project" / "plain-english.md"
+
+    def plain(text: str) -> str:
+        return re.sub(r"[\W_]+", " ", re.sub(r"\]\([^)]*\)", " ", text)).strip().lower()
+
+    everything = plain("\n".join(path.read_text() for path in language.files() if path != page))
+    revised = [row.strip("| ").split(" | ")[1] for table in tables(page.read_text()) for row in table[2:]]
+    parts = [plain(part) for sentence in revised for part in sentence.split("...")]
+    assert len(revised) == 30
+    assert [part for part in parts if part not in everything] == []
