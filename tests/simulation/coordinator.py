@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from consumer_membership.types import Instant, Offsets, TopicIdPartition, TopicPartition
+from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import rules as code
 from tests.simulation.exchanges import Alive, Answer, Beat, Commit, CommitResults, Key, Released, Request
 from tests.simulation.journal import Entry
@@ -39,6 +39,8 @@ class Coordinator(ABC):
 
     #: The groups that it knows.
     groups: dict[str, Any]
+    #: How many characters of metadata a committed offset may have (offset.metadata.max.bytes).
+    offset_metadata_max_bytes = 4096
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -123,7 +125,14 @@ class Coordinator(ABC):
 
     def commit_errors(self, offsets: Offsets) -> Mapping[TopicPartition, int]:
         """The error code of each partition of a commit that the group accepts."""
-        return {p: 0 if self._exists(p) else code.UNKNOWN_TOPIC_OR_PARTITION for p in offsets}
+        return {partition: self._commit_error(partition, at) for partition, at in offsets.items()}
+
+    def _commit_error(self, partition: TopicPartition, at: OffsetAndMetadata) -> int:
+        if not self._exists(partition):
+            return code.UNKNOWN_TOPIC_OR_PARTITION
+        # A broker counts the characters of Java's strings (rules 3.6: `String.length`).
+        is_too_large = len(at.metadata.encode("utf-16-le")) // 2 > self.offset_metadata_max_bytes
+        return code.OFFSET_METADATA_TOO_LARGE if is_too_large else 0
 
     def _exists(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)

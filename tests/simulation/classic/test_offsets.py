@@ -11,6 +11,8 @@ from tests.simulation.classic.rule_scene import Sut, gathering, join, rejoin, se
 from tests.simulation.classic.scene import A, sync
 from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
 
+#: Two UTF-16 code units, four bytes of UTF-8.
+G_CLEF = "\N{MUSICAL SYMBOL G CLEF}"
 OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
 
@@ -71,3 +73,17 @@ def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
     classic.delete_topic(topic)
     classic.until(lambda: classic.ask(wanted) == Fetched(offsets={partition: None}))
     assert commit(classic, partition=partition) == code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_commit_with_too_long_metadata_is_refused_for_its_partition(classic: Sut) -> None:
+    """Rules 3.6: Kafka counts UTF-16 code units up to offset.metadata.max.bytes (4096)."""
+    kept, refused = A[0], A[1]
+    offsets = {
+        kept: OffsetAndMetadata(offset=7, metadata=G_CLEF * 2048),
+        refused: OffsetAndMetadata(offset=7, metadata=G_CLEF * 2048 + "m"),
+    }
+    assert classic.ask(Commit(offsets=offsets)) == CommitResults(
+        codes={kept: 0, refused: code.OFFSET_METADATA_TOO_LARGE}
+    )
+    wanted = Fetch(partitions=frozenset(offsets))
+    assert classic.ask(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})

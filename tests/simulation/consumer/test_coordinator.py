@@ -24,6 +24,8 @@ from tests.simulation.exchanges import (
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
 from tests.simulation.under_test import PARTITIONS, TOPIC
 
+#: Two UTF-16 code units, four bytes of UTF-8.
+G_CLEF = "\N{MUSICAL SYMBOL G CLEF}"
 OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
 
 
@@ -436,6 +438,20 @@ def test_committed_offsets_are_returned_and_removed_with_their_topic(consumer: S
     consumer.delete_topic(topic)
     consumer.until(lambda: consumer.ask(wanted) == Fetched(offsets={partition: None}))
     assert commit(consumer, "", -1, partition) == code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_commit_with_too_long_metadata_is_refused_for_its_partition(consumer: Sut) -> None:
+    """Rules 3.6: Kafka counts UTF-16 code units up to offset.metadata.max.bytes (4096)."""
+    kept, refused = (TopicPartition(consumer.create_topic(1).name, 0) for _ in range(2))
+    offsets = {
+        kept: OffsetAndMetadata(offset=3, metadata=G_CLEF * 2048),
+        refused: OffsetAndMetadata(offset=3, metadata=G_CLEF * 2048 + "m"),
+    }
+    assert consumer.ask(Commit(offsets=offsets)) == CommitResults(
+        codes={kept: 0, refused: code.OFFSET_METADATA_TOO_LARGE}
+    )
+    wanted = Fetch(partitions=frozenset(offsets))
+    assert consumer.ask(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})
 
 
 # ---- several nodes: on the simulation only ----
