@@ -43,7 +43,7 @@ FIRST = (
     "tests/spark/test_brokers_assignment.py",
     # Transactions.
     "tests/integration/test_exactly_once.py",
-    "tests/spark/sinks/test_producer.py",
+    "tests/processing/test_transactional_producer.py",
     # Groups that are converted.
     "tests/integration/test_migration.py",
     "tests/cli/test_timeline.py",

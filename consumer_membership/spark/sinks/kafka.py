@@ -20,10 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
-from consumer_membership.spark.arguments import topic_names
-from consumer_membership.spark.batches import after
-from consumer_membership.spark.context import BatchFormat, SinkContext, SinkUse, name_record, notes_of
-from consumer_membership.spark.sinks.producer import (
+from consumer_membership.processing.transactional_producer import (
     CALL_S,
     FIRST_RETRY_PAUSE_S,
     LONGEST_RETRY_PAUSE_S,
@@ -31,6 +28,9 @@ from consumer_membership.spark.sinks.producer import (
     Setting,
     TransactionalProducer,
 )
+from consumer_membership.spark.arguments import topic_names
+from consumer_membership.spark.batches import after
+from consumer_membership.spark.context import BatchFormat, SinkContext, SinkUse, name_record, notes_of
 from consumer_membership.spark.sinks.resource import PerProcess
 from consumer_membership.spark.sinks.ruling import batch_name
 
@@ -365,7 +365,7 @@ class KafkaSink:
 
     def _made(self, instance: int, instance_id: str) -> TransactionalProducer:
         mine = self._transactional_id(instance, instance_id)
-        producer = TransactionalProducer(self._config | {"transactional.id": mine})
+        producer = TransactionalProducer(self._config | {"transactional.id": mine}, _log)
         producer.start()
         return producer
 

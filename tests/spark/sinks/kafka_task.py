@@ -19,10 +19,11 @@ from confluent_kafka import Message, Producer, TopicPartition
 
 from consumer_membership import Consumer
 from consumer_membership.errors import FencedError, MembershipError
+from consumer_membership.processing import transactional_producer as producer
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
+from consumer_membership.spark.sinks import KafkaSink, OutRecord
 from tests.spark.sinks.zombie import stop
 from tests.support.waiting import PATIENCE_S, wait_until
 

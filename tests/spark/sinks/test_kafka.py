@@ -15,11 +15,11 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.processing import transactional_producer as kafka_producer
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
 from consumer_membership.spark.context import notes_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
-from consumer_membership.spark.sinks import producer as kafka_producer
 from consumer_membership.types import OffsetAndMetadata
 from tests.spark.sinks import kafka_task
 from tests.spark.sinks.builders import Word, sent, use

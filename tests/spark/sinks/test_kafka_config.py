@@ -10,8 +10,9 @@ from confluent_kafka import Message
 
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.processing import transactional_producer as producer
 from consumer_membership.spark import BatchFormat
-from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
+from consumer_membership.spark.sinks import KafkaSink, OutRecord
 from tests.spark.sinks.builders import Word, batch, context, use
 
 SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}

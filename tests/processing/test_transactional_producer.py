@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
-from consumer_membership.spark.sinks import producer as producers
-from consumer_membership.spark.sinks.producer import ConnectionFailures, TransactionalProducer
+from consumer_membership.processing import transactional_producer as producers
+from consumer_membership.processing.transactional_producer import ConnectionFailures, TransactionalProducer
 from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
 from tests.support.kafka import create_topic, read_committed, unique
@@ -21,6 +21,8 @@ from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.support.waiting import PATIENCE_S, wait_until
 
+#: Receives librdkafka's lines.
+LOG = logging.getLogger("consumer_membership.processing")
 #: The answer to EndTxn 1: throttle time and error code.
 ANSWER = struct.Struct(">ih")
 #: Shorter than librdkafka's own: the second attempt of a request comes within a test.
@@ -45,15 +47,15 @@ def test_connection_failures_count_only_if_a_request_may_be_in_flight(
     facility: str, line: str, *, is_failure: bool
 ) -> None:
     """A used connection that broke and a missing answer count; a connection that never opened does not."""
-    failures = ConnectionFailures()
+    failures = ConnectionFailures(LOG)
     failures.log(logging.INFO, "%s [%s] %s", facility, "rdkafka#producer-1", line)
     assert failures.has_failures is is_failure
 
 
 def test_log_lines_below_the_log_level_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that the sink needs only to detect failures are not logged."""
-    caplog.set_level(logging.DEBUG, "consumer_membership.spark")
-    failures = ConnectionFailures(logging.WARNING)
+    """Lines that the producer needs only to detect failures are not logged."""
+    caplog.set_level(logging.DEBUG, LOG.name)
+    failures = ConnectionFailures(LOG, logging.WARNING)
     failures.log(logging.INFO, "%s [%s] %s", "FAIL", "p", "closed")
     failures.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "p", "late")
     assert caplog.messages == ["REQTMOUT [p] late"]
@@ -99,8 +101,8 @@ def test_late_commit_ends_the_next_transaction_of_a_producer(
 ) -> None:
     """A resent commit that arrives late commits the producer's next transaction, although that one is aborted.
 
-    This is the defect that the sink avoids. Without a reset, `commit_transaction` at most asks to be called again, as
-    the test does.
+    This is the defect that `TransactionalProducer` avoids. Without a reset, `commit_transaction` at most asks
+    to be called again, as the test does.
     """
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("out"))
@@ -148,7 +150,7 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
     topic = create_topic(servers, unique("out"))
     with Proxy(servers) as proxy:
         config["bootstrap.servers"] = proxy.address
-        first = TransactionalProducer(config)
+        first = TransactionalProducer(config, LOG)
         first.start()
         first.begin()
         first.produce(topic, b"committed", None)
@@ -161,7 +163,7 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
         assert first.may_have_late_requests
         first.close()
         monkeypatch.undo()
-        second = TransactionalProducer(config)
+        second = TransactionalProducer(config, LOG)
         second.start()
         second.begin()
         second.produce(topic, b"to be aborted", None)
@@ -199,7 +201,7 @@ def test_late_offsets_override_a_later_transaction_except_for_a_new_producer(
     membership = pack_group_metadata(group, -1, "", None)
     with Proxy(servers) as proxy:
         config["bootstrap.servers"] = proxy.address
-        producer = TransactionalProducer(config)
+        producer = TransactionalProducer(config, LOG)
         producer.start()
         producer.begin()
         proxy.delay(TXN_OFFSET_COMMIT, resets=True)
@@ -209,7 +211,7 @@ def test_late_offsets_override_a_later_transaction_except_for_a_new_producer(
         assert producer.may_have_late_requests
         if is_replaced:
             producer.close()
-            producer = TransactionalProducer(config)
+            producer = TransactionalProducer(config, LOG)
             producer.start()
         producer.begin()
         producer.send_offsets([TopicPartition(topic, 0, 2)], membership)

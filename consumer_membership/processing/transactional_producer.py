@@ -29,8 +29,6 @@ from tenacity import (
     wait_random_exponential,
 )
 
-_log = logging.getLogger("consumer_membership.spark")
-
 #: A value of librdkafka's configuration.
 Setting: TypeAlias = str | int | float | bool
 Header: TypeAlias = tuple[str, bytes | str | None]
@@ -66,7 +64,8 @@ class ConnectionFailures:
     Lines arrive when the producer is polled. `shown_from` is the lowest level of Python's logging that is forwarded.
     """
 
-    def __init__(self, shown_from: int = logging.INFO) -> None:
+    def __init__(self, log: logging.Logger, shown_from: int = logging.INFO) -> None:
+        self._log = log
         self._shown_from = shown_from
         self.has_failures = False
 
@@ -76,7 +75,7 @@ class ConnectionFailures:
         if facility == _REQUESTS_TIMED_OUT or (facility == _CONNECTION_FAILED and not line.endswith(_NEVER_THERE)):
             self.has_failures = True
         if level >= self._shown_from:
-            _log.log(level, text, *args)
+            self._log.log(level, text, *args)
 
 
 class DeliveryFailures:
@@ -97,11 +96,13 @@ class TransactionalProducer:
     Args:
         config: The configuration of a `confluent_kafka.Producer`, with a `transactional.id`. `log_level` limits only
             the lines that are forwarded; `log.connection.close` is always on.
+        log: The logger that receives librdkafka's lines.
     """
 
-    def __init__(self, config: Mapping[str, Setting]) -> None:
+    def __init__(self, config: Mapping[str, Setting], log: logging.Logger) -> None:
+        self._log = log
         level = int(config.get("log_level", _INFO))
-        self._failures = ConnectionFailures(_SHOWN_FROM.get(max(level, 2), logging.DEBUG))
+        self._failures = ConnectionFailures(log, _SHOWN_FROM.get(max(level, 2), logging.DEBUG))
         logs = {"log_level": max(level, _INFO), "log.connection.close": True}
         # A separate object: with a reference to itself, the producer would not be freed with its last reference.
         self._deliveries = DeliveryFailures()
@@ -133,7 +134,7 @@ class TransactionalProducer:
             try:
                 error: KafkaError | None = self._producer.list_topics(topic, TOPIC_S).topics[topic].error
             except KafkaException as unanswered:
-                _log.debug("Topic %s could not be looked up: %s", topic, unanswered)
+                self._log.debug("Topic %s could not be looked up: %s", topic, unanswered)
                 return None
             return error
 
