@@ -1,0 +1,1 @@
+"""Processing: the order of handlers, unfinished offsets, retries and dead letters."""
