@@ -24,6 +24,7 @@ from consumer_membership.config.settings import (
     SecurityProtocol,
 )
 from consumer_membership.config.strategies import parse_strategies
+from consumer_membership.text import LONGEST_STRING
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
@@ -206,6 +207,8 @@ retry_ms = _integer(1, 300_000)
 buffer_bytes = _integer(0, 100_000_000)
 receive_bytes = _integer(1000, _MAX_INT)
 idle_ms = _integer(0, _MAX_INT)
+#: A commit's metadata is a STRING of Kafka's protocol, which C ends with a zero.
+metadata_bytes = _integer(0, LONGEST_STRING - 1)
 rebootstraps = _choice({"rebootstrap": True, "none": False})
 canonical = _choice({"use_all_dns_ips": False, "resolve_canonical_bootstrap_servers_only": True})
 family = _choice({family.value: family for family in AddressFamily})
