@@ -25,6 +25,7 @@ WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *
 OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "observe", "processing", "spark")
 #: Modules that only some consumers need: for a protocol, TLS, SASL, the guardian or an assignor.
 OF_SOME_CONSUMERS = (
+    "health.handlers",
     "health.report",
     "assignors.checked",
     "assignors.sticky",
@@ -37,6 +38,7 @@ OF_SOME_CONSUMERS = (
     "config.patterns",
     "metrics.catalog",
     "metrics.exposition",
+    "metrics.handler_ledger",
     "runtime.guardian",
     "runtime.network.passwords",
     "runtime.network.tls",

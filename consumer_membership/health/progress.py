@@ -9,10 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.waits import described
 from consumer_membership.types import Instant, TopicPartition
+
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.health.handlers import UnfinishedRecord
 
 #: A partition whose position moved within this time, in seconds, is being consumed.
 RECENT_S = 5.0
@@ -33,6 +37,8 @@ class PartitionWaitsFor(StrEnum):
     END_OFFSET = "end offset"
     #: The end of an open transaction (`isolation.level=read_committed`).
     OPEN_TRANSACTION = "open transaction"
+    #: A handler; the processor has paused the partition, because too many of its records are unfinished.
+    HANDLER = "handler"
 
 
 _DETAILS: Mapping[PartitionWaitsFor, str] = MappingProxyType(
@@ -51,6 +57,8 @@ class ProgressSample:
     `positions` are the next offsets to return, `begun` the partitions of which a record was returned, `ends` the high
     watermarks. `stable_ends` are the last stable offsets, at which `read_committed` consumers stop (KIP-98), for the
     partitions for which they were requested. `has_broker`: whether librdkafka is connected to a broker to fetch from.
+    `unfinished` has the oldest unfinished record of each partition that has one; it is None without a processor. With a
+    processor, `paused` are the partitions that the processor paused, because too many of their records are unfinished.
     """
 
     at: Instant
@@ -62,6 +70,7 @@ class ProgressSample:
     paused: Collection[TopicPartition] = ()
     frozen: Collection[TopicPartition] = ()
     has_broker: bool = True
+    unfinished: Mapping[TopicPartition, UnfinishedRecord] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +82,7 @@ class PartitionHealth:
         end: The end offset (the high watermark).
         lag: The offsets between `position` and `end`.
         progressed_at: When a sample last showed a new position (monotonic clock).
-        is_paused: The application paused the partition.
+        is_paused: The application paused the partition; False for a pause of the processor.
         is_stuck: The position does not move although the end increases, or the end is unknown for too long.
         is_held_back: It is stuck because of an open transaction.
         is_readable: It is stuck, and the leader reported records that the consumer could read.
@@ -81,6 +90,8 @@ class PartitionHealth:
         waits_for: What the consumption waits for; None: nothing.
         since: When `waits_for` began (monotonic clock).
         waits_for_detail: Names and offsets of the wait, for people; may change in any release.
+        oldest_unfinished: The oldest record that the processor has not finished; None: all received records are
+            finished, or there is no processor.
     """
 
     position: int | None
@@ -95,6 +106,7 @@ class PartitionHealth:
     waits_for: PartitionWaitsFor | None = None
     since: Instant | None = None
     waits_for_detail: str = ""
+    oldest_unfinished: UnfinishedRecord | None = None
 
     @property
     def waits_for_text(self) -> str | None:
@@ -207,7 +219,10 @@ class ProgressLog:
             track.end_unknown_since = now
         if partition in sample.paused or partition in sample.frozen:
             # Its records are not requested now, so this time does not count.
-            track.unmoved_since, track.end_then, track.lags_since = now, end, now
+            track.unmoved_since, track.end_then = now, end
+            if sample.unfinished is None or partition in sample.frozen:
+                track.lags_since = now
+            # Otherwise its handlers are slower than its producers, and its lag counts.
         if lag is None or track.lag_then is None or lag < track.lag_then:
             track.lag_then, track.lags_since, track.is_behind = lag, now, False
         elif now - track.lags_since >= self._stuck_after_s:
@@ -235,14 +250,18 @@ class ProgressLog:
     ) -> PartitionHealth:
         end, stable_end, now = sample.ends.get(partition), sample.stable_ends.get(partition), sample.at
         lag = _lag(track.position, end)
-        is_paused, is_frozen = partition in sample.paused, partition in sample.frozen
-        is_wanted = takes and not is_paused and not is_frozen
+        is_frozen, is_paused = partition in sample.frozen, partition in sample.paused and sample.unfinished is None
+        is_full = partition in sample.paused and not is_paused
+        oldest = sample.unfinished.get(partition) if sample.unfinished is not None else None
+        is_wanted = takes and not is_paused and not is_frozen and not is_full
         lacks_end = is_wanted and self._lacks_end(track, now)
         is_stuck = lacks_end or (is_wanted and self._is_unmoved(track, end, now, self._stuck_after_s))
         waits_for: PartitionWaitsFor | None = None
         is_held_back = is_readable = False
         if is_paused or is_frozen:
             waits_for = PartitionWaitsFor.RESUME if is_paused else PartitionWaitsFor.REVOCATION
+        elif is_full:
+            waits_for = PartitionWaitsFor.HANDLER
         elif lacks_end:
             waits_for = PartitionWaitsFor.END_OFFSET
         elif is_stuck:
@@ -261,8 +280,9 @@ class ProgressLog:
             is_readable=is_readable,
             is_behind=is_behind,
             waits_for=waits_for,
-            since=track.unmoved_since if waits_for is not None else None,
-            waits_for_detail=_detail(waits_for, stable_end),
+            since=_since(waits_for, track, oldest),
+            waits_for_detail=_detail(waits_for, stable_end, oldest),
+            oldest_unfinished=oldest,
         )
 
 
@@ -270,9 +290,17 @@ def _lag(position: int | None, end: int | None) -> int | None:
     return max(0, end - position) if position is not None and end is not None else None
 
 
-def _detail(waits_for: PartitionWaitsFor | None, stable_end: int | None) -> str:
+def _since(waits_for: PartitionWaitsFor | None, track: _Track, oldest: UnfinishedRecord | None) -> Instant | None:
+    if waits_for is PartitionWaitsFor.HANDLER and oldest is not None:
+        return oldest.since
+    return track.unmoved_since if waits_for is not None else None
+
+
+def _detail(waits_for: PartitionWaitsFor | None, stable_end: int | None, oldest: UnfinishedRecord | None) -> str:
     if waits_for is None:
         return ""
+    if waits_for is PartitionWaitsFor.HANDLER and oldest is not None:
+        return f"the oldest unfinished record is {oldest.text}"
     if waits_for is PartitionWaitsFor.OPEN_TRANSACTION:
         return f"a transaction is open from offset {stable_end}; read_committed consumers cannot read past it"
     return _DETAILS.get(waits_for, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.health.progress import RECENT_S, AssignmentProgress, PartitionHealth
 from consumer_membership.light_dataclasses import dataclass
@@ -25,6 +25,9 @@ from consumer_membership.types import (
     Instant,
     TopicPartition,
 )
+
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.health.handlers import HandlerHealth
 
 _S = MemberState
 
@@ -61,16 +64,16 @@ class HealthVerdict(Enum):
         IDLE: There is nothing to consume: no partitions, or no records after the positions.
         PAUSED: The application paused all of its partitions.
         BEHIND: Records are consumed, but more slowly than they are produced. Add members, or make them faster.
-        STUCK: A position does not move while its end offset increases or is unknown, or a rebalance exceeded its
-            timeout. A restart helps only if the cause is in this process.
+        STUCK: A position does not move while its end offset increases or is unknown, a rebalance exceeded its
+            timeout, or a handler exceeded `handler_timeout`. A restart helps only if the cause is in this process.
         NOT_POLLED: The application has not polled for half of max.poll.interval.ms or longer. A restart helps only
             after the complete interval, if the member had joined.
         FENCED: The coordinator removed the member; it releases its partitions and joins again. A restart would not
             help.
         UNREACHABLE: The brokers cannot be reached or do not respond. A restart would not help, because the cause is
             outside this process.
-        FATAL: The membership has ended permanently. A restart helps only if a new process would not fail in the same
-            way.
+        FATAL: The membership has ended permanently, or the processor failed. A restart helps only if a new process
+            would not fail in the same way; after a failure of the processor, only a restart continues its work.
         CLOSED: The consumer is closed.
     """
 
@@ -104,6 +107,7 @@ class Health:
         would_restart_help: Whether a restart of the process would help; the result of a liveness probe.
         partitions: The progress of each assigned partition at `sampled_at`.
         sampled_at: When the partitions were last sampled, at most a few seconds ago; None: not yet.
+        handlers: The handlers of the records at this moment; None: the consumer has no processor.
     """
 
     verdict: HealthVerdict
@@ -113,6 +117,7 @@ class Health:
     would_restart_help: bool
     partitions: Mapping[TopicPartition, PartitionHealth]
     sampled_at: Instant | None
+    handlers: HandlerHealth | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -129,7 +134,7 @@ class Circumstances:
 
     `polled_at`: when the application last polled, as far as known; None: never. `subscribed_at`: since when partitions
     come from the group; None: the application assigns them. `broker_lost_since`: since when librdkafka has no broker to
-    fetch from.
+    fetch from. `handlers`: the state of the processor's handlers; None: there is no processor.
     """
 
     view: MembershipView
@@ -139,6 +144,7 @@ class Circumstances:
     polled_at: Instant | None
     max_poll_interval_s: float
     broker_lost_since: Instant | None = None
+    handlers: HandlerHealth | None = None
 
 
 #: Verdict, since, why, until, whether a restart would help.
@@ -148,7 +154,12 @@ _Found: TypeAlias = tuple[HealthVerdict, Instant | None, str, Instant | None, bo
 def health_of(now: Instant, of: Circumstances) -> Health:
     """Return the health of a consumer in these circumstances."""
     verdict, since, why, until, helps = (
-        _ended(of) or _unreachable(now, of) or _in_transition(now, of) or _consumption(now, of)
+        _failed(of)
+        or _ended(of)
+        or _handlers(now, of)
+        or _unreachable(now, of)
+        or _in_transition(now, of)
+        or _consumption(now, of)
     )
     return Health(
         verdict=verdict,
@@ -158,6 +169,7 @@ def health_of(now: Instant, of: Circumstances) -> Health:
         would_restart_help=helps,
         partitions=of.progress.partitions,
         sampled_at=of.progress.at,
+        handlers=of.handlers,
     )
 
 
@@ -173,6 +185,13 @@ def is_silent(now: Instant, view: MembershipView) -> bool:
 
 def _since(view: MembershipView) -> Instant | None:
     return view.transitions[-1].at if view.transitions else None
+
+
+def _failed(of: Circumstances) -> _Found | None:
+    """Return a processor that failed; it closes its consumer, and the failure remains."""
+    if of.handlers is None or of.handlers.failure is None:
+        return None
+    return _V.FATAL, of.handlers.failed_at, of.handlers.failure, None, True
 
 
 def _ended(of: Circumstances) -> _Found | None:
@@ -193,6 +212,22 @@ def _ended(of: Circumstances) -> _Found | None:
         why = f"the member was fenced{cause}; it rejoins after it has released its partitions"
         return _V.FENCED, _since(view), why, None, False
     return None
+
+
+def _handlers(now: Instant, of: Circumstances) -> _Found | None:
+    """Return a handler that exceeded its timeout; a restart ends it, unless the processor can end it."""
+    if of.handlers is None or not of.handlers.stuck:
+        return None
+    # A handler that only a restart ends comes first.
+    ordered = sorted(of.handlers.stuck, key=lambda one: one.can_be_cancelled)
+    first = ordered[0]
+    others = f"; {len(ordered) - 1} more handlers are stuck" if len(ordered) > 1 else ""
+    location = f", at {first.location}" if first.location else ""
+    why = (
+        f"a handler exceeded handler_timeout: {first.place}, key {first.key_text}, attempt {first.attempt}, running "
+        f"for {now - first.began_at:.0f} s{location}{others}"
+    )
+    return _V.STUCK, first.deadline, why, None, not first.can_be_cancelled
 
 
 def _unreachable(now: Instant, of: Circumstances) -> _Found | None:
@@ -313,10 +348,20 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
     moved_at = progress.progressed_at
     if moved_at is not None and now - moved_at < RECENT_S:
         return _V.CONSUMING, None, f"records are being consumed; lag {progress.lag}", None, False
+    return _unmoved(of)
+
+
+def _unmoved(of: Circumstances) -> _Found:
+    """Return a consumer whose positions have not moved recently: handlers are busy, or there is nothing to read."""
+    progress = of.progress
+    if of.handlers is not None and of.handlers.oldest:
+        partition, record = min(of.handlers.oldest.items(), key=lambda one: (one[1].since, one[0]))
+        why = f"records are being handled; the oldest unfinished record is {_named(partition)} {record.text}"
+        return _V.CONSUMING, record.since, why, None, False
     if progress.pending:
         why = f"lag {progress.lag}, but no record was consumed in the last {RECENT_S:g} s"
-        return _V.CONSUMING, moved_at, why, None, False
-    return _V.IDLE, moved_at, _why_idle(progress), None, False
+        return _V.CONSUMING, progress.progressed_at, why, None, False
+    return _V.IDLE, progress.progressed_at, _why_idle(progress), None, False
 
 
 def _why_idle(progress: AssignmentProgress) -> str:

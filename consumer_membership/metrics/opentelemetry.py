@@ -106,7 +106,9 @@ class _Instruments:
         for row, name, histogram in self._histograms:
             for values in [(value,) for value in _VALUES[row.labels[0]]] if row.labels else [()]:
                 attributes = {**common, **_operation(row, name), **_attributes(row, values)}
-                source.durations(row.prometheus, values).listen(_recorder(histogram.record, attributes))
+                durations = source.durations(row.prometheus, values)
+                if durations is not None:
+                    durations.listen(_recorder(histogram.record, attributes))
 
     def _observe(self, meter: Meter, row: Metric, name: str) -> None:
         """Create an instrument whose values come from snapshots whenever the SDK collects."""

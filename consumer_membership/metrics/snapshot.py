@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.light_dataclasses import dataclass
@@ -11,6 +12,9 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationCounts
 from consumer_membership.metrics.membership_ledger import MembershipCounts
 from consumer_membership.types import Instant, TopicPartition
+
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.metrics.handler_ledger import HandlerCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class Metrics:
         committed: The group's committed offset of each assigned partition, as far as this member knows it.
         fetched: What librdkafka fetched of each assigned partition, if statistics are enabled
             (`statistics.interval.ms`).
+        handlers: The counts of the processor that handles the records; None: the consumer has no processor.
     """
 
     at: Instant
@@ -47,6 +52,7 @@ class Metrics:
     application: ApplicationCounts
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     fetched: Mapping[TopicPartition, FetchedCounts] = field(default_factory=dict)
+    handlers: HandlerCounts | None = None
 
     @property
     def is_closed(self) -> bool:

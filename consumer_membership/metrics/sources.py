@@ -31,8 +31,8 @@ class MetricsSource(Protocol):
     def metrics(self) -> Metrics:
         """Return a snapshot of its metrics; never blocks."""
 
-    def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
-        """Return the durations of a metric of the catalog, for a listener."""
+    def durations(self, name: str, labels: tuple[str, ...]) -> Durations | None:
+        """Return the durations of a metric of the catalog, for a listener; None: this consumer has none."""
 
 
 class MetricsSources:

@@ -50,7 +50,9 @@ def count_one(consumer: Consumer, name: str) -> None:
     """Record one duration, as the consumer would."""
     source = THIS_PROCESS_SOURCES.at(consumer.metrics().number)
     assert source is not None
-    source.durations(name, ()).add(0.5, 0.0)
+    durations = source.durations(name, ())
+    assert durations is not None
+    durations.add(0.5, 0.0)
 
 
 def test_instrument_observes_each_consumer_until_it_is_closed(collected: Collected) -> None:

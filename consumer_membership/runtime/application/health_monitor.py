@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from time import monotonic
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
 from confluent_kafka import KafkaException
@@ -28,10 +28,15 @@ from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.line import EndOffsets, EndOffsetsQuestion, Line
 from consumer_membership.runtime.membership_thread import MembershipThread
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import Instant, TopicPartition
+
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.health.handlers import HandlerHealth
 
 _log = partial(logging.getLogger, "consumer_membership.session")
 
+#: Returns the state of a processor's handlers at this moment (monotonic clock), in any thread; must not wait.
+HandlerSource: TypeAlias = "Callable[[Instant], HandlerHealth]"
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
 #: How often it samples: about 0.3 ms for 100 partitions each time.
@@ -73,6 +78,8 @@ class HealthMonitor:
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self._watcher: HealthWatcher | None = None
+        #: Returns the state of the processor's handlers; None: the consumer has no processor.
+        self.handlers: HandlerSource | None = None
 
     # ---- for any thread ----
 
@@ -80,6 +87,11 @@ class HealthMonitor:
         """Return the health of the consumer now; never waits. The first call starts the sampling."""
         self.start()
         return self._judge(monotonic())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the consumer's processor failed."""
+        return self.handlers is not None and self.handlers(monotonic()).failure is not None
 
     def start(self) -> None:
         """Start sampling, unless it has started or the session is closed."""
@@ -111,6 +123,7 @@ class HealthMonitor:
             polled_at=self._note_polls(now),
             max_poll_interval_s=self._max_poll_interval_s,
             broker_lost_since=self._fetcher.lost_since,
+            handlers=self.handlers(now) if self.handlers is not None else None,
         )
         return health_of(now, circumstances)
 
@@ -128,19 +141,21 @@ class HealthMonitor:
         now = monotonic()
         polled_at = self._note_polls(now)
         self._ledger.sample(*self._fetcher.buffer.progress(), now)
+        # Before the handle is locked, because a processor may lock itself and then call its consumer.
+        handlers = self.handlers(now) if self.handlers is not None else None
         with self._fetcher.lock:
             if self._life.is_closed:
                 return
-            seen = self._seen(now)
+            seen = self._seen(now, handlers)
         self._log.add(seen, polled_at)
         self._ask_ends(now)
         health = self._judge(now)
         if self._watcher is not None:
             self._watcher(health, self._log.latest)
         if health.verdict is HealthVerdict.STUCK:
-            self._member.dump_automatically("stuck", f"stuck: {health.why}")
+            self._member.dump_automatically("stuck", f"stuck: {_without_records(health)}")
 
-    def _seen(self, now: float) -> ProgressSample:
+    def _seen(self, now: float, handlers: HandlerHealth | None) -> ProgressSample:
         fetcher = self._fetcher
         assigned = frozenset(fetcher.assigned)
         positions = {partition: at.offset for partition, at in fetcher.positions(assigned).items()}
@@ -155,6 +170,7 @@ class HealthMonitor:
             paused=frozenset(fetcher.paused),
             frozen=frozenset(fetcher.frozen | fetcher.given_up),
             has_broker=fetcher.lost_since is None,
+            unfinished=handlers.oldest if handlers is not None else None,
         )
 
     def _end_of(self, partition: TopicPartition) -> int:
@@ -173,6 +189,13 @@ class HealthMonitor:
                 question = EndOffsetsQuestion(partitions=suspects)
                 self._line.ask(question)
                 self._asked, self._asked_at = question.answer, now
+
+
+def _without_records(health: Health) -> str:
+    """Return the cause without the record's key: recordings contain no records."""
+    if health.handlers is None or not health.handlers.stuck:
+        return health.why
+    return f"handlers exceeded handler_timeout: {', '.join(one.place for one in health.handlers.stuck)}"
 
 
 def _answer_of(asked: Future[EndOffsets]) -> EndOffsets:

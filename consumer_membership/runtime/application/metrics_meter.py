@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from time import monotonic
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
@@ -22,6 +23,9 @@ from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuff
 from consumer_membership.runtime.application.statistics import fetched
 from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
+
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.metrics.handler_ledger import HandlerLedger
 
 
 class MetricsMeter:
@@ -51,6 +55,8 @@ class MetricsMeter:
         self._sources = sources
         #: According to librdkafka's latest statistics; replaced as a whole.
         self._fetched: Mapping[TopicPartition, FetchedCounts] = {}
+        #: The counts of the consumer's processor; None: it has none.
+        self.handlers: HandlerLedger | None = None
         self._number = sources.add(self)
 
     @property
@@ -73,20 +79,25 @@ class MetricsMeter:
             application=self._application.counts(now, self._buffer.progress()[1]),
             committed=MappingProxyType(committed),
             fetched=MappingProxyType({p: counts for p in health.partitions if (counts := self._fetched.get(p))}),
+            handlers=self.handlers.counts(now) if self.handlers is not None else None,
         )
 
     def note_statistics(self, text: str) -> None:
         """Process librdkafka's statistics."""
         self._fetched = fetched(text)
 
-    def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
+    def durations(self, name: str, labels: tuple[str, ...]) -> Durations | None:
         """Return the counter of the durations of a metric of the catalog, for a listener."""
-        membership, application = self._membership, self._application
+        membership, application, handlers = self._membership, self._application, self.handlers
         match name:
             case "kafka_consumer_partition_standstill_seconds":
                 return membership.standstill[Standstill(*labels)]
             case "kafka_consumer_callback_duration_seconds":
                 return application.callbacks[CallbackKind(*labels)]
+            case "kafka_consumer_handler_duration_seconds":
+                return handlers.handler_time if handlers is not None else None
+            case "kafka_consumer_handler_queue_duration_seconds":
+                return handlers.queue_time if handlers is not None else None
             case _:
                 return {
                     "kafka_consumer_rebalance_duration_seconds": membership.rebalance,

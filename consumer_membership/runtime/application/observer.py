@@ -15,7 +15,7 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import Metrics
-from consumer_membership.runtime.application.health_monitor import HealthMonitor
+from consumer_membership.runtime.application.health_monitor import HandlerSource, HealthMonitor
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.session import Session
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
     from consumer_membership.config.settings import ProbeSettings
+    from consumer_membership.metrics.handler_ledger import HandlerLedger
     from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
     from consumer_membership.runtime.probes.thread import ProbeThread
     from consumer_membership.wire.otlp import Point
@@ -125,7 +126,7 @@ class ConsumerObserver:
 
     def on_closed(self) -> None:
         """Remove the consumer from the probes, and emit the last event."""
-        if self._probes is not None:
+        if self._probes is not None and self.is_over:
             self._probes.leave(self)
         if self._events is not None:
             self._events.close()
@@ -171,12 +172,23 @@ class ConsumerObserver:
         self.life.check_process()
         return self._session.thread.dump(cause, path)
 
+    # ---- from a processor, in any thread ----
+
+    def watch_handlers(self, source: HandlerSource, ledger: HandlerLedger) -> None:
+        """Include the processor's handlers in health, probes and metrics; call this before records are handled.
+
+        The member's thread holds `source` and `ledger`: they must not refer to the consumer, which would then live
+        until `close`.
+        """
+        self._health.handlers = source
+        self._meter.handlers = ledger
+
     # ---- from probes ----
 
     @property
     def is_over(self) -> bool:
-        """Whether the consumer was closed or deleted."""
-        return self.life.is_closed
+        """Whether probes no longer report the consumer: it was closed, and its processor did not fail."""
+        return self.life.is_closed and not self._health.has_failed
 
     @property
     def view(self) -> MembershipView:
