@@ -83,6 +83,13 @@ RAISED = {
     "ConsumerRebalancesOften": ('kafka_consumer_rebalances_total{group="g", cause="joined"}', "0+3x30", 5, 20),
     "ConsumerFenced": ('kafka_consumer_fences_total{group="g", client_id="c"}', "0 0 1+0x30", 1, 4),
     "ConsumerCommitsFail": ('kafka_consumer_commit_failures_total{group="g", error="E"}', "_ _ 1+0x30", 1, 4),
+    "RecordsDeadLettered": ('kafka_consumer_handler_dead_letters_total{group="g"}', "0 0 1+0x30", 1, 4),
+    "RecordUnfinished": (
+        'kafka_consumer_partition_oldest_unfinished_age_seconds{group="g", topic="t", partition="0"}',
+        "1000+60x30",
+        4,
+        6,
+    ),
 }
 
 

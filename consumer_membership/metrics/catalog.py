@@ -5,7 +5,8 @@ Prometheus uses base units and computes averages and rates in queries; the Java 
 over the last 30 to 60 seconds and in milliseconds. One row can therefore have several Java names.
 
 Each series has the group, the client id and the consumer's number in the process as labels, and the labels of its row.
-A series with a partition's labels ends when the consumer no longer owns the partition.
+A series with a partition's labels ends when the consumer no longer owns the partition. The series of handlers exist
+only for consumers with a processor.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.metrics.distribution import Distribution
+from consumer_membership.metrics.handler_ledger import HandlerCounts
 from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
 from consumer_membership.types import GroupProtocol, TopicPartition
 
@@ -171,6 +173,11 @@ def _of_classic(read: Callable[[Metrics], Distribution]) -> Callable[[Metrics], 
     return readings
 
 
+def _of_handlers(read: Callable[[HandlerCounts], Reading | None]) -> Callable[[Metrics], Readings]:
+    """Return a reader for a metric of handlers; a consumer without a processor has none."""
+    return _one(lambda metrics: None if metrics.handlers is None else read(metrics.handlers))
+
+
 _KeyT = TypeVar("_KeyT", bound=Enum)
 
 
@@ -207,6 +214,21 @@ def _who(metrics: Metrics) -> Readings:
 
 def _greatest_lag(metrics: Metrics) -> float | None:
     return max((one.lag for one in metrics.health.partitions.values() if one.lag is not None), default=None)
+
+
+def _stuck_handlers(metrics: Metrics) -> float | None:
+    handlers = metrics.health.handlers
+    return None if handlers is None else float(len(handlers.stuck))
+
+
+def _unfinished_ages_s(metrics: Metrics) -> Mapping[TopicPartition, float | None]:
+    handlers = metrics.health.handlers
+    if handlers is None:
+        return {}
+    return {
+        partition: metrics.age_s(handlers.oldest[partition].since) if partition in handlers.oldest else 0.0
+        for partition in metrics.health.partitions
+    }
 
 
 def _fetched(metrics: Metrics, read: Callable[[FetchedCounts], float]) -> Mapping[TopicPartition, float]:
@@ -624,8 +646,117 @@ _PARTITIONS = (
     ),
 )
 
+_HANDLERS = (
+    Metric(
+        prometheus="kafka_consumer_handler_duration_seconds",
+        opentelemetry="kafka.consumer.handler.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="Processors: duration of handler calls; each attempt and each batch counts once.",
+        read=_of_handlers(lambda handlers: handlers.handler_time),
+        convention=Convention("messaging.process.duration", "", "process"),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_queue_duration_seconds",
+        opentelemetry="kafka.consumer.handler.queue.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="Processors: time from the receipt of a record to the beginning of its first attempt.",
+        read=_of_handlers(lambda handlers: handlers.queue_time),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_records_total",
+        opentelemetry="kafka.consumer.handler.records",
+        kind=_COUNTER,
+        unit="{record}",
+        help="Processors: records that are finished, processed or dead-lettered.",
+        read=_of_handlers(lambda handlers: float(handlers.finished)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_retries_total",
+        opentelemetry="kafka.consumer.handler.retries",
+        kind=_COUNTER,
+        unit="{attempt}",
+        help="Processors: attempts after the first one.",
+        read=_of_handlers(lambda handlers: float(handlers.retries)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_dead_letters_total",
+        opentelemetry="kafka.consumer.handler.dead_letters",
+        kind=_COUNTER,
+        unit="{record}",
+        help="Processors: records that were passed to the dead-letter target.",
+        read=_of_handlers(lambda handlers: float(handlers.dead_letters)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_skipped_records_total",
+        opentelemetry="kafka.consumer.handler.skipped_records",
+        kind=_COUNTER,
+        unit="{record}",
+        help="Processors: records that a former owner of the partition had finished beyond its committed offset.",
+        read=_of_handlers(lambda handlers: float(handlers.skipped)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_lanes",
+        opentelemetry="kafka.consumer.handler.lanes",
+        kind=_GAUGE,
+        unit="{lane}",
+        help="Processors: the current number of lanes, queues of records that run one after the other.",
+        read=_of_handlers(lambda handlers: float(handlers.now.lanes)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_busy_lanes",
+        opentelemetry="kafka.consumer.handler.busy_lanes",
+        kind=_GAUGE,
+        unit="{lane}",
+        help="Processors: the current number of lanes with a running handler.",
+        read=_of_handlers(lambda handlers: float(handlers.now.busy)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_queued_records",
+        opentelemetry="kafka.consumer.handler.queued_records",
+        kind=_GAUGE,
+        unit="{record}",
+        help="Processors: the current number of records that wait for their turn or for a retry.",
+        read=_of_handlers(lambda handlers: float(handlers.now.queued)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_in_flight_records",
+        opentelemetry="kafka.consumer.handler.in_flight_records",
+        kind=_GAUGE,
+        unit="{record}",
+        help="Processors: the current number of records whose handlers run.",
+        read=_of_handlers(lambda handlers: float(handlers.now.in_flight)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handler_oldest_in_flight_age_seconds",
+        opentelemetry="kafka.consumer.handler.oldest_in_flight.age",
+        kind=_GAUGE,
+        unit="s",
+        help="Processors: time since the oldest running handler began; 0 if no handler runs.",
+        read=_of_handlers(lambda handlers: handlers.now.oldest_in_flight_s or 0.0),
+    ),
+    Metric(
+        prometheus="kafka_consumer_handlers_stuck",
+        opentelemetry="kafka.consumer.handler.stuck",
+        kind=_GAUGE,
+        unit="{handler}",
+        help="Processors: the current number of handlers that exceeded handler_timeout.",
+        read=_one(_stuck_handlers),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_oldest_unfinished_age_seconds",
+        opentelemetry="kafka.consumer.partition.oldest_unfinished.age",
+        kind=_GAUGE,
+        unit="s",
+        labels=_PARTITION,
+        help="Processors: time since the oldest unfinished record was received; 0 if all records are finished.",
+        read=_by_partition(_unfinished_ages_s),
+    ),
+)
+
 #: All metrics, in the order of the documentation.
-CATALOG: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS)
+CATALOG: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS, *_HANDLERS)
 #: The labels of every series, in addition to those of its row.
 CONSUMER_LABELS = ("group", "client_id", "consumer")
 

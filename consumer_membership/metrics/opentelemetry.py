@@ -6,8 +6,8 @@ that are no longer assigned, and consumers that are closed or garbage-collected,
 The semantic conventions for messaging are in development, and OpenTelemetry leaves the choice to the operator:
 `OTEL_SEMCONV_STABILITY_OPT_IN` can contain `messaging` (the current names) or `messaging/dup` (also those of 1.24);
 without either, the names of 1.24 are used. This package's own metrics are `kafka.consumer.*` with any choice.
-`messaging.process.duration` does not exist: the application processes its records itself, where this package cannot
-measure it.
+`messaging.process.duration` exists only for processors (`consumer_membership.processing`): other applications process
+their records themselves, where this package cannot measure it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ _ATTRIBUTES: Mapping[str, str] = {
 }
 #: The bucket bounds that the conventions require for messaging.client.operation.duration.
 _CONVENTION_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+#: The conventions' types of operations.
+_OPERATION_TYPES: Mapping[str, str] = {"poll": "receive", "commit": "settle", "process": "process"}
 #: The values of each label of a histogram.
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "side": ("given_up", "taken", "kept"),
@@ -160,8 +162,8 @@ def _operation(row: Metric, name: str) -> dict[str, str]:
     """Return the attributes with which the conventions describe the operation."""
     if row.convention is None or name != row.convention.name:
         return {}
-    kind = "receive" if row.convention.operation == "poll" else "settle"
-    return {"messaging.operation.name": row.convention.operation, "messaging.operation.type": kind}
+    operation = row.convention.operation
+    return {"messaging.operation.name": operation, "messaging.operation.type": _OPERATION_TYPES[operation]}
 
 
 def _attributes(row: Metric, values: tuple[str, ...]) -> dict[str, str]:

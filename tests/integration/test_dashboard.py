@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import monotonic
 
 import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from consumer_membership.health.handlers import HandlerHealth
+from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from tests.support.dashboard import queries
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.prometheus import Prometheus, prometheus
@@ -71,6 +74,8 @@ def empty(server: Prometheus) -> list[str]:
 def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) -> None:
     """Prometheus parses each query and returns a number while records flow and after the second member has joined."""
     first, second = process.members
+    ledger = HandlerLedger(lambda _: HandlerGauges())
+    first._observer.watch_handlers(lambda _: HandlerHealth(), ledger)
     with prometheus(process.address) as server:
         polled = [first]
 
@@ -79,6 +84,7 @@ def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) 
             for _ in range(20):
                 for member in polled:
                     member.poll(0.02)
+            ledger.handler_time.add(0.02, monotonic())
             # What happened before the first scrape is no increase.
             if server.numbers("sum(kafka_consumer_assigned_partitions) == 4"):
                 polled[:] = [first, second]

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from math import isnan
 
+from consumer_membership.health.handlers import HandlerHealth, UnfinishedRecord
 from consumer_membership.metrics.application_ledger import ApplicationLedger, CallbackKind
 from consumer_membership.metrics.catalog import (
     CATALOG,
@@ -17,7 +18,7 @@ from consumer_membership.metrics.catalog import (
 from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.metrics.snapshot import FetchedCounts
 from consumer_membership.types import GroupProtocol, TopicPartition
-from tests.metrics.builders import NOW, partition, snapshot
+from tests.metrics.builders import NOW, busy_ledger, partition, snapshot
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 COORDINATOR = "consumer-coordinator-metrics"
@@ -51,6 +52,8 @@ def test_catalog_readings_have_a_value_for_each_label() -> None:
         partitions={A0: partition(5, 9)},
         committed={A0: 4},
         fetched={A0: FetchedCounts(records=9, bytes=90)},
+        handlers=busy_ledger(),
+        handler_health=HandlerHealth(oldest={A0: UnfinishedRecord(offset=4, since=NOW)}),
     )
     for metrics in (full, snapshot()):
         for row in CATALOG:
@@ -148,6 +151,43 @@ def test_partition_metrics_end_when_the_partition_is_revoked() -> None:
     )
     assert {key for row in rows for key in row.read(gone)} == {("a", "0")}
     assert {key for row in rows for key in row.read(snapshot())} == set()
+
+
+HANDLERS = [row for row in CATALOG if "handler" in row.prometheus or "unfinished" in row.prometheus]
+
+
+def test_handler_metrics_exist_only_for_consumers_with_a_processor() -> None:
+    """A consumer without a processor has no series of handlers, so that its page does not grow."""
+    assert {len(row.read(snapshot())) for row in HANDLERS} == {0}
+    processed = snapshot(partitions={A0: partition(5, 9)}, handlers=busy_ledger(), handler_health=HandlerHealth())
+    assert {len(row.read(processed)) for row in HANDLERS} == {1}
+
+
+def test_handler_metrics_have_the_numbers_of_the_processor() -> None:
+    """Numbers and ages come from the ledger and from the health of the handlers."""
+    health = HandlerHealth(oldest={A0: UnfinishedRecord(offset=4, since=NOW - 7)})
+    metrics = snapshot(
+        partitions={A0: partition(5, 9), A1: partition(5, 9)}, handlers=busy_ledger(), handler_health=health
+    )
+    found = {row.prometheus.removeprefix("kafka_consumer_"): row.read(metrics) for row in HANDLERS}
+    assert {name: readings[()] for name, readings in found.items() if "duration" not in name and () in readings} == {
+        "handler_records_total": 9.0,
+        "handler_retries_total": 2.0,
+        "handler_dead_letters_total": 1.0,
+        "handler_skipped_records_total": 4.0,
+        "handler_lanes": 3.0,
+        "handler_busy_lanes": 1.0,
+        "handler_queued_records": 5.0,
+        "handler_in_flight_records": 1.0,
+        "handler_oldest_in_flight_age_seconds": 2.0,
+        "handlers_stuck": 0.0,
+    }
+    assert found["partition_oldest_unfinished_age_seconds"] == {("a", "0"): 7.0, ("a", "1"): 0.0}
+
+
+def test_handler_metrics_are_not_pushed_to_brokers() -> None:
+    """The Java client has no handlers, so no name of KIP-714 belongs to them."""
+    assert java_metrics(snapshot()).keys() == java_metrics(snapshot(handlers=busy_ledger())).keys()
 
 
 def test_consumer_labels_include_the_number_of_the_consumer() -> None:

@@ -9,6 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from consumer_membership import Consumer
+from consumer_membership.health.handlers import HandlerHealth
+from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.metrics.opentelemetry import OPT_IN, _recorder, instrument
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES
 
@@ -121,6 +123,24 @@ def test_instrument_records_polls_as_receive_and_commits_as_settle(
         ("poll", "receive"),
     ]
     consumer.close()
+
+
+def test_instrument_records_handler_calls_of_a_processor_as_process_operations(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler call is a process operation of the conventions; a consumer without a processor has none."""
+    monkeypatch.setenv(OPT_IN, "messaging")
+    plain, processed = Consumer({"group.id": "plain"}), Consumer({"group.id": "processed"})
+    ledger = HandlerLedger(lambda _: HandlerGauges())
+    processed._observer.watch_handlers(lambda _: HandlerHealth(), ledger)
+    for consumer in (plain, processed):
+        instrument(consumer, collected.provider)
+    ledger.handler_time.add(0.5, 0.0)
+    (found,) = collected.points("messaging.process.duration")
+    assert (found["messaging.operation.name"], found["messaging.operation.type"]) == ("process", "process")
+    assert groups(collected.points("kafka.consumer.handler.retries")) == ["processed"]
+    plain.close()
+    processed.close()
 
 
 def test_recorder_ignores_exceptions_of_the_provider() -> None:

@@ -12,4 +12,4 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "examples" / "grafana" / "cons
 def queries() -> Iterator[tuple[str, str]]:
     """Each panel's title and query."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
+        yield from ((panel["title"], target["expr"]) for target in panel.get("targets", []))
