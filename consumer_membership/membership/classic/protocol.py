@@ -370,6 +370,8 @@ class ClassicProtocol:
 
     def advance(self) -> MembershipEnd | None:
         """Continue the rebalance, and send the heartbeat if it is due."""
+        if not self._coordinator.is_known:
+            self._forget_unwritten_generation()
         conclusion: MembershipEnd | None = None
         match self.state:
             case _S.PREPARING:
@@ -707,6 +709,20 @@ class ClassicProtocol:
         is_classic = event.group_protocol is GroupProtocol.CLASSIC
         return is_gap and is_classic and self._settings.is_static and self._reconciler.may_hold
 
+    def _forget_unwritten_generation(self) -> None:
+        """Return to the generation of the share, if the coordinator that gathered the present one may have changed.
+
+        A generation is written to the log with its assignment. A coordinator that takes over before that gives the same
+        number to another generation. A static member may have missed that one, and other members may have been assigned
+        its partitions: a commit, or a heartbeat, with the number would be accepted. A member that missed a generation
+        and is dynamic is removed, so it keeps the number, which a coordinator that did not change expects.
+        """
+        has_no_share = self.generation != self.share_generation != NO_GENERATION
+        if has_no_share and self._settings.is_static and self.state in (_S.JOINING, _S.UNSUBSCRIBING):
+            self.generation = self.share_generation
+            # The coordinator confirmed the generation that is forgotten now (`_was_removed_for_good`).
+            self.heartbeats.confirmed_at = None
+
     # ---- the share ----
 
     def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
@@ -871,6 +887,7 @@ class ClassicProtocol:
         match verdict:
             case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:
                 self._join_again(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
+                self._forget_unwritten_generation()
                 if verdict is _V.REDISCOVER:
                     self._coordinator.search(error.name)
             case _V.REJOIN if self._was_removed_for_good(error):

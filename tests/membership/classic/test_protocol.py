@@ -20,6 +20,7 @@ from tests.membership.classic.scene import (
     EAGER,
     MAX_POLL_S,
     OLD_GENERATION,
+    REBALANCING,
     UNKNOWN,
     ClassicScene,
     Plan,
@@ -266,6 +267,75 @@ def test_member_that_missed_no_generation_keeps_its_partitions(
     found = scene().rebalance().settle().gather(generation, leader=leader)
     assert found.state is S.SYNCING
     assert found.all(ef.LosePartitions) == []
+
+
+def joins_again(scene: ClassicScene) -> ClassicScene:
+    """The coordinator is found again if it is unknown, and the next JoinGroup is sent."""
+    if not scene.context.coordinator.is_known:
+        scene.found()
+    return scene.after(1.0)
+
+
+def no_answer(scene: ClassicScene) -> ClassicScene:
+    """The SyncGroup gets no response."""
+    return scene.feed(ex.ExchangeFailed(request_id=scene.sync.request_id, reason="connection reset"))
+
+
+#: A generation that only joined is over, and the coordinator may have moved before it wrote that generation.
+MOVES = [
+    pytest.param(no_answer, id="no response"),
+    pytest.param(lambda scene: scene.sync_rejected(V.REDISCOVER, MOVED), id="not the coordinator"),
+    pytest.param(lambda scene: scene.sync_rejected(V.REJOIN_LATER, LOADING), id="the coordinator loads"),
+    pytest.param(
+        lambda scene: scene.sync_rejected(V.REJOIN_NOW, REBALANCING).join_rejected(V.RETRY, LOADING),
+        id="the next join meets a coordinator that loads",
+    ),
+]
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_static_member_without_a_share_of_its_generation_loses_its_partitions_in_a_later_one(
+    move: Callable[[ClassicScene], ClassicScene],
+) -> None:
+    """A coordinator that takes over gives the number of an unwritten generation to another one, without this member."""
+    scene = joins_again(move(stable(A0, A1, instance_id="i").rebalance().gather(2)))
+    scene.gather(3)
+    assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
+    assert scene.settle().all(ef.CommitOffsets) == []
+    assert scene.after(1.0).join.member_id == "m"
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_static_member_whose_generation_joins_again_keeps_its_partitions(
+    move: Callable[[ClassicScene], ClassicScene],
+) -> None:
+    """The coordinator answers the repeated JoinGroup with the same generation, so the member missed none."""
+    scene = joins_again(move(stable(A0, A1, instance_id="i").rebalance().gather(2)))
+    assert (scene.gather(2).state, scene.owned) == (S.SYNCING, {A0, A1})
+
+
+@pytest.mark.parametrize("instance_id", ["i", None])
+def test_member_whose_sync_meets_the_next_rebalance_keeps_its_partitions(instance_id: str | None) -> None:
+    """The coordinator that gathered the generation answers, so no other member received the partitions."""
+    scene = stable(A0, A1, instance_id=instance_id).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
+    assert (scene.gather(3).state, scene.owned) == (S.SYNCING, {A0, A1})
+
+
+def test_dynamic_member_without_a_share_of_its_generation_keeps_its_partitions() -> None:
+    """A coordinator that takes over removes a dynamic member that misses a generation."""
+    scene = joins_again(no_answer(stable(A0, A1).rebalance().gather(2)))
+    assert (scene.gather(3).state, scene.owned) == (S.SYNCING, {A0, A1})
+
+
+def test_static_member_without_a_share_of_its_generation_uses_the_one_of_its_share() -> None:
+    """Heartbeats and commits name the generation in which the member owns its partitions.
+
+    With the number that another generation may have, the coordinator would confirm partitions of other members.
+    """
+    scene = joins_again(no_answer(stable(A0, instance_id="i").rebalance().gather(2)))
+    assert scene.beat().generation == 1
+    scene.leave().feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=5.0))
+    assert scene.all(ef.CommitOffsets)[-1].member_epoch == 1
 
 
 def test_eager_member_revokes_everything_before_it_joins() -> None:
@@ -524,6 +594,13 @@ def test_static_member_without_an_assignment_rejoins() -> None:
     """A new coordinator does not know a member that joined but was not yet written."""
     scene = joining(instance_id="i").gather(1).beat_answered()
     assert (scene.state, removed(scene).state) == (S.SYNCING, S.JOINING)
+
+
+def test_static_member_that_was_removed_for_a_late_sync_rejoins() -> None:
+    """A coordinator removes members whose SyncGroup does not arrive in time, long before their sessions end."""
+    scene = stable(A0, instance_id="i").beat_answered().rebalance().gather(2).beat_answered()
+    joins_again(no_answer(scene)).join_rejected(V.REJOIN, UNKNOWN)
+    assert scene.state is S.FENCED
 
 
 def test_static_member_that_returns_from_a_missed_poll_rejoins() -> None:
