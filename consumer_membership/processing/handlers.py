@@ -41,6 +41,7 @@ class Handler:
     """A checked handler.
 
     Attributes:
+        given: the argument of the processor.
         call: what to call; if the handler was decorated with `tenacity.retry`, the function inside, because the
             decorator would sleep in the worker.
         kind: whether it is called or awaited.
@@ -49,6 +50,7 @@ class Handler:
         retrying: the policy of its `tenacity.retry` decorator.
     """
 
+    given: object
     call: Callable[..., object]
     kind: HandlerKind
     takes_context: bool
@@ -99,19 +101,22 @@ def checked_handler(handler: object, *, max_batch: int = 1, processes: bool = Fa
     kind = HandlerKind.COROUTINE if _is(inspect.iscoroutinefunction, call) else HandlerKind.FUNCTION
     takes_context = _takes_context(call, name, "records" if max_batch > 1 else "record")
     if processes:
-        _refuse_in_processes(call, name, kind)
-    return Handler(call=call, kind=kind, takes_context=takes_context, name=name, retrying=retrying)
+        _refuse_in_processes(handler, name, kind)
+    return Handler(given=handler, call=call, kind=kind, takes_context=takes_context, name=name, retrying=retrying)
 
 
 def name_of(handler: object) -> str:
     """Return the name of a callable for messages: `module.function`, or the name of an object's class."""
-    named = handler
-    while isinstance(named, functools.partial):
-        named = named.func
-    if not callable(named) or not hasattr(named, "__qualname__"):
-        named = type(named)
-    module = getattr(named, "__module__", None) or "builtins"
-    return named.__qualname__ if module == "builtins" else f"{module}.{named.__qualname__}"
+    named = _named(handler)
+    return named.__qualname__ if named.__module__ == "builtins" else f"{named.__module__}.{named.__qualname__}"
+
+
+def _named(handler: object) -> type:
+    """Return the function of a callable, or its class if it is another object; both have a name and a module."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    has_name = callable(handler) and hasattr(handler, "__qualname__") and getattr(handler, "__module__", None)
+    return handler if has_name else type(handler)  # type: ignore[return-value]  # a function has the same attributes
 
 
 def _is(question: Callable[[object], bool], given: object) -> bool:
@@ -213,7 +218,7 @@ def _advice(signature: inspect.Signature) -> str:
 # ---- processes ----
 
 
-def _refuse_in_processes(call: Callable[..., object], name: str, kind: HandlerKind) -> None:
+def _refuse_in_processes(handler: object, name: str, kind: HandlerKind) -> None:
     """Raise if worker processes cannot import or run the handler."""
     if kind is HandlerKind.COROUTINE:
         remedy = (
@@ -228,7 +233,7 @@ def _refuse_in_processes(call: Callable[..., object], name: str, kind: HandlerKi
         )
         raise ConfigurationError("handler", name, remedy)
     try:
-        pickle.dumps(call)
+        pickle.dumps(handler)
     except (pickle.PicklingError, AttributeError, TypeError) as refused:
         remedy = (
             f"worker processes cannot import it ({refused}); with processes=True, define the handler with def at the "
@@ -236,25 +241,10 @@ def _refuse_in_processes(call: Callable[..., object], name: str, kind: HandlerKi
         )
         raise ConfigurationError("handler", name, remedy) from refused
     main = sys.modules["__main__"]
-    if (
-        _module_of(call) == "__main__"
-        and not getattr(main, "__file__", None)
-        and getattr(main, "__spec__", None) is None
-    ):
+    has_source = getattr(main, "__file__", None) is not None or getattr(main, "__spec__", None) is not None
+    if _named(handler).__module__ == "__main__" and not has_source:
         remedy = (
             "it is defined in an interactive session, which worker processes cannot import; with processes=True, move "
             "the handler to a module"
         )
         raise ConfigurationError("handler", name, remedy)
-
-
-def _module_of(call: object) -> str | None:
-    while isinstance(call, functools.partial):
-        call = call.func
-    if inspect.ismethod(call):
-        call = type(call.__self__)
-    return (
-        getattr(call, "__module__", None)
-        if inspect.isroutine(call) or isinstance(call, type)
-        else type(call).__module__
-    )

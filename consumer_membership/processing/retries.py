@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
+from math import inf
 
 import tenacity
 from tenacity import (
@@ -194,8 +195,8 @@ def _result_of(coroutine: Coroutine[object, None, object]) -> object:
 
 
 def _number(wait: object) -> float:
-    """Return the wait, which must be a number of seconds of 0 or more."""
-    if not isinstance(wait, int | float) or not wait >= 0:
+    """Return the wait, which must be a finite number of seconds of 0 or more."""
+    if not isinstance(wait, int | float) or not 0 <= wait < inf:
         raise ConfigurationError("retry", wait, "the wait of a retry policy must be a number of seconds, 0 or more")
     return wait
 
