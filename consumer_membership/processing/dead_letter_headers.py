@@ -26,7 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import KeyDeserializationError, ValueDeserializationError
 
-Header: TypeAlias = tuple[str, bytes | None]
+RawHeader: TypeAlias = tuple[str, bytes | None]
 _T = TypeVar("_T")
 
 #: The prefixes of the headers that describe a failure.
@@ -92,7 +92,7 @@ _STACKS = frozenset({_CONNECT_STACK, _OF_VALUE.stack, _OF_KEY.stack})
 
 def headers_of(
     record: Message, error: BaseException, attempts: int, group: str, *, most_bytes: int | None = None
-) -> tuple[Header, ...]:
+) -> tuple[RawHeader, ...]:
     """Return the record's headers with those of a dead letter.
 
     The record's own headers come first and are unchanged. Headers of an earlier failure keep their original topic,
@@ -165,7 +165,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _size(headers: Iterable[Header]) -> int:
+def _size(headers: Iterable[RawHeader]) -> int:
     return sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
 
 
@@ -228,7 +228,7 @@ class DeadLetter:
     timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[Header, ...]
+    headers: tuple[RawHeader, ...]
     original_topic: str | None
     original_partition: int | None
     original_offset: int | None
@@ -279,11 +279,11 @@ class DeadLetter:
             replays=first(_decimal, REPLAYS) or 0,
         )
 
-    def original_headers(self) -> tuple[Header, ...]:
+    def original_headers(self) -> tuple[RawHeader, ...]:
         """Return the headers of the original record: those that do not describe the failure or count replays."""
         return tuple((name, value) for name, value in self.headers if not _describes_failure(name))
 
-    def replayed_headers(self) -> tuple[Header, ...]:
+    def replayed_headers(self) -> tuple[RawHeader, ...]:
         """Return the headers of the replayed record: the original ones, and the number of replays with this one."""
         return (*self.original_headers(), (REPLAYS, b"%d" % (self.replays + 1)))
 
@@ -310,7 +310,7 @@ def _text(value: bytes) -> str | None:
 # ---- both ------------------------------------------------------------------------------------------------------------
 
 
-def headers_in(record: Message) -> tuple[Header, ...]:
+def headers_in(record: Message) -> tuple[RawHeader, ...]:
     """Return the record's headers as bytes."""
     headers = record.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from consumer_membership.processing.dead_letter_headers import (
     RECORD_OVERHEAD,
     DeadLetter,
-    Header,
+    RawHeader,
     class_name,
     headers_of,
 )
@@ -27,7 +27,7 @@ class PaymentError(Exception):
 
 
 def record(
-    headers: Sequence[Header] = (),
+    headers: Sequence[RawHeader] = (),
     *,
     topic: str = "orders",
     offset: int = 1 << 33,
@@ -59,7 +59,7 @@ def failure(message: str = "no funds") -> PaymentError:
     raise AssertionError
 
 
-def size_of(headers: Sequence[Header]) -> int:
+def size_of(headers: Sequence[RawHeader]) -> int:
     """Return the bytes of names and values."""
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
@@ -142,7 +142,7 @@ def test_key_that_cannot_be_deserialized_has_headers_of_key() -> None:
 
 def test_record_headers_come_first_unchanged() -> None:
     """Names may repeat and values may be null or no text; the order is kept."""
-    own: list[Header] = [("trace", b"\xff"), ("trace", None), ("", b"")]
+    own: list[RawHeader] = [("trace", b"\xff"), ("trace", None), ("", b"")]
     assert headers_of(record(own), failure(), 1, "g")[:3] == tuple(own)
 
 
@@ -263,7 +263,7 @@ def test_dead_letter_of_own_headers_has_every_field() -> None:
 
 def test_dead_letter_of_spring_is_read() -> None:
     """A letter of Spring Kafka has no headers of Connect."""
-    headers: list[Header] = [
+    headers: list[RawHeader] = [
         ("kafka_dlt-exception-fqcn", b"org.springframework.kafka.listener.ListenerExecutionFailedException"),
         ("kafka_dlt-exception-cause-fqcn", b"java.lang.IllegalStateException"),
         ("kafka_dlt-exception-message", b"Listener failed; broken"),
@@ -284,7 +284,7 @@ def test_dead_letter_of_spring_is_read() -> None:
 
 def test_dead_letter_of_connect_is_read() -> None:
     """A letter of Kafka Connect has text values; a missing message is null."""
-    headers: list[Header] = [
+    headers: list[RawHeader] = [
         ("own", b"1"),
         ("__connect.errors.topic", b"payments"),
         ("__connect.errors.partition", b"2"),
@@ -310,7 +310,7 @@ names = st.sampled_from([name for name, _ in headers_of(record(), failure(), 1, 
 @given(st.lists(st.tuples(names | st.text(), st.none() | st.binary())))
 @example([("kafka_dlt-original-partition", b"\xff" * 4), ("consumer_membership.replays", b"\xb2")])
 @example([("__connect.errors.partition", b"9" * 5_000)])
-def test_any_headers_are_read(headers: list[Header]) -> None:
+def test_any_headers_are_read(headers: list[RawHeader]) -> None:
     """A dead-letter topic may contain anything; a damaged header counts as absent and never raises."""
     letter = DeadLetter.of(record(headers))
     assert letter.headers == tuple(headers)
@@ -320,7 +320,7 @@ def test_any_headers_are_read(headers: list[Header]) -> None:
 
 def test_replayed_headers_drop_failure_and_count_replays() -> None:
     """Only the number of replays is added, and it grows when the record fails and is replayed again."""
-    own: list[Header] = [("trace", b"1")]
+    own: list[RawHeader] = [("trace", b"1")]
     letter = DeadLetter.of(record(headers_of(record(own), failure(), 3, "billing")))
     replayed = letter.replayed_headers()
     assert replayed == (("trace", b"1"), ("consumer_membership.replays", b"1"))
