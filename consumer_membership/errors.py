@@ -10,6 +10,9 @@
     │   └── FatalGroupError      the coordinator refused the member permanently; it does not rejoin
     ├── CommitError              the coordinator refused a commit
     ├── FencedError              another member owns the partition; nothing was written
+    ├── OutputError              you: a record that a handler returned cannot be written
+    ├── TransactionAbortedError  a transaction was aborted; nothing was written, and it can be tried again
+    ├── FatalTransactionError    a transaction cannot be finished; this process cannot continue
     ├── SinkError                your own sink raised an exception; the message has the offsets
     ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
     ├── DataLossError            the log no longer has the offsets that a query has to read
@@ -88,6 +91,32 @@ class FencedError(MembershipError):
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
         self.is_final = is_final
+
+
+class OutputError(MembershipError):
+    """A record that a handler returned cannot be written; the message has the topic and the reason."""
+
+
+class TransactionAbortedError(MembershipError):
+    """A transaction was aborted and nothing was written, so its content can be written again.
+
+    `code` is the error code of Kafka. Take the group metadata again first: the member's epoch may have changed.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class FatalTransactionError(MembershipError):
+    """A transaction cannot be finished; `code` is the error code of Kafka.
+
+    End the process: its next owner continues from the committed offsets, so each output is still written once.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SinkError(MembershipError):

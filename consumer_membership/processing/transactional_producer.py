@@ -14,11 +14,10 @@ connection and each request without a response in time, before it repeats a requ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -29,24 +28,17 @@ from tenacity import (
     wait_random_exponential,
 )
 
-#: A value of librdkafka's configuration.
-Setting: TypeAlias = str | int | float | bool
-Header: TypeAlias = tuple[str, bytes | str | None]
+from consumer_membership.processing.outputs import ClientConfig, DeliveryFailures, OutputRecord, enqueue
 
 #: The timeout of one call of a transaction, and of all its repetitions while the error is retriable.
 CALL_S, CALLS_S = 30.0, 90.0
 FIRST_RETRY_PAUSE_S, LONGEST_RETRY_PAUSE_S = 0.1, 2.0
-#: The interval of retries while librdkafka's queue is full.
-_QUEUE_S = 0.1
 
 #: How long to wait for an unknown topic: brokers with auto.create.topics.enable create it in the meantime.
 TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
 _MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 #: The errors of the records of an aborted transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-
-#: librdkafka's RD_KAFKA_PARTITION_UA, and its value for the present time.
-_ANY_PARTITION, _NOW = -1, 0
 
 #: librdkafka's log facilities (rdkafka_broker.c): a connection failed; requests had no response in time.
 _CONNECTION_FAILED, _REQUESTS_TIMED_OUT = "FAIL", "REQTMOUT"
@@ -78,18 +70,6 @@ class ConnectionFailures:
             self._log.log(level, text, *args)
 
 
-class DeliveryFailures:
-    """librdkafka's delivery reports of one producer; `first` has the first failed record of a transaction."""
-
-    def __init__(self) -> None:
-        self.first: str | None = None
-
-    def note(self, error: KafkaError | None, message: Message) -> None:
-        """Receive a delivery report."""
-        if self.first is None and error is not None and error.code() not in _PURGED:
-            self.first = f"a record for topic {message.topic()!r} was not delivered: {error.str()}"
-
-
 class TransactionalProducer:
     """A producer from its start to its replacement; its calls are repeated while the error is retriable.
 
@@ -99,13 +79,13 @@ class TransactionalProducer:
         log: The logger that receives librdkafka's lines.
     """
 
-    def __init__(self, config: Mapping[str, Setting], log: logging.Logger) -> None:
+    def __init__(self, config: ClientConfig, log: logging.Logger) -> None:
         self._log = log
-        level = int(config.get("log_level", _INFO))
+        level = int(str(config.get("log_level", _INFO)))
         self._failures = ConnectionFailures(log, _SHOWN_FROM.get(max(level, 2), logging.DEBUG))
         logs = {"log_level": max(level, _INFO), "log.connection.close": True}
         # A separate object: with a reference to itself, the producer would not be freed with its last reference.
-        self._deliveries = DeliveryFailures()
+        self._deliveries = DeliveryFailures(_PURGED)
         reports = {"on_delivery": self._deliveries.note, "delivery.report.only.error": True}
         self._producer = Producer({**config, **logs, **reports}, logger=self._failures)
         self._has_repeated = False
@@ -118,11 +98,11 @@ class TransactionalProducer:
         return self._has_repeated or self._failures.has_failures
 
     @property
-    def undelivered(self) -> str | None:
-        """The first record of the transaction that was not delivered, with its error; None if there is no report."""
+    def failures(self) -> DeliveryFailures:
+        """The delivery reports of the transaction: its first record that was not delivered."""
         with suppress(KafkaException):  # a producer that has failed permanently raises at each call
             self._producer.poll(0)
-        return self._deliveries.first
+        return self._deliveries
 
     def topic_error(self, topic: str, patience_s: float) -> KafkaError | None:
         """Return the error of a topic that cannot be written; None if it exists, or if no broker responds.
@@ -155,30 +135,12 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._deliveries.first = None
+        self._deliveries.clear()
         self._producer.begin_transaction()
 
-    def produce(
-        self,
-        topic: str,
-        value: bytes | str | None,
-        key: bytes | str | None,
-        *,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
+    def produce(self, output: OutputRecord) -> None:
         """Add a record; waits while the queue is full."""
-        where = _ANY_PARTITION if partition is None else partition
-        when = _NOW if timestamp_ms is None else timestamp_ms
-        while True:
-            try:
-                self._producer.produce(topic, value, key, where, headers=list(headers), timestamp=when)
-            except BufferError:
-                # Serving the waiting acknowledgements frees space in the queue.
-                self._producer.poll(_QUEUE_S)
-            else:
-                return
+        enqueue(self._producer, output)
 
     def send_offsets(self, offsets: list[TopicPartition], membership: bytes) -> None:
         """Add offsets of a group; `membership` is the result of `consumer_group_metadata()`."""

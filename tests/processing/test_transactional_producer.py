@@ -13,6 +13,7 @@ from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
 from consumer_membership.processing import transactional_producer as producers
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.transactional_producer import ConnectionFailures, TransactionalProducer
 from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
@@ -153,7 +154,7 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
         first = TransactionalProducer(config, LOG)
         first.start()
         first.begin()
-        first.produce(topic, b"committed", None)
+        first.produce(OutputRecord(topic, b"committed"))
         assert not first.may_have_late_requests
         proxy.delay(END_TXN, resets=resets)
         if not resets:
@@ -166,12 +167,12 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
         second = TransactionalProducer(config, LOG)
         second.start()
         second.begin()
-        second.produce(topic, b"to be aborted", None)
+        second.produce(OutputRecord(topic, b"to be aborted"))
         assert error_of(proxy.arrive()) in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
         second.abort()
         assert not second.may_have_late_requests
         second.begin()
-        second.produce(topic, b"the end", None)
+        second.produce(OutputRecord(topic, b"the end"))
         second.commit()
         second.close()
     assert committed(servers, topic) == [b"committed", b"the end"]

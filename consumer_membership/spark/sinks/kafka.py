@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -20,12 +19,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.transactional_producer import (
     CALL_S,
     FIRST_RETRY_PAUSE_S,
     LONGEST_RETRY_PAUSE_S,
     TOPIC_S,
-    Setting,
     TransactionalProducer,
 )
 from consumer_membership.spark.arguments import topic_names
@@ -70,25 +69,10 @@ _MEMBER_FENCED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutRecord:
-    """A record to write.
-
-    Attributes:
-        topic: The topic.
-        value: The value.
-        key: The key.
-        headers: The headers.
-        partition: The partition; None: the producer's partitioner chooses it.
-        timestamp_ms: The timestamp in milliseconds since 1970; None: the present time.
-    """
-
-    topic: str
-    value: bytes | str | None
-    key: bytes | str | None = None
-    headers: tuple[tuple[str, bytes | str | None], ...] = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
+#: The record that `transform` yields: the same class as for handlers.
+OutRecord = OutputRecord
+#: A value of librdkafka's configuration.
+Setting: TypeAlias = str | int | float | bool
 
 
 class KafkaSink:
@@ -260,14 +244,7 @@ class KafkaSink:
                         "the ACL operation WRITE on it"
                     )
                 self._known.add(record.topic)
-            producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                headers=record.headers,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-            )
+            producer.produce(record)
 
     def _refused(self, refused: KafkaException, context: SinkContext) -> NoReturn:
         """Abort the transaction, and raise an error that names the cause.
@@ -277,7 +254,7 @@ class KafkaSink:
         """
         error: KafkaError = refused.args[0]
         producer = self._producer.held()
-        undelivered = None if producer is None else producer.undelivered
+        undelivered = None if producer is None else producer.failures.first
         not_aborted = None if producer is None else self._abort(producer)
         is_aborted = producer is not None and not_aborted is None
         if is_aborted:

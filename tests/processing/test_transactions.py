@@ -1,0 +1,281 @@
+"""Transactions of outputs and offsets on a real broker: together or not at all, also after a lost response."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from consumer_membership import Consumer
+from consumer_membership.clients.group_metadata import epoch_in, pack_group_metadata
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import FatalTransactionError, FencedError, OutputError, TransactionAbortedError
+from consumer_membership.processing import transactional_producer
+from consumer_membership.processing.outputs import OutputRecord
+from consumer_membership.processing.transactions import Transactions, default_transactional_id
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import appended, create_topic, produce, read_committed, unique
+from tests.support.kinds import TRANSACTIONS
+from tests.support.proxy import END_TXN, Proxy
+from tests.support.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.integration
+
+#: Finished offsets beyond the committed one, as a later owner decodes them.
+METADATA = "cm1:finished-beyond"
+#: How brokers refuse a producer whose transaction they have aborted.
+FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+class Stage:
+    """A group with one member, its two-partition input topic, an output topic, and the member's transactions."""
+
+    def __init__(self, broker: Broker, held: ExitStack, *, protocol: str = "consumer") -> None:
+        self.servers, self.held = broker.bootstrap_servers, held
+        self.group = unique("g")
+        self.topic = create_topic(self.servers, unique("in"), 2)
+        self.out = create_topic(self.servers, unique("out"))
+        produce(self.servers, self.topic, 10)
+        self.consumer = held.enter_context(
+            Consumer(
+                {
+                    "bootstrap.servers": self.servers,
+                    "group.id": self.group,
+                    "group.protocol": protocol,
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                }
+            )
+        )
+        self.consumer.subscribe([self.topic])
+        wait_until(lambda: len(self.consumer.consume(10, 0.1)) > 0, "records", PATIENCE_S)
+
+    def transactions(self, transactional_id: str | None = None, **config: object) -> Transactions:
+        """Return transactions that end with the test; `config`: keys with `_` for `.`."""
+        keys = {"bootstrap.servers": self.servers, "log_level": 0}
+        keys |= {key.replace("_", "."): value for key, value in config.items()}
+        made = Transactions(keys, transactional_id or unique("t"), self.consumer.committed)
+        self.held.callback(made.close)
+        return made
+
+    def commit(self, transactions: Transactions, value: str, offset: int, metadata: str = METADATA) -> None:
+        """Commit an output with this value, and this offset of partition 0."""
+        offsets = [TopicPartition(self.topic, 0, offset, metadata)]
+        transactions.commit([OutputRecord(self.out, value)], offsets, self.consumer.consumer_group_metadata())
+
+    def written(self) -> list[str]:
+        """The outputs that readers of committed records get."""
+        return [(message.value() or b"").decode() for message in read_committed(self.servers, self.out)]
+
+    def wait_for(self, transactions: int) -> None:
+        """Wait until this many transactions of one output have ended; each appends a record and a marker."""
+        wait_until(lambda: appended(self.servers, self.out) == 2 * transactions, "the transactions", PATIENCE_S)
+
+    def committed(self) -> tuple[int, str | None]:
+        """The committed offset of partition 0, and its metadata."""
+        (found,) = self.consumer.committed([TopicPartition(self.topic, 0)], PATIENCE_S)
+        return found.offset, found.metadata
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """Closes resources at the end of the test."""
+    with ExitStack() as held:
+        yield held
+
+
+@pytest.fixture
+def broker(broker_pool: RunBrokers) -> Broker:
+    """A broker that soon aborts abandoned transactions and soon ends sessions."""
+    return broker_pool.shared(properties=TRANSACTIONS)
+
+
+def test_default_transactional_id_is_stable_for_static_members_only() -> None:
+    """The id begins with the group id; without an instance id, each consumer has its own."""
+    assert default_transactional_id("orders", "worker-1") == "orders-worker-1"
+    first, second = (default_transactional_id("orders", None) for _ in range(2))
+    assert first.startswith("orders-")
+    assert first != second
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_commit_writes_outputs_offsets_and_metadata_together(broker: Broker, held: ExitStack, protocol: str) -> None:
+    """`committed` returns the metadata of a transaction, so a later owner skips the finished records."""
+    stage = Stage(broker, held, protocol=protocol)
+    transactions = stage.transactions()
+    transactions.start()
+    stage.commit(transactions, "one", 1)
+    assert (stage.written(), stage.committed()) == (["one"], (1, METADATA))
+    stage.commit(transactions, "two", 2, "")
+    assert (stage.written(), stage.committed()) == (["one", "two"], (2, ""))
+
+
+def test_commit_with_an_old_epoch_is_aborted_and_can_be_repeated(broker: Broker, held: ExitStack) -> None:
+    """The member's epoch changes at each rebalance; with the present epoch, the same content is written."""
+    stage = Stage(broker, held)
+    transactions = stage.transactions()
+    current = stage.consumer.consumer_group_metadata()
+    old = pack_group_metadata(stage.group, epoch_in(current) - 1, stage.consumer.memberid() or "", None)
+    with pytest.raises(TransactionAbortedError) as aborted:
+        transactions.commit([OutputRecord(stage.out, "one")], [TopicPartition(stage.topic, 0, 1)], old)
+    assert aborted.value.code == KafkaError.ILLEGAL_GENERATION
+    assert (stage.written(), stage.committed()[0]) == ([], -1001)
+    stage.commit(transactions, "one", 1)
+    assert (stage.written(), stage.committed()) == (["one"], (1, METADATA))
+
+
+def test_commit_of_a_consumer_outside_its_group_is_fenced(broker: Broker, held: ExitStack) -> None:
+    """The coordinator of a group without members would accept the offsets of any process."""
+    stage = Stage(broker, held)
+    transactions = stage.transactions()
+    stage.consumer.unsubscribe()
+    wait_until(lambda: stage.consumer.poll(0) is None and stage.consumer.generation() < 0, "the leave", PATIENCE_S)
+    with pytest.raises(FencedError):
+        stage.commit(transactions, "one", 1)
+    assert stage.written() == []
+
+
+def test_commit_with_too_much_metadata_is_aborted_with_the_code_of_the_broker(broker: Broker, held: ExitStack) -> None:
+    """The caller then encodes fewer finished offsets, and tries again."""
+    stage = Stage(broker, held)
+    transactions = stage.transactions()
+    with pytest.raises(TransactionAbortedError) as aborted:
+        stage.commit(transactions, "one", 1, "m" * 5000)
+    assert aborted.value.code == KafkaError.OFFSET_METADATA_TOO_LARGE
+    stage.commit(transactions, "one", 1)
+    assert (stage.written(), stage.committed()) == (["one"], (1, METADATA))
+
+
+def test_output_that_cannot_be_written_aborts_its_transaction(broker: Broker, held: ExitStack) -> None:
+    """The message has the topic and the reason; the next transaction is written."""
+    stage = Stage(broker, held)
+    transactions = stage.transactions()
+    missing = unique("missing")
+    small = create_topic(stage.servers, unique("small"), config={"max.message.bytes": "1000"})
+    metadata, offsets = stage.consumer.consumer_group_metadata(), [TopicPartition(stage.topic, 0, 1)]
+    for topic, value, reason in [
+        (missing, b"one", "Unknown topic or partition"),
+        (small, bytes(2000), "too large"),
+        (stage.out, bytes(2_000_000), "too large"),
+    ]:
+        with pytest.raises(OutputError) as refused:
+            transactions.commit([OutputRecord(stage.out, b"aborted"), OutputRecord(topic, value)], offsets, metadata)
+        assert f"'{topic}'" in str(refused.value)
+        assert reason in str(refused.value)
+    stage.commit(transactions, "one", 1)
+    assert (stage.written(), stage.committed()) == (["one"], (1, METADATA))
+
+
+def test_two_processes_with_one_transactional_id_fence_the_first(broker: Broker, held: ExitStack) -> None:
+    """The first process gets a final error, and the second one continues."""
+    stage = Stage(broker, held)
+    first, second = stage.transactions("shared"), stage.transactions("shared")
+    stage.commit(first, "one", 1)
+    stage.commit(second, "two", 2)
+    with pytest.raises(FencedError) as fenced:
+        stage.commit(first, "three", 3)
+    assert fenced.value.is_final
+    assert "transactional.id 'shared'" in str(fenced.value)
+    stage.commit(second, "three", 3)
+    assert (stage.written(), stage.committed()) == (["one", "two", "three"], (3, METADATA))
+
+
+# ---- lost responses ----
+
+
+@pytest.fixture
+def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of the producer return soon without a response."""
+    monkeypatch.setattr(transactional_producer, "CALL_S", 0.5)
+    monkeypatch.setattr(transactional_producer, "CALLS_S", 1.0)
+
+
+@pytest.mark.usefixtures("short_calls")
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_commit_without_a_response_returns_what_the_broker_did(
+    broker: Broker, held: ExitStack, *, is_committed: bool
+) -> None:
+    """The next producer ends the transaction, and then the committed offsets show whether it was committed."""
+    stage = Stage(broker, held)
+    proxy = held.enter_context(Proxy(stage.servers))
+    transactions = stage.transactions(bootstrap_servers=proxy.address)
+    stage.commit(transactions, "one", 1)
+    proxy.delay(END_TXN, resets=False)
+    raised: list[TransactionAbortedError] = []
+
+    def commit() -> None:
+        try:
+            stage.commit(transactions, "two", 2)
+        except TransactionAbortedError as aborted:
+            raised.append(aborted)
+
+    call = threading.Thread(target=commit)
+    call.start()
+    proxy.wait(lambda: proxy.is_late, "the end of the transaction")
+    if is_committed:
+        proxy.arrive()
+    call.join(PATIENCE_S)
+    expected = ["one", "two"] if is_committed else ["one"]
+    assert (stage.written(), stage.committed()[0], len(raised)) == (expected, len(expected), int(not is_committed))
+    if not is_committed:
+        proxy.arrive()  # refused, because the epoch is old
+        stage.commit(transactions, "two", 2)
+    stage.commit(transactions, "three", 3)
+    assert (stage.written(), stage.committed()[0]) == (["one", "two", "three"], 3)
+
+
+@pytest.mark.usefixtures("short_calls")
+def test_start_ends_the_open_transaction_of_a_killed_process(broker: Broker, held: ExitStack) -> None:
+    """With the same id, readers do not wait for the transaction's timeout."""
+    stage = Stage(broker, held)
+    proxy = held.enter_context(Proxy(stage.servers))
+    killed = stage.transactions("static", bootstrap_servers=proxy.address, transaction_timeout_ms=900_000)
+    proxy.hold_from(END_TXN)
+    with pytest.raises(FatalTransactionError):
+        stage.commit(killed, "lost", 1)
+    successor = stage.transactions("static")
+    successor.start()
+    stage.commit(successor, "one", 1)
+    assert (stage.written(), stage.committed()) == (["one"], (1, METADATA))
+
+
+@pytest.mark.usefixtures("short_calls")
+def test_commit_with_an_unknown_result_is_fatal(broker: Broker, held: ExitStack) -> None:
+    """Without a broker, nobody can know the result; the next owner continues from the committed offsets."""
+    stage = Stage(broker, held)
+    proxy = held.enter_context(Proxy(stage.servers))
+    transactions = stage.transactions(bootstrap_servers=proxy.address)
+    stage.commit(transactions, "one", 1)
+    proxy.hold_from(END_TXN)
+    with pytest.raises(FatalTransactionError) as unknown:
+        stage.commit(transactions, "two", 2)
+    assert "it is unknown whether the transaction" in str(unknown.value)
+
+
+def test_transaction_beyond_its_timeout_is_aborted_and_can_be_repeated(broker: Broker, held: ExitStack) -> None:
+    """Brokers fence the producer as they would for a second process with its id; here another producer continues."""
+    stage = Stage(broker, held)
+    proxy = held.enter_context(Proxy(stage.servers))
+    transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=1000)
+    stage.commit(transactions, "one", 1)
+    stage.wait_for(1)
+    proxy.hold_from(END_TXN)
+    raised: list[TransactionAbortedError] = []
+
+    def commit() -> None:
+        try:
+            stage.commit(transactions, "two", 2)
+        except TransactionAbortedError as aborted:
+            raised.append(aborted)
+
+    call = threading.Thread(target=commit)
+    call.start()
+    stage.wait_for(2)
+    proxy.heal()
+    call.join(PATIENCE_S)
+    assert [aborted.code in FENCED for aborted in raised] == [True]
+    stage.commit(transactions, "two", 2)
+    assert (stage.written(), stage.committed()) == (["one", "two"], (2, METADATA))
