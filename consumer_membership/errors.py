@@ -13,6 +13,7 @@
     ├── OutputError              you: a record that a handler returned cannot be written
     ├── TransactionAbortedError  a transaction was aborted; nothing was written, and it can be tried again
     ├── FatalTransactionError    a transaction cannot be finished; this process cannot continue
+    ├── HandlerError             your own handler failed for a record; the processor stopped before it
     ├── SinkError                your own sink raised an exception; the message has the offsets
     ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
     ├── DataLossError            the log no longer has the offsets that a query has to read
@@ -25,6 +26,8 @@ that the `except` clauses of existing programs match.
 """
 
 from __future__ import annotations
+
+from consumer_membership.types import TopicPartition
 
 #: The longest part of a value that a message shows: a value may be a certificate, or an endless list.
 _SHOWN = 200
@@ -117,6 +120,20 @@ class FatalTransactionError(MembershipError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+class HandlerError(MembershipError):
+    """A handler failed for a record for the last time, or cannot be ended; the processor stopped before this record.
+
+    `__cause__` is the exception of the handler, if it raised one. The offset is not committed.
+
+    Attributes:
+        partition: The partition of the record.
+        offset: The offset of the record; of a batch, that of its first record.
+    """
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
 
 
 class SinkError(MembershipError):

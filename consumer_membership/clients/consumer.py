@@ -611,6 +611,11 @@ def session_of(consumer: Consumer) -> Session:
     return consumer._in_use()  # noqa: SLF001 - same module
 
 
+def observer_of(consumer: Consumer) -> ConsumerObserver:
+    """Return the observer of a consumer, for a front end that adds to its health and metrics."""
+    return consumer._use_observer()  # noqa: SLF001 - same module
+
+
 def _missing(name: str) -> property:
     def refuse(_: Consumer) -> NoReturn:
         raise AttributeError(

@@ -20,7 +20,7 @@ _MINUTE_S, _HOUR_S = 60, 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProgress:
+class HandlingProgress:
     """The progress of one assigned partition.
 
     Attributes:
@@ -57,7 +57,7 @@ class ProcessorProgress:
     """
 
     at: Instant
-    partitions: Mapping[TopicPartition, PartitionProgress]
+    partitions: Mapping[TopicPartition, HandlingProgress]
     running: tuple[RunningHandler, ...]
     counts: HandlerCounts
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
-from enum import Enum
 from inspect import iscoroutinefunction, signature
 from math import inf, isinf, isnan
 from typing import Literal, Self, TypedDict
@@ -25,6 +24,7 @@ from consumer_membership.config import ConsumerConfig, values
 from consumer_membership.config.environment import naming_variables, variable_of
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError, MembershipError
 from consumer_membership.processing.handlers import Handler, checked_handler, name_of
+from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.text import LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption
@@ -51,21 +51,10 @@ _METADATA_BYTES = 4096
 _CONCURRENCY = 16
 
 
-class Order(Enum):
-    """Which records of a partition run one after the other."""
-
-    KEY = "key"
-    """Those with the same key; records without a key form one sequence per partition."""
-    PARTITION = "partition"
-    """All records."""
-    NONE = "none"
-    """No records."""
-
-
 class ProcessorOptions(TypedDict, total=False):
     """The options of a processor: keyword arguments of `Processor` and `AsyncProcessor`."""
 
-    order: Literal["key", "partition", "none"] | Order
+    order: Literal["key", "partition", "none"] | ProcessingOrder
     """Which records run one after the other: those with the same key (default), of the same partition, or none."""
     concurrency: int
     """How many handlers run at the same time: threads, coroutines or processes. Default 16; with `processes=True`, the
@@ -135,7 +124,7 @@ class ProcessorSettings:
     group_id: str
     topics: tuple[str, ...]
     handler: Handler
-    order: Order
+    order: ProcessingOrder
     concurrency: int
     retry: RetryPolicy
     dead_letter: str | DeadLetterFunction | None
@@ -189,7 +178,7 @@ class ProcessorSettings:
             group_id=keys.consumer.group_id,
             topics=names,
             handler=called,
-            order=_order(options.get("order", Order.KEY)),
+            order=_order(options.get("order", ProcessingOrder.KEY)),
             concurrency=_count(options, "concurrency", _cpus() if processes else _CONCURRENCY),
             retry=retry,
             dead_letter=dead_letter,
@@ -350,13 +339,13 @@ def _seconds(name: str, value: object) -> float:
     return float(given)
 
 
-def _order(value: object) -> Order:
-    if isinstance(value, Order):
+def _order(value: object) -> ProcessingOrder:
+    if isinstance(value, ProcessingOrder):
         return value
     try:
-        return Order(value)
+        return ProcessingOrder(value)
     except ValueError:
-        choices = ", ".join(repr(each.value) for each in Order)
+        choices = ", ".join(repr(each.value) for each in ProcessingOrder)
         kind = ConfigurationError if isinstance(value, str) else ArgumentTypeError
         raise kind("order", value, f"give one of {choices}") from None
 

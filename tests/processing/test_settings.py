@@ -12,7 +12,8 @@ from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig, ConsumerSettings
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from consumer_membership.processing.settings import Order, ProcessorSettings
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.settings import ProcessorSettings
 
 LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
 TOPICS = ["orders"]
@@ -52,7 +53,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     """Without options: 16 handlers at once, in order within each key, and the times of the consumer's configuration."""
     found = settings_of()
     assert (found.group_id, found.topics, found.handler.call) == ("orders", ("orders",), handle)
-    assert (found.order, found.concurrency, found.max_queued, found.max_batch) == (Order.KEY, 16, 1000, 1)
+    assert (found.order, found.concurrency, found.max_queued, found.max_batch) == (ProcessingOrder.KEY, 16, 1000, 1)
     assert (found.handler_timeout_s, found.drain_timeout_s, found.commit_interval_s) == (300.0, 30.0, 5.0)
     assert (found.max_wait_s, found.grace_period_s, found.membership) == (0.0, 25.0, "default")
     assert (found.dead_letter, found.transactional, found.transactional_id) == (None, False, None)
@@ -271,10 +272,10 @@ def test_unknown_option_raises_error_with_the_similar_one() -> None:
     assert "the options are order, concurrency" in refusal_of(colour=1).remedy
 
 
-@pytest.mark.parametrize("order", ["key", "partition", "none", *Order])
-def test_order_is_a_word_or_its_constant(order: str | Order) -> None:
+@pytest.mark.parametrize("order", ["key", "partition", "none", *ProcessingOrder])
+def test_order_is_a_word_or_its_constant(order: str | ProcessingOrder) -> None:
     """Both forms are accepted."""
-    assert settings_of(order=order).order is Order(order)
+    assert settings_of(order=order).order is ProcessingOrder(order)
 
 
 # ---- contradictions ----

@@ -1,0 +1,45 @@
+"""What a handler can find out about its call."""
+
+from __future__ import annotations
+
+from consumer_membership.processing.scheduler import Task
+from consumer_membership.types import Instant, TopicPartition
+
+
+class HandlerContext:
+    """One call of a handler, which receives it as its second argument.
+
+    `is_current` and `is_cancelled` may change while the handler runs; all other values are those of the call.
+
+    Attributes:
+        partition: The partition of the records.
+        epoch: The member epoch (classic: generation) at which the partition was assigned. Tag external writes with it,
+            so that their target can reject the writes of an earlier owner.
+        attempt: The number of this attempt, from 1.
+        deadline: When the handler exceeds `handler_timeout`, on the clock of `time.monotonic`; None: no limit.
+        last_error: The exception of the previous attempt; None for the first one.
+    """
+
+    __slots__ = ("_task", "attempt", "deadline", "epoch", "last_error", "partition")
+
+    def __init__(self, task: Task, deadline: Instant | None) -> None:
+        self._task = task
+        self.partition: TopicPartition = task.owned.partition
+        self.epoch: int = task.owned.epoch
+        self.attempt: int = task.attempt
+        self.deadline: Instant | None = deadline
+        self.last_error: BaseException | None = task.last_error
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the result of this call still counts: the partition is owned by this processor."""
+        return not self._task.is_disowned
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this call should end: its deadline is over, or its partition is being given up.
+
+        Coroutines are cancelled, and worker processes are ended. A function on a thread cannot be interrupted: check
+        this value between the steps of a long job.
+        """
+        return self._task.is_cancelled

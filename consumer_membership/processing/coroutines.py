@@ -1,0 +1,216 @@
+"""Runs handlers that are coroutine functions: `count` workers on one event loop.
+
+A worker is a task of the loop that handles one record after the other, because a task for each record would cost more
+than most handlers. To cancel a call, its worker is cancelled; the worker catches that and continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Collection
+from time import monotonic
+
+from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.work import Work
+
+
+class HandlerCancelledError(Exception):
+    """The coroutine was cancelled: it exceeded its timeout, or its partition was given up."""
+
+
+class _Worker:
+    """One worker (`scheduler.Runner`). `current` is its running task, which `cancel` ends."""
+
+    __slots__ = ("_loop", "_self", "current")
+    can_cancel = True
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, own: asyncio.Task[None]) -> None:
+        self._loop = loop
+        self._self = own
+        self.current: Task | None = None
+
+    def cancel(self) -> None:
+        """End the running call, in any thread."""
+        self._loop.call_soon_threadsafe(self._cancel, self.current)
+
+    def stack(self) -> str:
+        """Return the stack of the coroutine, in any thread."""
+        return "".join(line for frame in self._self.get_stack() for line in traceback.format_stack(frame, 1))
+
+    def _cancel(self, task: Task | None) -> None:
+        if task is not None and task is self.current:
+            self._self.cancel()
+
+    def uncancel(self) -> None:
+        """Continue after a cancellation."""
+        self._self.uncancel()
+
+
+class CoroutineWorkers:
+    """Up to `count` workers on one loop.
+
+    Args:
+        work: Where the tasks come from.
+        call: Calls the handler with the records of a task; an exception fails the attempt.
+        outputs_of: Returns the outputs in a handler's result.
+        write_dead_letter: As for `threads.ThreadWorkers`; called in a thread of the loop's default executor.
+        count: The largest number of workers.
+        loop: The running event loop.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        call: Callable[[Task], Awaitable[object]],
+        outputs_of: Callable[[Task, object], Collection[object]],
+        write_dead_letter: Callable[[Task], Collection[object]],
+        count: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._work = work
+        self._call = call
+        self._outputs_of = outputs_of
+        self._write_dead_letter = write_dead_letter
+        self._count = count
+        self._loop = loop
+        #: On the loop only: the workers that count, what idle ones wait for, and the timer of the next attempt.
+        self._workers: set[asyncio.Task[None]] = set()
+        self._alive = 0
+        self._idle: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        #: With the work's lock: whether `_dispatch` is on its way to the loop.
+        self._is_dispatching = False
+        self._is_stopping = False
+        work.on_available = self._wake
+
+    # ---- the poll loop ----
+
+    def replace(self, disowned: Collection[Task]) -> None:
+        """Allow another worker for each that runs a disowned task; it ends after that task."""
+        if disowned:
+            self._loop.call_soon_threadsafe(self._retire, len(disowned))
+
+    def stop(self) -> None:
+        """End all workers; running calls are cancelled. Does not wait."""
+        with self._work.lock:
+            self._is_stopping = True
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def _retire(self, number: int) -> None:
+        self._alive -= number
+        self._dispatch()
+
+    def _cancel_all(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in self._workers:
+            worker.cancel()
+
+    # ---- waking workers ----
+
+    def _wake(self) -> None:
+        """Have the loop wake a worker; the caller holds the lock, in any thread."""
+        if not self._is_dispatching and not self._is_stopping:
+            self._is_dispatching = True
+            self._loop.call_soon_threadsafe(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Wake a worker if a task may be ready; a worker that took a task wakes the next one."""
+        with self._work.lock:
+            self._is_dispatching = False
+            has_turns, next_at = self._work.scheduler.has_turns, self._work.scheduler.next_at
+        if has_turns or (next_at is not None and next_at <= monotonic()):
+            self._wake_one()
+        elif next_at is not None:
+            self._dispatch_at(next_at)
+
+    def _dispatch_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(at - monotonic(), 0.0), self._dispatch)
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.pop().set_result(None)
+        elif self._alive < self._count and not self._is_stopping:
+            self._alive += 1
+            started = self._loop.create_task(self._run())
+            self._workers.add(started)
+            started.add_done_callback(self._workers.discard)
+
+    # ---- a worker ----
+
+    async def _run(self) -> None:
+        own = asyncio.current_task()
+        if own is None:
+            return
+        worker = _Worker(self._loop, own)
+        done: Task | None = None
+        outputs: Collection[object] = ()
+        while not self._is_stopping:
+            task = self._next(worker, done, outputs)
+            done = None
+            if task is None:
+                await self._wait()
+                continue
+            try:
+                result = await self._call(task)
+                worker.current = None
+                done, outputs = task, self._outputs_of(task, result)
+            except asyncio.CancelledError as cancelled:
+                worker.current = None
+                if self._is_stopping:
+                    raise
+                worker.uncancel()
+                await self._fail(task, _cancellation(task, cancelled))
+            except BaseException as error:  # noqa: BLE001 - a handler may raise anything; the retry policy decides
+                worker.current = None
+                await self._fail(task, error)
+            if task.is_disowned:
+                return  # another worker has replaced this one
+
+    def _next(self, worker: _Worker, done: Task | None, outputs: Collection[object]) -> Task | None:
+        """End a task that succeeded and return the next one, or None; wake the next worker if more are ready."""
+        work = self._work
+        with work.lock:
+            if done is not None:
+                work.finished(done, outputs)
+            task = work.take()
+            has_turns, next_at = work.scheduler.has_turns, work.scheduler.next_at
+            if task is not None:
+                task.runner = worker
+                worker.current = task
+        if task is not None and has_turns:
+            self._wake_one()
+        elif task is None and next_at is not None:
+            self._dispatch_at(next_at)
+        return task
+
+    async def _wait(self) -> None:
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(waiting)
+        await waiting
+
+    async def _fail(self, task: Task, error: BaseException) -> None:
+        if not self._work.failed(task, error):
+            return
+        try:
+            outputs = await self._loop.run_in_executor(None, self._write_dead_letter, task)
+        except Exception as refused:  # noqa: BLE001 - the target may be a function; the processor stops
+            refused.__context__ = error
+            self._work.give_up(task, refused)
+        else:
+            self._work.dead_lettered(task, outputs)
+
+
+def _cancellation(task: Task, cancelled: asyncio.CancelledError) -> Exception:
+    """Return the error of a call that was cancelled: by the processor, or by the handler itself."""
+    if task.is_cancelled:
+        cause = "it exceeded handler_timeout, or its partition was given up"
+    else:
+        cause = "it raised CancelledError"
+    error = HandlerCancelledError(f"the handler was cancelled: {cause}")
+    error.__cause__ = cancelled
+    return error

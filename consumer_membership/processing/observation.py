@@ -1,0 +1,129 @@
+"""What health, metrics and `progress` read of a processor, in any thread.
+
+It refers to the work only, never to the consumer: the member's thread keeps it, and would keep the consumer alive.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from consumer_membership.health.handlers import HandlerHealth, RunningHandler, UnfinishedRecord
+from consumer_membership.metrics.handler_ledger import HandlerGauges
+from consumer_membership.processing.progress import HandlingProgress, ProcessorProgress
+from consumer_membership.processing.scheduler import OwnedPartition, Scheduler, Task
+from consumer_membership.processing.work import Work
+from consumer_membership.types import Instant
+
+
+class HandlerObservation:
+    """Reads the work of one processor. `timeout_s`: the limit of one handler call; None: no limit."""
+
+    def __init__(self, work: Work, timeout_s: float | None) -> None:
+        self._work = work
+        self._timeout_s = timeout_s
+
+    def health(self, now: Instant) -> HandlerHealth:
+        """Return the handlers beyond their timeout, the failure, and the oldest unfinished records."""
+        work = self._work
+        with work.lock:
+            scheduler = work.scheduler
+            overdue = [] if self._timeout_s is None else scheduler.overdue(now, self._timeout_s)
+            stuck = tuple(self._running(task, with_stack=True) for task in overdue)
+            oldest = {
+                owned.partition: record
+                for owned in scheduler.partitions.values()
+                if (record := _oldest(scheduler, owned)) is not None
+            }
+            failure = work.failure
+        return HandlerHealth(
+            stuck=stuck,
+            failure=None if failure is None else str(failure),
+            failed_at=work.failed_at,
+            oldest=oldest,
+        )
+
+    def progress(self) -> ProcessorProgress:
+        """Return the progress of all partitions."""
+        now, work = monotonic(), self._work
+        counts = work.ledger.counts(now)
+        with work.lock:
+            scheduler = work.scheduler
+            partitions = {owned.partition: _progress(scheduler, owned) for owned in scheduler.partitions.values()}
+            running = tuple(self._running(task, with_stack=False) for task in scheduler.running)
+        return ProcessorProgress(at=now, partitions=partitions, running=running, counts=counts)
+
+    def _running(self, task: Task, *, with_stack: bool) -> RunningHandler:
+        message, offset, _ = task.records[0]
+        key: str | bytes | None = message.key()
+        runner = task.runner
+        return RunningHandler(
+            partition=task.owned.partition,
+            offset=offset,
+            key=key.encode() if isinstance(key, str) else key,
+            attempt=task.attempt,
+            began_at=task.began_at,
+            deadline=None if self._timeout_s is None else task.began_at + self._timeout_s,
+            stack=runner.stack() if with_stack and runner is not None else "",
+            can_be_cancelled=runner is not None and runner.can_cancel,
+        )
+
+
+def gauges_of(scheduler: Scheduler, now: Instant) -> HandlerGauges:
+    """Return the current numbers; the caller holds the lock."""
+    every = scheduler.partitions.values()
+    in_flight = sum(len(task.records) for task in scheduler.running)
+    first = next(iter(scheduler.running), None)
+    return HandlerGauges(
+        lanes=sum(len(owned.lanes) for owned in every),
+        busy=sum(len(task.lanes) for task in scheduler.running),
+        queued=sum(owned.in_hand for owned in every) - in_flight,
+        in_flight=in_flight,
+        oldest_in_flight_s=None if first is None else now - first.began_at,
+    )
+
+
+def _tasks(scheduler: Scheduler, owned: OwnedPartition) -> tuple[list[Task], list[Task]]:
+    """Return the running tasks of a partition, and those that wait for their next attempt."""
+    return (
+        [task for task in scheduler.running if task.owned is owned],
+        [task for task in scheduler.waiting if task.owned is owned],
+    )
+
+
+def _oldest(scheduler: Scheduler, owned: OwnedPartition) -> UnfinishedRecord | None:
+    """Return the record that holds back the committed offset; None: nothing is in hand."""
+    base = owned.offsets.base
+    if base is None or not owned.in_hand:
+        return None
+    running, waiting = _tasks(scheduler, owned)
+    for task in (*running, *waiting):
+        for _, offset, since in task.records:
+            if offset == base:
+                return UnfinishedRecord(
+                    offset=base, since=since, attempt=task.attempt, last_error=_text_of(task.last_error)
+                )
+    for lane in owned.lanes.values():
+        if lane.queue and lane.queue[0][1] == base:
+            return UnfinishedRecord(offset=base, since=lane.queue[0][2])
+    return None
+
+
+def _progress(scheduler: Scheduler, owned: OwnedPartition) -> HandlingProgress:
+    running, waiting = _tasks(scheduler, owned)
+    in_flight, retrying = (sum(len(task.records) for task in tasks) for tasks in (running, waiting))
+    failed = [task for task in (*running, *waiting) if task.last_error is not None]
+    latest = max(failed, key=lambda task: task.began_at, default=None)
+    return HandlingProgress(
+        committed=owned.committed,
+        oldest_unfinished=_oldest(scheduler, owned),
+        finished_beyond=owned.offsets.finished_beyond,
+        queued=owned.in_hand - in_flight - retrying,
+        running=in_flight,
+        retrying=retrying,
+        last_error="" if latest is None else _text_of(latest.last_error),
+        epoch=owned.epoch,
+    )
+
+
+def _text_of(error: BaseException | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {error}"

@@ -1,0 +1,230 @@
+"""The scheduler under one lock: what the poll loop and the workers share.
+
+| who | calls |
+|---|---|
+| the poll loop, one thread | `assign`, `admit`, `close`, `release`, `wait_until`, and the offsets |
+| workers, any thread | `take`, `exchange`, `failed`, `dead_lettered` |
+
+Every method holds the lock for a few microseconds and runs no foreign code under it. Two parties wait: idle workers for
+a task (`on_available` is called whenever one may be ready), and the poll loop for the end of tasks (`wait_until`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from threading import Condition, Lock
+from time import monotonic
+
+from confluent_kafka import Message
+from confluent_kafka.error import KeyDeserializationError, ValueDeserializationError
+
+from consumer_membership.errors import ConfigurationError, HandlerError
+from consumer_membership.metrics.handler_ledger import HandlerLedger
+from consumer_membership.processing.offsets import UnfinishedOffsets
+from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.types import Instant, TopicPartition
+
+#: Errors that each attempt with the same bytes would raise again.
+_PERMANENT = (KeyDeserializationError, ValueDeserializationError)
+
+
+class ResultRejectedError(Exception):
+    """The retry policy rejects the result of a handler; the next attempt follows after `delay_s` seconds."""
+
+    def __init__(self, delay_s: float) -> None:
+        super().__init__("the retry policy rejects the result of the handler")
+        self.delay_s = delay_s
+
+
+class Work:
+    """The records in hand of one processor. `has_target`: whether there is a target for dead letters."""
+
+    def __init__(
+        self, scheduler: Scheduler, ledger: HandlerLedger, retry: RetryPolicy, *, has_target: bool, max_batch: int
+    ) -> None:
+        self.lock = Lock()
+        self.scheduler = scheduler
+        self.ledger = ledger
+        self._retry = retry
+        self._has_target = has_target
+        self._is_batch = max_batch > 1
+        self._changed = Condition(self.lock)
+        #: Whether the poll loop waits for the end of tasks, so that workers have to notify it.
+        self._is_awaited = False
+        #: Called with the lock held when a task may be ready; set by the workers.
+        self.on_available: Callable[[], None] = lambda: None
+        #: Why the processor has to stop; set once, with the lock held.
+        self.failure: HandlerError | None = None
+        self.failed_at: Instant | None = None
+        #: Set by the poll loop: workers take nothing more.
+        self.is_over = False
+
+    # ---- the poll loop ----
+
+    def assign(self, partition: TopicPartition, epoch: int, offsets: UnfinishedOffsets) -> None:
+        """Accept records of this partition from now on."""
+        with self.lock:
+            self.scheduler.assign(partition, epoch, offsets)
+
+    def admit(self, messages: Iterable[Message]) -> list[Task]:
+        """Accept these records, and drop those that an earlier owner finished; return tasks that became disowned."""
+        with self.lock:
+            self.ledger.skipped += self.scheduler.admit(messages, monotonic())
+            if self.scheduler.has_turns or self.scheduler.next_at is not None:
+                self.on_available()
+            orphans, self.scheduler.orphans = self.scheduler.orphans, []
+        return orphans
+
+    def close(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Start nothing more of these partitions."""
+        with self.lock:
+            self.scheduler.close(partitions)
+
+    def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+        """Forget these partitions; return the tasks that still run, whose results are ignored."""
+        with self.lock:
+            return self.scheduler.release(partitions)
+
+    def wait_until(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until a condition, which is checked with the lock held, is true; return whether it is."""
+        with self.lock:
+            self._is_awaited = True
+            try:
+                return self._changed.wait_for(is_over, timeout_s)
+            finally:
+                self._is_awaited = False
+
+    def cancel(self, tasks: Iterable[Task]) -> list[Task]:
+        """End the running attempts of these tasks; return those that nothing can end."""
+        left: list[Task] = []
+        with self.lock:
+            for task in tasks:
+                task.is_cancelled = True
+                if task.runner is not None and task.runner.can_cancel:
+                    task.runner.cancel()
+                elif task in self.scheduler.running:
+                    left.append(task)
+        return left
+
+    def wake(self) -> None:
+        """Have `wait_until` check its condition again."""
+        with self.lock:
+            self._changed.notify_all()
+
+    def fail(self, error: HandlerError) -> None:
+        """Make the processor stop with this error, unless it already stops with another one."""
+        with self.lock:
+            self._fail(error)
+            self._changed.notify_all()
+
+    def _fail(self, error: HandlerError) -> None:
+        if self.failure is None:
+            self.failure, self.failed_at = error, monotonic()
+
+    # ---- workers ----
+
+    def take(self) -> Task | None:
+        """Return the next task, or None. The caller holds the lock."""
+        if self.is_over:
+            return None
+        now = monotonic()
+        task = self.scheduler.take(now)
+        if task is not None and task.attempt == 1:
+            for _, _, queued_at in task.records:
+                self.ledger.queue_time.add(now - queued_at, now)
+        return task
+
+    def finished(self, task: Task, outputs: Collection[object] = ()) -> None:
+        """End a task that succeeded. The caller holds the lock."""
+        now = monotonic()
+        if self.scheduler.finish(task, now, outputs):
+            self.ledger.finished += len(task.records)
+            self.ledger.handler_time.add(now - task.began_at, now)
+        if self._is_awaited:
+            self._changed.notify_all()
+
+    def failed(self, task: Task, error: BaseException) -> bool:
+        """End an attempt that failed; return True if the caller has to write a dead letter for its record.
+
+        Then `dead_lettered` or `give_up` has to follow.
+        """
+        now = monotonic()
+        delay = None if task.is_disowned else self._delay(task, error, now)
+        with self.lock:
+            self.ledger.handler_time.add(now - task.began_at, now)
+            if task.is_disowned:
+                return False
+            if task.owned.is_closing and task.is_cancelled:
+                self.scheduler.retry(task, now, error)
+            elif delay is not None:
+                self.ledger.retries += 1
+                self.scheduler.retry(task, now + delay, error)
+                self.on_available()
+            elif self._is_batch and len(task.records) > 1:
+                self.scheduler.split(task, now)
+                self.on_available()
+            else:
+                task.last_error = error
+                # A handler with a wrong result, or a wrong configuration, would fail for each record.
+                if self._has_target and isinstance(error, Exception) and not isinstance(error, ConfigurationError):
+                    return True
+                self._stop_at(task, error)
+            if self._is_awaited or self.failure is not None:
+                self._changed.notify_all()
+        return False
+
+    def _delay(self, task: Task, error: BaseException, now: Instant) -> float | None:
+        if not isinstance(error, Exception):
+            return None  # SystemExit and KeyboardInterrupt are not errors of a record
+        if isinstance(error, _PERMANENT):
+            return None
+        if isinstance(error, ResultRejectedError):
+            return error.delay_s
+        return self._retry.after(task.attempt, error, now - task.first_at)
+
+    def dead_lettered(self, task: Task, outputs: Collection[object] = ()) -> None:
+        """End a task whose record is in the target for dead letters."""
+        with self.lock:
+            self.ledger.dead_letters += 1
+            self.finished(task, outputs)
+
+    def give_up(self, task: Task, error: BaseException) -> None:
+        """Stop the processor at this record: it can be neither handled nor written to the target for dead letters."""
+        with self.lock:
+            if not task.is_disowned:
+                self._stop_at(task, error)
+            self._changed.notify_all()
+
+    def _stop_at(self, task: Task, error: BaseException) -> None:
+        """Leave the record unfinished and make the processor stop."""
+        self._fail(failure_of(task, error))
+        # Its partition starts nothing more, so that no record of this key runs before the failed one.
+        self.scheduler.close([task.owned.partition])
+        self.scheduler.retry(task, monotonic(), error)
+
+
+def failure_of(task: Task, error: BaseException) -> HandlerError:
+    """Return the error with which a processor stops at the record of this task."""
+    topic, partition = task.owned.partition
+    attempts = "1 attempt" if task.attempt == 1 else f"{task.attempt} attempts"
+    failure = HandlerError(
+        f"the handler failed for offset {task.first_offset} of {topic}-{partition} after {attempts}: "
+        f"{type(error).__name__}: {error}. The offset is not committed. Fix the handler, or set dead_letter",
+        TopicPartition(topic, partition),
+        task.first_offset,
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def timeout_of(task: Task, timeout_s: float) -> HandlerError:
+    """Return the error with which a processor stops because of a handler that it cannot end."""
+    topic, partition = task.owned.partition
+    return HandlerError(
+        f"the handler for offset {task.first_offset} of {topic}-{partition} exceeded handler_timeout={timeout_s:g} s "
+        "and cannot be interrupted. The offset is not committed. Raise handler_timeout, check context.is_cancelled in "
+        "the handler, or use a coroutine or processes=True, which can be cancelled",
+        TopicPartition(topic, partition),
+        task.first_offset,
+    )
