@@ -120,6 +120,8 @@ class FatalTransactionError(MembershipError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
 class HandlerError(MembershipError):
     """A handler failed for a record for the last time, or cannot be ended; the processor stopped before this record.
 

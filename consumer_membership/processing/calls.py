@@ -1,0 +1,98 @@
+"""How a worker calls the handler for the records of a task, and reads its result."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Collection
+from time import monotonic
+
+from confluent_kafka import Message
+
+from consumer_membership.processing.context import HandlerContext
+from consumer_membership.processing.handlers import Handler
+from consumer_membership.processing.outputs import outputs_of
+from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.work import ResultRejectedError
+
+#: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `Handler.run`.
+_OWN_FRAMES = 8
+
+
+class HandlerCalls:
+    """Calls one handler. `prepare` is applied to each record before each attempt (deserializers)."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        retry: RetryPolicy,
+        *,
+        is_batch: bool,
+        timeout_s: float | None,
+        prepare: Callable[[Message], Message] | None,
+    ) -> None:
+        self._handler = handler
+        self._retry = retry if retry.judges_results else None
+        self._is_batch = is_batch
+        self._timeout_s = timeout_s
+        self._prepare = prepare
+        self._takes_context = handler.takes_context
+
+    def run(self, task: Task) -> Collection[object]:
+        """Call a function; return the outputs. Exceptions of the handler propagate."""
+        return self.outputs_of(task, self._handler.run(self._records(task), self._context(task)))
+
+    def start(self, task: Task) -> Awaitable[object]:
+        """Call a coroutine function; await what this returns, and pass it to `outputs_of`."""
+        return self._handler.start(self._records(task), self._context(task))
+
+    def outputs_of(self, task: Task, result: object) -> Collection[object]:
+        """Return the outputs in the result of a handler.
+
+        Raises:
+            ResultRejectedError: the retry policy rejects this result, and another attempt follows.
+            tenacity.RetryError: the retry policy rejects this result, and this was the last attempt.
+        """
+        if self._retry is not None:
+            delay = self._retry.after_result(task.attempt, result, monotonic() - task.first_at)
+            if delay is not None:
+                raise ResultRejectedError(delay)
+        return () if result is None else outputs_of(result, self._handler.name)
+
+    def _records(self, task: Task) -> Message | list[Message]:
+        prepare = self._prepare
+        if self._is_batch:
+            return task.messages if prepare is None else [prepare(message) for message in task.messages]
+        return task.records[0][0] if prepare is None else prepare(task.records[0][0])
+
+    def _context(self, task: Task) -> HandlerContext | None:
+        if not self._takes_context:
+            return None
+        return HandlerContext(task, None if self._timeout_s is None else task.began_at + self._timeout_s)
+
+
+class FunctionCall:
+    """Calls the handler on the worker's own thread (`threads.Call`); nothing can end a running call."""
+
+    can_cancel = False
+
+    def __init__(self, calls: HandlerCalls) -> None:
+        self._run = calls.run
+        self._thread = threading.get_ident()
+
+    def __call__(self, task: Task) -> Collection[object]:
+        """Handle the records of this task and return the outputs."""
+        return self._run(task)
+
+    def cancel(self) -> None:
+        """Do nothing: Python cannot interrupt a thread."""
+
+    def stack(self) -> str:
+        """Return the stack of the thread, without the frames of this package."""
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the documented way to a thread's stack
+        return "" if frame is None else "".join(traceback.format_stack(frame)[_OWN_FRAMES:])
+
+    def close(self) -> None:
+        """Release nothing."""
