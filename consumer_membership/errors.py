@@ -17,6 +17,8 @@
     ├── SinkError                your own sink raised an exception; the message has the offsets
     ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
     ├── DataLossError            the log no longer has the offsets that a query has to read
+    ├── WorkerDiedError          a worker process ended while it ran a handler; the record can be retried
+    ├── RemoteHandlerError       your handler raised an exception in a worker process that cannot be sent from there
     ├── TransportError           no broker, no response, or a broken connection
     │   └── AuthenticationError  the broker refused the client, or the client refused the broker
     └── InternalError            a bug of this package; please report it with its text
@@ -46,6 +48,10 @@ class ConfigurationError(MembershipError):
         self.key = key
         self.value = value
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, object, str]]:
+        """Pickle the arguments: worker processes send their errors to the processor."""
+        return type(self), (self.key, self.value, self.remedy)
 
 
 class ArgumentTypeError(ConfigurationError, TypeError):
@@ -148,6 +154,14 @@ class DrainError(MembershipError):
 
 class DataLossError(MembershipError):
     """The log no longer has offsets that have to be read; the message has the partition and the offsets."""
+
+
+class WorkerDiedError(MembershipError):
+    """A worker process ended while it ran a handler; the message has its exit code or signal. It can be retried."""
+
+
+class RemoteHandlerError(MembershipError):
+    """A handler in a worker process raised an exception that cannot be pickled; the message has its class and text."""
 
 
 class TransportError(MembershipError):
