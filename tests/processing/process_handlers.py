@@ -1,0 +1,154 @@
+"""Handlers that run in worker processes: a worker process imports them from this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import tenacity
+from confluent_kafka import Message
+
+from consumer_membership.processing.processes import ProcessContext
+
+
+def place(record: Message) -> tuple[int, str | None, int | None]:
+    """Return the process, the topic and the offset."""
+    return os.getpid(), record.topic(), record.offset()
+
+
+def content(record: Message) -> tuple[object, ...]:
+    """Return everything that the record has."""
+    return (
+        record.topic(),
+        record.partition(),
+        record.offset(),
+        record.key(),
+        record.value(),
+        record.headers(),
+        record.timestamp(),
+        record.leader_epoch(),
+        record.error(),
+        record.latency(),
+        len(record),
+    )
+
+
+def offsets(records: list[Message]) -> list[int | None]:
+    """Return the offsets of a batch."""
+    return [record.offset() for record in records]
+
+
+def context_of(_: Message, context: ProcessContext) -> ProcessContext:
+    """Return the context."""
+    return context
+
+
+@tenacity.retry(stop=tenacity.stop_after_attempt(5))
+def failing_with_policy(_: Message) -> None:
+    """Raise, with a policy that the worker process must not follow."""
+    raise ValueError("once")
+
+
+class MissingRecordError(Exception):
+    """An error that cannot be pickled as it is: its constructor has other arguments than its base class."""
+
+    def __init__(self, topic: str, offset: int) -> None:
+        super().__init__(f"no record {offset} in {topic}")
+
+
+def fail(_: Message) -> None:
+    """Raise an error with a cause."""
+    try:
+        dict[str, int]()["price"]
+    except KeyError as missing:
+        raise ValueError("no price") from missing
+
+
+def fail_with_own_error(_: Message) -> None:
+    """Raise an error that cannot be sent."""
+    raise MissingRecordError("orders", 5)
+
+
+def leave(_: Message) -> None:
+    """Raise SystemExit, as `sys.exit` does."""
+    sys.exit(3)
+
+
+def end(_: Message) -> None:
+    """End the process without cleaning up."""
+    os._exit(7)
+
+
+def crash(_: Message) -> None:
+    """End as with a memory fault in an extension module."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def end_at_offset_one(record: Message) -> int | None:
+    """End the process at one record."""
+    if record.offset() == 1:
+        os._exit(7)
+    return record.offset()
+
+
+def generator(record: Message) -> object:
+    """Return an object that cannot be sent."""
+    return iter_of(record)
+
+
+def iter_of(record: Message) -> Iterator[Message]:
+    """Yield the record."""
+    yield record
+
+
+def wait(record: Message) -> None:
+    """Announce the process by a file, named by the record's value, and run until it is killed."""
+    announce(record)
+    threading.Event().wait()
+
+
+def wait_with_child(record: Message) -> None:
+    """Start another process by fork, which keeps this process's connection open; announce both, and wait."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    announce(record, pid)
+    threading.Event().wait()
+
+
+def announce(record: Message, *pids: int) -> None:
+    """Write the ids of this process and of others to the file that the record's value names."""
+    value = record.value()
+    path = value.decode() if isinstance(value, bytes) else ""
+    with open(f"{path}.new", "w") as file:  # noqa: PTH123 - as short as possible in the other process
+        file.write(" ".join(map(str, (os.getpid(), *pids))))
+    os.rename(f"{path}.new", path)  # noqa: PTH104
+
+
+def send_signals(_: Message) -> str:
+    """Send this process what a terminal and a service manager send, and return what it then still does."""
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    shown = "import signal; print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.pthread_sigmask(0, []))"
+    return subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
+
+
+def group_of(_: Message) -> tuple[int, int]:
+    """Return the process and its group."""
+    return os.getpid(), os.getpgrp()
+
+
+def files_of(_: Message) -> list[str]:
+    """Return the targets of this process's file descriptors."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))  # noqa: PTH115
+        except FileNotFoundError:
+            continue  # the directory itself
+    return found
