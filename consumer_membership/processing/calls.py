@@ -13,9 +13,11 @@ from confluent_kafka import Message
 from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.handlers import Handler
 from consumer_membership.processing.outputs import outputs_of
+from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.work import ResultRejectedError
+from consumer_membership.types import Instant
 
 #: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `Handler.run`.
 _OWN_FRAMES = 8
@@ -42,11 +44,22 @@ class HandlerCalls:
 
     def run(self, task: Task) -> Collection[object]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
-        return self.outputs_of(task, self._handler.run(self._records(task), self._context(task)))
+        context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
+        return self.outputs_of(task, self._handler.run(self._records(task), context))
+
+    def run_in(self, process: WorkerProcess, task: Task) -> Collection[object]:
+        """Call a function in a worker process; return the outputs."""
+        context = HandlerContext(task, self._deadline(task))
+        return self.outputs_of(task, process.call(self._records(task), context))
+
+    def process(self) -> WorkerProcess:
+        """Return a worker process for the handler; its first call starts it."""
+        return WorkerProcess(self._handler)
 
     def start(self, task: Task) -> Awaitable[object]:
         """Call a coroutine function; await what this returns, and pass it to `outputs_of`."""
-        return self._handler.start(self._records(task), self._context(task))
+        context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
+        return self._handler.start(self._records(task), context)
 
     def outputs_of(self, task: Task, result: object) -> Collection[object]:
         """Return the outputs in the result of a handler.
@@ -67,10 +80,8 @@ class HandlerCalls:
             return task.messages if prepare is None else [prepare(message) for message in task.messages]
         return task.records[0][0] if prepare is None else prepare(task.records[0][0])
 
-    def _context(self, task: Task) -> HandlerContext | None:
-        if not self._takes_context:
-            return None
-        return HandlerContext(task, None if self._timeout_s is None else task.began_at + self._timeout_s)
+    def _deadline(self, task: Task) -> Instant | None:
+        return None if self._timeout_s is None else task.began_at + self._timeout_s
 
 
 class FunctionCall:
@@ -96,3 +107,23 @@ class FunctionCall:
 
     def close(self) -> None:
         """Release nothing."""
+
+
+class ProcessCall:
+    """Calls the handler in a process of the worker's own (`threads.WorkerCall`); `cancel` kills that process."""
+
+    can_cancel = True
+
+    def __init__(self, calls: HandlerCalls) -> None:
+        self._calls = calls
+        self._process = calls.process()
+        self.cancel = self._process.cancel
+        self.close = self._process.close
+
+    def __call__(self, task: Task) -> Collection[object]:
+        """Handle the records of this task and return the outputs."""
+        return self._calls.run_in(self._process, task)
+
+    def stack(self) -> str:
+        """Return no stack: it is the one of another process."""
+        return ""
