@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.handlers import Handler
-from consumer_membership.processing.outputs import outputs_of
+from consumer_membership.processing.outputs import OutputRecord, outputs_of
 from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
@@ -42,12 +42,12 @@ class HandlerCalls:
         self._prepare = prepare
         self._takes_context = handler.takes_context
 
-    def run(self, task: Task) -> Collection[object]:
+    def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
         context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
         return self.outputs_of(task, self._handler.run(self._records(task), context))
 
-    def run_in(self, process: WorkerProcess, task: Task) -> Collection[object]:
+    def run_in(self, process: WorkerProcess, task: Task) -> Collection[OutputRecord]:
         """Call a function in a worker process; return the outputs."""
         context = HandlerContext(task, self._deadline(task))
         return self.outputs_of(task, process.call(self._records(task), context))
@@ -61,7 +61,7 @@ class HandlerCalls:
         context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
         return self._handler.start(self._records(task), context)
 
-    def outputs_of(self, task: Task, result: object) -> Collection[object]:
+    def outputs_of(self, task: Task, result: object) -> Collection[OutputRecord]:
         """Return the outputs in the result of a handler.
 
         Raises:
@@ -93,7 +93,7 @@ class FunctionCall:
         self._run = calls.run
         self._thread = threading.get_ident()
 
-    def __call__(self, task: Task) -> Collection[object]:
+    def __call__(self, task: Task) -> Collection[OutputRecord]:
         """Handle the records of this task and return the outputs."""
         return self._run(task)
 
@@ -120,7 +120,7 @@ class ProcessCall:
         self.cancel = self._process.cancel
         self.close = self._process.close
 
-    def __call__(self, task: Task) -> Collection[object]:
+    def __call__(self, task: Task) -> Collection[OutputRecord]:
         """Handle the records of this task and return the outputs."""
         return self._calls.run_in(self._process, task)
 

@@ -1,13 +1,17 @@
-"""FinishedCommits the offsets of finished records: periodically, and before partitions are given up.
+"""Commits the offsets of finished records: periodically, and before partitions are given up.
 
 Each commit contains, for each partition, the offset of its first unfinished record, and as metadata the finished
 records beyond it. The member sends commits in the order in which they are made, so that none goes back.
+
+The outputs of a record are acknowledged by the brokers before a commit covers the record. `TransactionalCommits` writes
+both together.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from math import inf
 from time import monotonic
 from typing import Protocol
 
@@ -15,17 +19,35 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import OutputError
+from consumer_membership.processing.outputs import OutputProducer
 from consumer_membership.processing.work import Work
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 
 _log = logging.getLogger("consumer_membership.processing")
 
+#: How soon outputs are passed to the producer, once a handler has returned one.
+_OUTPUTS_S = 0.05
+#: How long a commit waits for the acknowledgments of outputs: periodically, and before partitions are given up.
+_PERIODIC_FLUSH_S, _FINAL_FLUSH_S = 1.0, 10.0
+
 
 class FinishedCommits(Protocol):
-    """FinishedCommits the offsets of finished records, with their outputs; used by the poll loop only."""
+    """Commits the offsets of finished records, with their outputs; used by the poll loop only."""
+
+    @property
+    def tick_s(self) -> float:
+        """The longest time between two calls of `tick`."""
+
+    def prepare(self) -> None:
+        """Called with each assignment, before its committed offsets are read."""
 
     def tick(self, now: Instant) -> None:
-        """Commit if it is time; does not wait longer than one request takes."""
+        """Commit if it is time.
+
+        Raises:
+            MembershipError: outputs cannot be written, so the processor has to end.
+        """
 
     def commit(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Commit all finished records of these partitions and wait for the result; failures are logged."""
@@ -34,28 +56,78 @@ class FinishedCommits(Protocol):
         """Release what the commits needed."""
 
 
-class OffsetCommits:
-    """FinishedCommits offsets without outputs.
+class MetadataLimit:
+    """The broker's limit of commit metadata in bytes, as far as it is known.
 
-    `limit` is the broker's limit of the metadata in bytes, as far as it is known: a broker with a smaller limit rejects
-    a commit with OFFSET_METADATA_TOO_LARGE, and then the limit is halved until the broker accepts.
+    A broker with a smaller limit rejects a commit with OFFSET_METADATA_TOO_LARGE; then the limit is halved until the
+    broker accepts.
     """
 
-    def __init__(self, consumer: Consumer, work: Work, interval_s: float, limit: int) -> None:
+    def __init__(self, work: Work, value: int) -> None:
+        self._work = work
+        self.value = value
+
+    def halve(self) -> bool:
+        """Halve the limit; return whether there is a smaller one."""
+        if not self.value:
+            return False
+        self.value //= 2
+        _log.warning(
+            "The broker rejects commits whose metadata has more bytes than its offset.metadata.max.bytes; continuing "
+            "with %d bytes. Set offset.metadata.max.bytes of the processor to the broker's value",
+            self.value,
+        )
+        with self._work.lock:
+            for owned in self._work.scheduler.partitions.values():
+                owned.offsets.capacity = self.value
+        return True
+
+
+class OffsetCommits:
+    """Commits offsets with the member's requests.
+
+    Args:
+        consumer: The consumer.
+        work: The scheduler under its lock.
+        interval_s: How often offsets are committed.
+        limit: The limit of the metadata.
+        outputs: Writes outputs; the offset of a record is committed when they are acknowledged.
+    """
+
+    def __init__(
+        self, consumer: Consumer, work: Work, interval_s: float, limit: MetadataLimit, outputs: OutputProducer
+    ) -> None:
         self._consumer = consumer
         self._work = work
         self._interval_s = interval_s
-        self.limit = limit
+        self._limit = limit
+        self._outputs = outputs
         self._due_at = monotonic() + interval_s
         #: Whether a periodic commit has not been answered yet.
         self._is_pending = False
 
+    @property
+    def tick_s(self) -> float:
+        """Once handlers have returned outputs, they are passed to the producer soon."""
+        return _OUTPUTS_S if self._outputs.has_started else inf
+
+    def prepare(self) -> None:
+        """Do nothing."""
+
     def tick(self, now: Instant) -> None:
-        """Begin a commit if the interval is over and the last one is answered."""
+        """Pass outputs to the producer; begin a commit if the interval is over and the last one is answered.
+
+        Raises:
+            OutputError: an output cannot be written.
+        """
         if self._is_pending or now < self._due_at:
+            if self._work.scheduler.has_outputs:
+                self._send_outputs()
+            return
+        offsets = self._offsets(None, _PERIODIC_FLUSH_S)
+        if offsets is None:
             return
         self._due_at = now + self._interval_s
-        offsets = self._offsets(None)
         if offsets:
             self._is_pending = True
             self._consumer.commit(offsets=_listed(offsets), asynchronous=True)
@@ -68,25 +140,44 @@ class OffsetCommits:
     def commit(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Commit the finished records of these partitions, again with a smaller limit if the metadata is too large."""
         given_up = list(partitions)
-        while offsets := self._offsets(given_up):
-            limit = self.limit
-            try:
-                self._note(self._consumer.commit(offsets=_listed(offsets), asynchronous=False))
-            except KafkaException as refused:
-                error = refused.args[0]
-                if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._shrink():
-                    continue
-                _log.warning("Offset commit for partitions %s failed: %s", _named(offsets), error.str())
-                return
-            if self.limit == limit:
-                return
+        try:
+            while offsets := self._offsets(given_up, _FINAL_FLUSH_S):
+                limit = self._limit.value
+                self._commit_now(offsets)
+                if self._limit.value == limit:
+                    return
+        except OutputError as refused:
+            _log.warning("Offsets of finished records are not committed: %s", refused)
+            return
+        if offsets is None:
+            _log.warning("Offsets of finished records are not committed: their outputs are not acknowledged")
 
     def close(self) -> None:
-        """Release nothing: the consumer is the processor's."""
+        """Release the producer of outputs."""
+        self._outputs.close()
 
-    def _offsets(self, partitions: Iterable[tuple[str, int]] | None) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def _commit_now(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        try:
+            self._note(self._consumer.commit(offsets=_listed(offsets), asynchronous=False))
+        except KafkaException as refused:
+            error = refused.args[0]
+            if error.code() != KafkaError.OFFSET_METADATA_TOO_LARGE or not self._limit.halve():
+                _log.warning("Offset commit for partitions %s failed: %s", _named(offsets), error.str())
+
+    def _offsets(
+        self, partitions: Iterable[tuple[str, int]] | None, flush_s: float
+    ) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        """Return the offsets to commit, when all outputs before them are acknowledged; None if they are not."""
         with self._work.lock:
-            return self._work.scheduler.commits(partitions)
+            offsets = self._work.scheduler.commits(partitions)
+            outputs = self._work.scheduler.take_outputs()
+        self._outputs.send(outputs)
+        return offsets if self._outputs.flush(flush_s) else None
+
+    def _send_outputs(self) -> None:
+        with self._work.lock:
+            outputs = self._work.scheduler.take_outputs()
+        self._outputs.send(outputs)
 
     def _note(self, partitions: list[PartitionOffset]) -> None:
         """Note committed offsets; log the others."""
@@ -102,24 +193,8 @@ class OffsetCommits:
                 _log.warning("Offset commit for partition %s-%d failed: %s", *partition, one.error.str())
         with self._work.lock:
             self._work.scheduler.committed(done)
-        if is_too_large:
-            self._shrink()
-
-    def _shrink(self) -> bool:
-        """Halve the limit of the metadata; return whether there is a smaller one."""
-        if not self.limit:
-            return False
-        self.limit //= 2
-        _log.warning(
-            "The broker rejects commits whose metadata has more bytes than its offset.metadata.max.bytes; continuing "
-            "with %d bytes. Set offset.metadata.max.bytes of the processor to the broker's value",
-            self.limit,
-        )
-        with self._work.lock:
-            for owned in self._work.scheduler.partitions.values():
-                owned.offsets.capacity = self.limit
-        self._due_at = monotonic()
-        return True
+        if is_too_large and self._limit.halve():
+            self._due_at = monotonic()
 
 
 def _listed(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[PartitionOffset]:

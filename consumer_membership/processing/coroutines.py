@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection
 from time import monotonic
 
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.work import Work
 
@@ -63,8 +64,8 @@ class CoroutineWorkers:
         self,
         work: Work,
         call: Callable[[Task], Awaitable[object]],
-        outputs_of: Callable[[Task, object], Collection[object]],
-        write_dead_letter: Callable[[Task], Collection[object]],
+        outputs_of: Callable[[Task, object], Collection[OutputRecord]],
+        write_dead_letter: Callable[[Task], Collection[OutputRecord]],
         count: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -148,7 +149,7 @@ class CoroutineWorkers:
             return
         worker = _Worker(self._loop, own)
         done: Task | None = None
-        outputs: Collection[object] = ()
+        outputs: Collection[OutputRecord] = ()
         while not self._is_stopping:
             task = self._next(worker, done, outputs)
             done = None
@@ -171,7 +172,7 @@ class CoroutineWorkers:
             if task.is_disowned:
                 return  # another worker has replaced this one
 
-    def _next(self, worker: _Worker, done: Task | None, outputs: Collection[object]) -> Task | None:
+    def _next(self, worker: _Worker, done: Task | None, outputs: Collection[OutputRecord]) -> Task | None:
         """End a task that succeeded and return the next one, or None; wake the next worker if more are ready."""
         work = self._work
         with work.lock:

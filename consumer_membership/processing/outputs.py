@@ -139,28 +139,33 @@ class OutputProducer:
     """Writes outputs without transactions, with an idempotent producer: at least once, in order for each partition.
 
     `send` does not wait for the brokers; `flush` does. The caller commits the offset of a record only after a `flush`
-    that returned True and followed the record's `send`.
+    that returned True and followed the record's `send`. The producer starts with the first record.
 
     Args:
         client_config: The keys of the connection to the brokers, and any producer key.
-
-    Raises:
-        KafkaException: librdkafka rejects a key or a value.
     """
 
     def __init__(self, client_config: ClientConfig) -> None:
         self._failures = DeliveryFailures()
         reports = {"on_delivery": self._failures.note, "delivery.report.only.error": True}
         # `acks=all` and the order of retries come with idempotence.
-        self._producer = Producer({**client_config, "enable.idempotence": True, **reports}, logger=_log)
+        self._config: ClientConfig = {**client_config, "enable.idempotence": True, **reports}
+        self._producer: Producer | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether there were records to send."""
+        return self._producer is not None
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:
-        """Queue records; safe to call from any thread. It waits only while librdkafka's queue is full.
+        """Queue records; it waits only while librdkafka's queue is full.
 
         Raises:
             OutputError: librdkafka rejected a record; earlier records may be written.
         """
         for output in outputs:
+            if self._producer is None:
+                self._producer = Producer(dict(self._config), logger=_log)
             try:
                 enqueue(self._producer, output)
             except KafkaException as refused:
@@ -172,6 +177,8 @@ class OutputProducer:
         Raises:
             OutputError: a record was not delivered; the offset of its source must not be committed.
         """
+        if self._producer is None:
+            return True
         unacknowledged = self._producer.flush(timeout_s)
         if self._failures.error is not None:
             raise refused_output(self._failures.topic, self._failures.error)
@@ -179,8 +186,10 @@ class OutputProducer:
 
     def close(self) -> None:
         """Drop unacknowledged records and release the producer. Idempotent."""
-        self._producer.purge()
-        self._producer.flush(_QUEUE_S)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(_QUEUE_S)
 
 
 def enqueue(producer: Producer, output: OutputRecord) -> None:

@@ -73,7 +73,7 @@ class PollLoop:
         consumer: The consumer, which is closed at the end.
         work: The scheduler under its lock.
         workers: What runs the handlers; stopped at the end.
-        commits: FinishedCommits finished records.
+        commits: Commits finished records.
         settings: The settings.
         metadata_limit: Returns the broker's limit of commit metadata in bytes.
     """
@@ -120,6 +120,7 @@ class PollLoop:
         Raises:
             HandlerError: a record failed for the last time and there is no target for dead letters, or a handler that
                 cannot be ended exceeded its timeout.
+            MembershipError: outputs cannot be written, or a transaction cannot be finished.
             KafkaException: the membership ended, or the consumer failed.
         """
         settings = self._settings
@@ -154,7 +155,8 @@ class PollLoop:
     def _poll(self) -> list[Message]:
         is_moving = self._finished != self._work.ledger.finished
         self._finished = self._work.ledger.finished
-        found = self._consumer.consume(POLL_RECORDS, PAUSED_POLL_S if self._paused and is_moving else POLL_S)
+        poll_s = PAUSED_POLL_S if self._paused and is_moving else min(POLL_S, self._commits.tick_s)
+        found = self._consumer.consume(POLL_RECORDS, poll_s)
         if all(message.error() is None for message in found):
             return found
         return [message for message in found if self._is_record(message)]
@@ -207,6 +209,7 @@ class PollLoop:
 
     def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         """Accept the records of new partitions, except those that an earlier owner has finished."""
+        self._commits.prepare()
         for partition, committed in self._committed(consumer, partitions).items():
             start = None if committed is None or committed.offset < 0 else committed.offset
             finished = None if start is None or committed is None else decode(committed.metadata, start)

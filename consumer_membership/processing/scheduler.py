@@ -34,6 +34,7 @@ from confluent_kafka import Message
 
 from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 
 #: A record in a lane: the message, its offset, and when it was admitted.
@@ -114,7 +115,7 @@ class OwnedPartition:
         #: When a batch that is not full starts; None: no batch waits.
         self.wakes_at: Instant | None = None
         #: What handlers of finished records returned, until it is committed with their offsets.
-        self.outputs: list[object] = []
+        self.outputs: list[OutputRecord] = []
 
 
 class Runner(Protocol):
@@ -223,6 +224,8 @@ class Scheduler:
         #: Failed tasks by the time of their next attempt, and partitions whose batch waits for more records.
         self._retries: _Delayed[Task] = _Delayed()
         self._batches: _Delayed[OwnedPartition] = _Delayed()
+        #: Whether finished records have outputs that were not taken. Read without the lock by the poll loop.
+        self.has_outputs = False
         #: Running tasks whose records were forgotten; the caller takes them out.
         self.orphans: list[Task] = []
         #: Full partitions that are not paused, and paused ones that have space again.
@@ -455,7 +458,7 @@ class Scheduler:
         lane.state = _HELD
         owned.held.append(lane)
 
-    def finish(self, task: Task, now: Instant, outputs: Iterable[object] = ()) -> bool:
+    def finish(self, task: Task, now: Instant, outputs: Iterable[OutputRecord] = ()) -> bool:
         """End a task: its records are finished. Return False for a disowned task, which changes nothing."""
         if task.is_disowned:
             return False
@@ -465,6 +468,7 @@ class Scheduler:
             has_moved = owned.offsets.finish(offset) or has_moved
         if outputs:
             owned.outputs.extend(outputs)
+            self.has_outputs = True
         owned.in_hand -= len(task.records)
         self._unlock(owned, task.lanes, now)
         if has_moved and owned.held:
@@ -606,6 +610,15 @@ class Scheduler:
         """Return the offsets to commit of these partitions (None: of all), if they changed since `committed`."""
         owned = self._owned.values() if partitions is None else self._known(partitions)
         return {one.partition: at for one in owned if (at := one.offsets.to_commit()) is not None}
+
+    def take_outputs(self) -> list[OutputRecord]:
+        """Return and remove the outputs of finished records; for each partition, in the order of their end."""
+        taken: list[OutputRecord] = []
+        for owned in self._owned.values():
+            taken += owned.outputs
+            owned.outputs.clear()
+        self.has_outputs = False
+        return taken
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note that these offsets are committed."""

@@ -12,6 +12,7 @@ from threading import Condition
 from time import monotonic
 from typing import Protocol
 
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Runner, Task
 from consumer_membership.processing.work import Work
 from consumer_membership.types import Instant
@@ -20,7 +21,7 @@ from consumer_membership.types import Instant
 class WorkerCall(Runner, Protocol):
     """What one worker calls for each task."""
 
-    def __call__(self, task: Task) -> Collection[object]:
+    def __call__(self, task: Task) -> Collection[OutputRecord]:
         """Handle the records of this task and return the outputs; an exception fails the attempt."""
 
     def close(self) -> None:
@@ -42,7 +43,7 @@ class ThreadWorkers:
         self,
         work: Work,
         make_call: Callable[[], WorkerCall],
-        write_dead_letter: Callable[[Task], Collection[object]],
+        write_dead_letter: Callable[[Task], Collection[OutputRecord]],
         count: int,
     ) -> None:
         self._work = work
@@ -113,7 +114,7 @@ class ThreadWorkers:
         else:
             self._work.dead_lettered(task, outputs)
 
-    def _next(self, call: WorkerCall, done: Task | None, outputs: Collection[object]) -> Task | None:
+    def _next(self, call: WorkerCall, done: Task | None, outputs: Collection[OutputRecord]) -> Task | None:
         """End a task that succeeded, and wait for the next one; None: this thread ends."""
         work = self._work
         with work.lock:

@@ -21,6 +21,7 @@ from confluent_kafka.error import KeyDeserializationError, ValueDeserializationE
 from consumer_membership.errors import ConfigurationError, HandlerError
 from consumer_membership.metrics.handler_ledger import HandlerLedger
 from consumer_membership.processing.offsets import UnfinishedOffsets
+from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Scheduler, Task
 from consumer_membership.types import Instant, TopicPartition
@@ -135,7 +136,7 @@ class Work:
                 self.ledger.queue_time.add(now - queued_at, now)
         return task
 
-    def finished(self, task: Task, outputs: Collection[object] = ()) -> None:
+    def finished(self, task: Task, outputs: Collection[OutputRecord] = ()) -> None:
         """End a task that succeeded. The caller holds the lock."""
         now = monotonic()
         if self.scheduler.finish(task, now, outputs):
@@ -183,7 +184,7 @@ class Work:
             return error.delay_s
         return self._retry.after(task.attempt, error, now - task.first_at)
 
-    def dead_lettered(self, task: Task, outputs: Collection[object] = ()) -> None:
+    def dead_lettered(self, task: Task, outputs: Collection[OutputRecord] = ()) -> None:
         """End a task whose record is in the target for dead letters."""
         with self.lock:
             self.ledger.dead_letters += 1

@@ -1,0 +1,205 @@
+"""Commits outputs and offsets of finished records together, in transactions.
+
+Every `interval_s`, or when many outputs wait, one transaction contains the outputs of all records that have finished
+since the last one, and the offsets and metadata that describe these records. No handler waits for a transaction, and
+none has written anything into it. After an abort, the next transaction contains the same outputs again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from time import monotonic
+from typing import NamedTuple, TypeAlias
+
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as PartitionOffset
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import FencedError, MembershipError, TransactionAbortedError
+from consumer_membership.processing.commits import MetadataLimit
+from consumer_membership.processing.outputs import OutputRecord
+from consumer_membership.processing.scheduler import OwnedPartition
+from consumer_membership.processing.transactions import Transactions
+from consumer_membership.processing.work import Work
+from consumer_membership.translation.offset_metadata import decode
+from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
+
+_log = logging.getLogger("consumer_membership.processing")
+
+#: The interval of transactions: Kafka Streams' and the Parallel Consumer's. Readers of committed records wait for it.
+TRANSACTION_S = 0.1
+#: So many outputs are written before the interval is over.
+MANY_OUTPUTS = 1000
+#: The waits after aborted transactions.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+#: How often the transaction for partitions that are given up is tried.
+_FINAL_ATTEMPTS = 3
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class _Content(NamedTuple):
+    """The content of one transaction, and the number of outputs that it took of each partition."""
+
+    offsets: Offsets
+    outputs: list[OutputRecord]
+    taken: list[tuple[OwnedPartition, int]]
+
+
+class TransactionalCommits:
+    """Commits outputs and offsets in transactions.
+
+    Args:
+        consumer: The consumer.
+        work: The scheduler under its lock.
+        transactions: Writes the transactions.
+        limit: The limit of the metadata.
+        interval_s: The time between two transactions.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        work: Work,
+        transactions: Transactions,
+        limit: MetadataLimit,
+        interval_s: float = TRANSACTION_S,
+    ) -> None:
+        self._consumer = consumer
+        self._work = work
+        self._transactions = transactions
+        self._limit = limit
+        self._interval_s = interval_s
+        self._due_at = monotonic() + interval_s
+        self._aborts = 0
+        #: Whether a transaction failed permanently; then nothing more is committed.
+        self._has_failed = False
+
+    @property
+    def tick_s(self) -> float:
+        """The interval."""
+        return self._interval_s
+
+    def prepare(self) -> None:
+        """Start the producer: it ends an open transaction that would block the read of committed offsets."""
+        self._transactions.start()
+
+    def tick(self, now: Instant) -> None:
+        """Commit if the interval is over, or if many outputs wait; an aborted transaction is tried again later.
+
+        Raises:
+            OutputError: an output cannot be written.
+            FencedError: another process has the transactional id.
+            FatalTransactionError: the brokers refused the producer, or the result of a transaction is unknown.
+        """
+        if now < self._due_at and (self._aborts or not self._has_many_outputs()):
+            return
+        try:
+            self._commit(None)
+        except TransactionAbortedError as aborted:
+            self._aborts += 1
+            pause_s = min(_FIRST_PAUSE_S * 2**self._aborts, _LONGEST_PAUSE_S)
+            self._due_at = monotonic() + pause_s
+            _log.log(
+                logging.WARNING if self._aborts > 1 else logging.INFO,
+                "Aborted transaction number %d in a row, which is tried again in %.1f s: %s",
+                self._aborts,
+                pause_s,
+                aborted,
+            )
+        else:
+            self._aborts = 0
+            self._due_at = monotonic() + self._interval_s
+
+    def commit(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Commit the finished records of these partitions in one transaction; a failure is logged.
+
+        Then neither outputs nor offsets are written, and the next owner processes these records again.
+        """
+        given_up = list(partitions)
+        attempts = Retrying(
+            retry=retry_if_exception_type(TransactionAbortedError),
+            stop=stop_after_attempt(_FINAL_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            reraise=True,
+        )
+        try:
+            attempts(self._commit, given_up)
+        except MembershipError as refused:
+            _log.warning(
+                "Finished records of %s are not committed, and the next owner processes them again: %s",
+                ", ".join(f"{topic}-{number}" for topic, number in sorted(given_up)),
+                refused,
+            )
+
+    def close(self) -> None:
+        """Release the producer."""
+        self._transactions.close()
+
+    # ---- one transaction ----
+
+    def _has_many_outputs(self) -> bool:
+        work = self._work
+        if not work.scheduler.has_outputs:
+            return False
+        with work.lock:
+            return sum(len(owned.outputs) for owned in work.scheduler.partitions.values()) >= MANY_OUTPUTS
+
+    def _commit(self, partitions: Iterable[tuple[str, int]] | None) -> None:
+        if self._has_failed:
+            return
+        content = self._content(partitions)
+        if not content.offsets:
+            return
+        offsets = [
+            PartitionOffset(*partition, at.offset, at.metadata, at.leader_epoch)
+            for partition, at in content.offsets.items()
+        ]
+        try:
+            self._transactions.commit(content.outputs, offsets, self._consumer.consumer_group_metadata())
+        except TransactionAbortedError as aborted:
+            if aborted.code == KafkaError.OFFSET_METADATA_TOO_LARGE:
+                self._limit.halve()
+            raise
+        except FencedError as fenced:
+            if fenced.is_final:
+                self._has_failed = True
+                raise
+            # The next poll performs the loss, or the member joins again; its partitions were given up then.
+            raise TransactionAbortedError(str(fenced), KafkaError.UNKNOWN_MEMBER_ID) from fenced
+        except MembershipError:
+            self._has_failed = True
+            raise
+        with self._work.lock:
+            for owned, number in content.taken:
+                del owned.outputs[:number]
+            self._work.scheduler.committed(content.offsets)
+
+    def _content(self, partitions: Iterable[tuple[str, int]] | None) -> _Content:
+        scheduler = self._work.scheduler
+        with self._work.lock:
+            offsets = {
+                partition: at
+                for partition, at in scheduler.commits(partitions).items()
+                if _describes(at, scheduler.partitions[partition])
+            }
+            taken = [
+                (scheduler.partitions[partition], len(scheduler.partitions[partition].outputs)) for partition in offsets
+            ]
+            outputs = [output for owned, _ in taken for output in owned.outputs]
+        return _Content(offsets, outputs, taken)
+
+
+def _describes(at: OffsetAndMetadata, owned: OwnedPartition) -> bool:
+    """Return whether a commit describes all finished records.
+
+    It does not if a broker has a smaller limit than expected: then the metadata omits the highest records, and their
+    outputs would be written twice, by this owner and the next one. The partition waits until its metadata is shorter.
+    """
+    beyond = owned.offsets.finished_beyond
+    if not beyond:
+        return True
+    described = decode(at.metadata, at.offset)
+    return described is not None and described.count == beyond
