@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from confluent_kafka.error import KeyDeserializationError, ValueDeserializationError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.processing.records import copy_of
 from consumer_membership.processing.settings import Deserializer
 
 
@@ -21,18 +21,9 @@ class Deserialized:
     Args:
         key: The deserializer of keys; None: keys stay bytes.
         value: The deserializer of values; None: values stay bytes.
-
-    Raises:
-        ConfigurationError: the installed release of confluent-kafka is too old.
     """
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
-        try:
-            Message()
-        except TypeError:
-            name, given = ("value.deserializer", value) if key is None else ("key.deserializer", key)
-            remedy = "deserializers of a processor need confluent-kafka 2.13 or later; deserialize in the handler"
-            raise ConfigurationError(name, given, remedy) from None
         self._key = key
         self._value = value
 
@@ -61,14 +52,7 @@ class Deserialized:
                 value = self._value(record.value(), context)
             except Exception as error:  # a deserializer may raise anything
                 raise ValueDeserializationError(exception=error, kafka_message=record) from error
-        copy = Message(
-            topic=record.topic(),
-            partition=record.partition(),
-            offset=record.offset(),
-            headers=headers,
-            timestamp=record.timestamp(),
-            leader_epoch=record.leader_epoch(),
-        )
+        copy = copy_of(record)
         copy.set_key(key)
         copy.set_value(value)
         return copy

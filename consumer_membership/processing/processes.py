@@ -23,18 +23,14 @@ from multiprocessing import connection as connections
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, MembershipError, RemoteHandlerError, WorkerDiedError
 from consumer_membership.processing.handlers import Handler, checked_handler
+from consumer_membership.processing.records import portable
 from consumer_membership.types import Instant, TopicPartition
-
-Headers: TypeAlias = list[tuple[str, bytes | None]]
-
-#: Messages of confluent-kafka 2.6 can be neither pickled nor created; later releases can do both.
-_IS_PICKLED = "__reduce__" in vars(Message)
 
 #: How long a process may take to end after its last call, before it is killed: its `atexit` functions run.
 _END_S = 5.0
@@ -47,88 +43,6 @@ _NAME = "consumer-membership-worker"
 _HAS_GROUPS = hasattr(os, "setpgid")
 #: What a service manager or a terminal may send to all processes of a service.
 _IGNORED = (signal.SIGINT, signal.SIGTERM)
-
-
-class Record:
-    """A record in a worker process, with the methods of `confluent_kafka.Message`, where that cannot be pickled."""
-
-    __slots__ = (
-        "_headers",
-        "_key",
-        "_latency",
-        "_leader_epoch",
-        "_offset",
-        "_partition",
-        "_timestamp",
-        "_topic",
-        "_value",
-    )
-
-    def __init__(self, message: Message) -> None:
-        self._topic = message.topic()
-        self._partition = message.partition()
-        self._offset = message.offset()
-        self._key: object = message.key()
-        self._value: object = message.value()
-        self._headers = message.headers()
-        self._timestamp = message.timestamp()
-        self._leader_epoch = message.leader_epoch()
-        self._latency = message.latency()
-
-    def topic(self) -> str | None:
-        """Return the topic."""
-        return self._topic
-
-    def partition(self) -> int | None:
-        """Return the partition."""
-        return self._partition
-
-    def offset(self) -> int | None:
-        """Return the offset."""
-        return self._offset
-
-    def key(self) -> object:
-        """Return the key: bytes, or the value of the deserializer."""
-        return self._key
-
-    def value(self) -> object:
-        """Return the value: bytes, or the value of the deserializer."""
-        return self._value
-
-    def headers(self) -> object:
-        """Return the headers as a list of names and values; None: the record has no headers."""
-        return self._headers
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the type of the timestamp, and the timestamp in milliseconds."""
-        return self._timestamp
-
-    def leader_epoch(self) -> int | None:
-        """Return the epoch of the partition's leader."""
-        return self._leader_epoch
-
-    def latency(self) -> float | None:
-        """Return None: only produced messages have a latency."""
-        return self._latency
-
-    def error(self) -> KafkaError | None:
-        """Return None: handlers receive no errors."""
-        return None
-
-    def set_key(self, key: object) -> None:
-        """Replace the key."""
-        self._key = key
-
-    def set_value(self, value: object) -> None:
-        """Replace the value."""
-        self._value = value
-
-    def set_headers(self, headers: object) -> None:
-        """Replace the headers."""
-        self._headers = headers  # type: ignore[assignment]  # as they were given, like Message
-
-    def __len__(self) -> int:
-        return len(self._value) if isinstance(self._value, bytes | str) else 0
 
 
 class CallContext(Protocol):
@@ -191,8 +105,10 @@ class WorkerProcess:
         """The id of the process; None before the first call, and after `close`."""
         return None if self._child is None else self._child.pid
 
-    def call(self, given: Message | list[Message], context: CallContext) -> object:
+    def call(self, given: Message | list[Message], context: CallContext | None) -> object:
         """Run the handler with a record, or with a list of records, and return its result.
+
+        `context` may be None if the handler takes no context.
 
         Raises:
             WorkerDiedError: the process ended during the call, or was cancelled.
@@ -222,18 +138,10 @@ class WorkerProcess:
         if child is not None:
             child.close(_END_S)
 
-    def _request(self, given: Message | list[Message], context: CallContext) -> bytes:
-        records = [*map(_portable_record, given)] if isinstance(given, list) else _portable_record(given)
-        error = context.last_error
-        values = ProcessContext(
-            partition=context.partition,
-            epoch=context.epoch,
-            attempt=context.attempt,
-            deadline=context.deadline,
-            last_error=None if error is None else _portable_error(error),
-        )
+    def _request(self, given: Message | list[Message], context: CallContext | None) -> bytes:
+        records = [*map(portable, given)] if isinstance(given, list) else portable(given)
         try:
-            return pickle.dumps((records, values))
+            return pickle.dumps((records, None if context is None else _values_of(context)))
         except (pickle.PicklingError, AttributeError, TypeError) as refused:
             remedy = f"its record cannot be sent to a worker process: {refused}; deserialize it in the handler"
             raise ConfigurationError("handler", self._handler.name, remedy) from refused
@@ -424,8 +332,15 @@ def _blocked_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _portable_record(record: Message) -> Message | Record:
-    return record if _IS_PICKLED else Record(record)
+def _values_of(context: CallContext) -> ProcessContext:
+    error = context.last_error
+    return ProcessContext(
+        partition=context.partition,
+        epoch=context.epoch,
+        attempt=context.attempt,
+        deadline=context.deadline,
+        last_error=None if error is None else _portable_error(error),
+    )
 
 
 def _portable_error(error: BaseException) -> BaseException:

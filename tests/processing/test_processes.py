@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, RemoteHandlerError, WorkerDiedError
-from consumer_membership.processing import processes
+from consumer_membership.processing import records
 from consumer_membership.processing.handlers import checked_handler
 from consumer_membership.processing.processes import ProcessContext, WorkerProcess
 from consumer_membership.types import TopicPartition
@@ -97,26 +97,14 @@ def test_handler_receives_everything_that_the_record_has(
     start: Start, monkeypatch: pytest.MonkeyPatch, *, is_pickled: bool
 ) -> None:
     """Where a Message cannot be pickled, a Record with the same methods takes its place."""
-    monkeypatch.setattr(processes, "_IS_PICKLED", is_pickled and processes._IS_PICKLED)
+    monkeypatch.setattr(records, "_IS_PICKLED", is_pickled and records._IS_PICKLED)
     record = record_at(offset=5)
     assert start(handlers.content).call(record, CONTEXT) == handlers.content(record)
 
 
-def test_record_can_be_changed_like_a_message() -> None:
-    """`set_key`, `set_value` and `set_headers` replace what the record has, for handlers that deserialize."""
-    record = processes.Record(record_at())
-    record.set_key("k")
-    record.set_value({"price": 1})
-    record.set_headers([("a", b"1")])
-    assert (record.key(), record.value(), record.headers(), len(record)) == ("k", {"price": 1}, [("a", b"1")], 0)
-
-
-def test_record_has_every_method_of_the_oldest_message() -> None:
-    """The methods are those of `confluent_kafka.Message` in release 2.6, which cannot be pickled."""
-    oldest = (
-        "topic partition offset key value headers timestamp leader_epoch latency error set_key set_value set_headers"
-    )
-    assert {name for name in dir(processes.Record) if not name.startswith("_")} == set(oldest.split())
+def test_handler_that_takes_no_context_needs_none(start: Start) -> None:
+    """The context is not sent if the handler takes no context."""
+    assert start(handlers.offsets).call([record_at(3)], None) == [3]
 
 
 def test_batch_handler_receives_a_list(start: Start) -> None:
