@@ -21,6 +21,7 @@ from consumer_membership.runtime.network.group_client import (
     GroupDescription,
     MemberDescription,
 )
+from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]
@@ -49,10 +50,19 @@ class PartitionProgress:
     committed: int | None
     #: The partition's high watermark, as in kafka-consumer-groups.sh; records of open transactions count.
     end: int | None
+    #: `end` - `committed`, as in kafka-consumer-groups.sh; offsets that are finished beyond `committed` count.
     lag: int | None
     owner: str | None
     next_owner: str | None
     note: str = ""
+    #: How many offsets beyond `committed` a `Processor` of this package has finished, according to the metadata of its
+    #: commit. The first unfinished record is then at `committed`.
+    finished_beyond: int = 0
+
+    @property
+    def remaining(self) -> int | None:
+        """The lag without the offsets that are finished beyond the committed offset; None if the lag is unknown."""
+        return None if self.lag is None else max(0, self.lag - self.finished_beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +76,17 @@ class GroupReport:
     @property
     def lag(self) -> int | None:
         """The total lag of the partitions with a known lag; None if it is unknown for all."""
-        known = [partition.lag for partition in self.partitions if partition.lag is not None]
-        return sum(known) if known else None
+        return _sum_of_known(partition.lag for partition in self.partitions)
+
+    @property
+    def remaining(self) -> int | None:
+        """The total of `PartitionProgress.remaining`; None if it is unknown for all partitions."""
+        return _sum_of_known(partition.remaining for partition in self.partitions)
+
+
+def _sum_of_known(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicPartition, ...]:
@@ -140,6 +159,7 @@ def _row(
     known_offset = committed.offset if isinstance(committed, OffsetAndMetadata) else None
     known_end = end if isinstance(end, int) else None
     lag = None if known_offset is None or known_end is None else known_end - known_offset
+    finished = decode(committed.metadata, committed.offset) if isinstance(committed, OffsetAndMetadata) else None
     return PartitionProgress(
         topic=partition.topic,
         partition=partition.partition,
@@ -149,6 +169,7 @@ def _row(
         owner=owner,
         next_owner=None if next_owner == owner else next_owner,
         note=_note(partition.topic, committed, end, lag),
+        finished_beyond=0 if finished is None else finished.count,
     )
 
 

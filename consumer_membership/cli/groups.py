@@ -22,7 +22,7 @@ _PROTOCOLS = {GroupProtocol.CONSUMER: "consumer protocol (KIP-848)", GroupProtoc
 _AWAY = "away"
 _KEEPS = "keeps its partitions until its session ends"
 #: The columns with numbers, which are right-aligned.
-_NUMBERS = frozenset({"PARTITION", "COMMITTED", "END", "LAG", "EPOCH"})
+_NUMBERS = frozenset({"PARTITION", "COMMITTED", "END", "LAG", "FINISHED BEYOND", "EPOCH"})
 _GAP = "  "
 #: The text of a cell without a value.
 _UNKNOWN = "-"
@@ -187,6 +187,7 @@ def _partition_row(partition: PartitionProgress) -> Mapping[str, str]:
         "COMMITTED": _number(partition.committed),
         "END": _number(partition.end),
         "LAG": _number(partition.lag),
+        "FINISHED BEYOND": _number(partition.finished_beyond or None),
         "OWNER": partition.owner or "",
         "NEXT OWNER": partition.next_owner or "",
         "NOTE": partition.note,
@@ -222,6 +223,8 @@ def partition_record(partition: PartitionProgress) -> dict[str, object]:
         "committed_offset": partition.committed,
         "end_offset": partition.end,
         "lag": partition.lag,
+        "finished_beyond_committed": partition.finished_beyond,
+        "oldest_unfinished_offset": partition.committed if partition.finished_beyond else None,
         "owner": partition.owner,
         "next_owner": partition.next_owner,
         "note": partition.note or None,

@@ -14,7 +14,9 @@ from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, partition_
 from consumer_membership.observe.rates import Position, Rate, Rates
 from consumer_membership.types import TopicPartition
 
-_NUMBERS = frozenset({"PARTITION", "PARTITIONS", "COMMITTED", "END", "LAG", "CONSUMED/S", "PRODUCED/S", "DRAINED IN"})
+_NUMBERS = frozenset(
+    {"PARTITION", "PARTITIONS", "COMMITTED", "END", "LAG", "FINISHED BEYOND", "CONSUMED/S", "PRODUCED/S", "DRAINED IN"}
+)
 _MINUTE_S, _HOUR_S = 60, 3_600
 
 
@@ -156,7 +158,9 @@ def _sample(admin: GroupAdmin, rates: Rates, options: LagOptions) -> Iterable[st
 def positions(report: GroupReport) -> Mapping[TopicPartition, Position]:
     """Return the committed offset and the end offset of each partition."""
     return {
-        TopicPartition(one.topic, one.partition): Position(committed=one.committed, end=one.end)
+        TopicPartition(one.topic, one.partition): Position(
+            committed=one.committed, end=one.end, finished_beyond=one.finished_beyond
+        )
         for one in report.partitions
     }
 
@@ -165,7 +169,7 @@ def lag_text(report: GroupReport, rates: Rates) -> Iterator[str]:
     """Yield the total lag, the lag of each topic if there are several, and the partitions, largest lag first."""
     group = report.group
     lag = "unknown" if report.lag is None else f"{report.lag:,}"
-    yield f"Group {group.group_id}: {group.state}, lag {lag}{_pace(rates.of_all(), report.lag)}"
+    yield f"Group {group.group_id}: {group.state}, lag {lag}{_pace(rates.of_all(), report.remaining)}"
     if not report.partitions:
         return
     by_topic: dict[str, list[PartitionProgress]] = {}
@@ -198,9 +202,10 @@ def _partition_row(one: PartitionProgress, rates: Rates) -> Mapping[str, str]:
         "COMMITTED": "" if one.committed is None else f"{one.committed:,}",
         "END": "" if one.end is None else f"{one.end:,}",
         "LAG": "" if one.lag is None else f"{one.lag:,}",
+        "FINISHED BEYOND": f"{one.finished_beyond:,}" if one.finished_beyond else "",
         "CONSUMED/S": "" if rate is None else f"{rate.consumed:,.1f}",
         "PRODUCED/S": "" if rate is None else f"{rate.produced:,.1f}",
-        "DRAINED IN": "" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
+        "DRAINED IN": "" if rate is None or one.remaining is None else duration(rate.drained_in_s(one.remaining)),
         "OWNER": one.owner or "",
         "NOTE": one.note or (f"stalled for {duration(stalled_s)}" if stalled_s else ""),
     }
@@ -240,7 +245,7 @@ def lag_json(report: GroupReport, rates: Rates, *, watches: bool) -> str:
         "lag": report.lag,
         "consumed_per_s": None if rate is None else rate.consumed,
         "produced_per_s": None if rate is None else rate.produced,
-        "drained_in_s": None if rate is None or report.lag is None else rate.drained_in_s(report.lag),
+        "drained_in_s": None if rate is None or report.remaining is None else rate.drained_in_s(report.remaining),
         "partitions": [_partition_record(one, rates) for one in report.partitions],
     }
     return json.dumps(output, indent=None if watches else 2)

@@ -155,7 +155,7 @@ def picture(report: GroupReport, rates: Rates, view: WatchView, height: int, wid
     group, rate = report.group, rates.of_all()
     lag = "unknown" if report.lag is None else f"{report.lag:,}"
     pace = "" if rate is None else f", consumed {rate.consumed:,.0f}/s, produced {rate.produced:,.0f}/s"
-    until = "" if rate is None or report.lag is None else f", {drain_time(rate, report.lag)}"
+    until = "" if rate is None or report.remaining is None else f", {drain_time(rate, report.remaining)}"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
     rows, shown = chosen(report, rates, view), rows_in(report, height)
     view = view.within(len(rows), shown, len(group.members))
@@ -228,7 +228,7 @@ def _partitions(rows: list[PartitionProgress], rates: Rates, width: int) -> Rend
         cells = {
             "lag": "-" if one.lag is None else f"{one.lag:,}",
             "consumed/s": "-" if rate is None else f"{rate.consumed:,.0f}",
-            "drained in": "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
+            "drained in": "-" if rate is None or one.remaining is None else duration(rate.drained_in_s(one.remaining)),
             "stalled": duration(stalled_s) if stalled_s else "",
         }
         row = [cells[name] for name in shown] + ([owner] if width >= _NARROW else [])

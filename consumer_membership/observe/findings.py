@@ -45,6 +45,7 @@ class Cause(Enum):
     COMMITS_WITHOUT_MEMBERS = "offsets are committed without members"
     TOPIC_NOT_SUBSCRIBED = "no member subscribes to the topic"
     PARTITION_UNASSIGNED = "partition has no owner"
+    COMMIT_HELD_BACK = "one record holds back the committed offset"
     NEVER_COMMITTED = "member has never committed"
     MEMBER_STALLED = "member is stalled"
     PARTITION_STALLED = "partition is stalled"

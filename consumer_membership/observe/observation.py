@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from consumer_membership.admin import GroupAdmin, GroupDescription, GroupSurvey, MemberDescription, PartitionOffsets
-from consumer_membership.observe.rates import Position
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.observe.rates import Position, finished_beyond, position_of
+from consumer_membership.translation.offset_metadata import FinishedOffsets
+from consumer_membership.types import TopicPartition
 
 #: Contains two commits with the default of librdkafka and Java (auto.commit.interval.ms is 5 s).
 DEFAULT_SECONDS = 12.0
@@ -69,12 +70,12 @@ class Observation:
     def position(self, partition: TopicPartition, survey: GroupSurvey | None = None) -> Position:
         """Return the committed offset and the end of the partition in a survey, by default the last one."""
         source = self.last if survey is None else survey
-        committed = source.committed.get(partition)
         offsets = source.offsets.get(partition)
-        return Position(
-            committed=committed.offset if isinstance(committed, OffsetAndMetadata) else None,
-            end=None if offsets is None else offsets.end,
-        )
+        return position_of(source.committed.get(partition), None if offsets is None else offsets.end)
+
+    def finished_beyond(self, partition: TopicPartition) -> FinishedOffsets | None:
+        """Return the offsets that are finished beyond the committed offset in the last survey; None if none is."""
+        return finished_beyond(self.last.committed.get(partition))
 
     def offsets(self, partition: TopicPartition) -> PartitionOffsets | None:
         """Return the partition's offsets in the last survey."""
@@ -82,17 +83,20 @@ class Observation:
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
-        """The lag of each partition with lag; without a committed offset, it counts from the start of the partition."""
+        """The lag of each partition with lag; without a committed offset, it counts from the start of the partition.
+
+        Offsets that are finished beyond the committed offset do not count.
+        """
         found = {}
         for partition, offsets in self.last.offsets.items():
-            committed = self.position(partition).committed
-            begins = offsets.start if committed is None else committed
+            progress = self.position(partition).progress
+            begins = offsets.start if progress is None else progress
             if begins is not None and offsets.end is not None and offsets.end > begins:
                 found[partition] = offsets.end - begins
         return found
 
     def is_stalled(self, partition: TopicPartition) -> bool:
-        """Whether nothing was committed although the partition had lag during the whole observation.
+        """Whether the partition made no progress although it had lag during the whole observation.
 
         The observation must be long enough for a commit, or new records must have arrived, which lead to a commit.
         """
@@ -100,7 +104,7 @@ class Observation:
             return False
         seen = [self.position(partition, survey) for survey in self.surveys]
         before, after = seen[0], seen[-1]
-        if before.committed != after.committed or not self.lags.get(partition):
+        if before.progress != after.progress or not self.lags.get(partition):
             return False
         if before.committed is not None and before.end is not None and before.committed >= before.end:
             return False
@@ -109,7 +113,20 @@ class Observation:
             return False  # the member may have started at the end, and no record has arrived since
         if not has_grown and after.lag == MARKERS:
             return False  # the lag may be the marker of the last transaction, which is never delivered
+        finished = self.finished_beyond(partition)
+        if not has_grown and finished is not None and after.end is not None and finished.high >= after.end - MARKERS:
+            return False  # all records are received; the unfinished ones hold back the committed offset
         return has_grown or self.seconds >= _STALLED_AFTER_S
+
+    def is_held_back(self, partition: TopicPartition) -> bool:
+        """Whether the committed offset did not move, although later offsets are finished.
+
+        The observation must be long enough for a commit, or later offsets must have been finished during it.
+        """
+        finished, before = self.finished_beyond(partition), self.position(partition, self.first)
+        if finished is None or len(self.surveys) == 1 or before.committed != finished.base:
+            return False
+        return self.has_progress(partition) or self.seconds >= _STALLED_AFTER_S
 
     @property
     def has_commits_without_members(self) -> bool:
@@ -118,8 +135,8 @@ class Observation:
         return is_empty and any(map(self.has_progress, self.last.committed))
 
     def has_progress(self, partition: TopicPartition) -> bool:
-        """Whether the committed offset changed between the first and the last survey."""
-        before, after = self.position(partition, self.first).committed, self.position(partition).committed
+        """Whether records were finished between the first and the last survey, also beyond the committed offset."""
+        before, after = self.position(partition, self.first).progress, self.position(partition).progress
         return after is not None and before != after
 
 

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer_membership.types import TopicPartition
+from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 #: Several commit intervals (auto.commit.interval.ms is 5 s), so that a rate does not depend on the moment of a commit.
 WINDOW_S = 30.0
@@ -14,17 +15,39 @@ WINDOW_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The committed offset and the end offset of a partition; None if unknown."""
+    """The committed offset and the end offset of a partition; None if unknown.
+
+    `finished_beyond` is the number of offsets that are finished beyond the committed offset.
+    """
 
     committed: int | None
     end: int | None
+    finished_beyond: int = 0
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets between the committed offset and the end; None if unknown."""
+        """The number of offsets between the committed offset and the end that are not finished; None if unknown."""
         if self.committed is None or self.end is None or self.committed > self.end:
             return None
-        return self.end - self.committed
+        return max(0, self.end - self.committed - self.finished_beyond)
+
+    @property
+    def progress(self) -> int | None:
+        """A number that increases with each finished offset, in any order; None without a committed offset."""
+        return None if self.committed is None else self.committed + self.finished_beyond
+
+
+def position_of(committed: OffsetAndMetadata | BrokerError | None, end: int | None) -> Position:
+    """Return the position of a partition from its committed offset and its end."""
+    if not isinstance(committed, OffsetAndMetadata):
+        return Position(committed=None, end=end)
+    finished = finished_beyond(committed)
+    return Position(committed=committed.offset, end=end, finished_beyond=0 if finished is None else finished.count)
+
+
+def finished_beyond(committed: OffsetAndMetadata | BrokerError | None) -> FinishedOffsets | None:
+    """Return the offsets that are finished beyond a committed offset, if its metadata lists any."""
+    return decode(committed.metadata, committed.offset) if isinstance(committed, OffsetAndMetadata) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +71,7 @@ class Rates:
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
         self._samples: deque[tuple[float, Mapping[TopicPartition, Position]]] = deque()
-        #: When the committed offset of each partition last changed, or the partition was first seen.
+        #: When the progress of each partition last changed, or the partition was first seen.
         self._moved_at: dict[TopicPartition, float] = {}
 
     def add(self, at: float, positions: Mapping[TopicPartition, Position]) -> None:
@@ -56,7 +79,7 @@ class Rates:
         last = self._samples[-1][1] if self._samples else {}
         for partition, position in positions.items():
             before = last.get(partition)
-            if partition not in self._moved_at or (before is not None and before.committed != position.committed):
+            if partition not in self._moved_at or (before is not None and before.progress != position.progress):
                 self._moved_at[partition] = at
         self._samples.append((at, positions))
         while len(self._samples) > 2 and at - self._samples[1][0] >= self._window_s:  # noqa: PLR2004 - first and last
@@ -70,10 +93,10 @@ class Rates:
         before, after = first.get(partition), last.get(partition)
         if ended <= began or before is None or after is None:
             return None
-        if before.committed is None or after.committed is None or before.end is None or after.end is None:
+        if before.progress is None or after.progress is None or before.end is None or after.end is None:
             return None
         # An offset that was reset to an earlier one is not a negative rate.
-        consumed = max(0, after.committed - before.committed)
+        consumed = max(0, after.progress - before.progress)
         return Rate(consumed=consumed / (ended - began), produced=max(0, after.end - before.end) / (ended - began))
 
     def of_all(self) -> Rate | None:
@@ -84,7 +107,7 @@ class Rates:
         return Rate(consumed=sum(rate.consumed for rate in known), produced=sum(rate.produced for rate in known))
 
     def stalled_for_s(self, partition: TopicPartition) -> float | None:
-        """Return for how many seconds a partition with lag had no commit, or None without lag."""
+        """Return for how many seconds a partition with lag had no progress, or None without lag."""
         if not self._samples:
             return None
         at, last = self._samples[-1]

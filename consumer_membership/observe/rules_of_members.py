@@ -295,6 +295,36 @@ def stalled(seen: Observation) -> Iterator[GroupFinding]:
             )
 
 
+def held_back(seen: Observation) -> Iterator[GroupFinding]:
+    """The committed offset does not move, because its record is unfinished while later records are finished."""
+    for partition, member in sorted(seen.owners.items()):
+        finished = seen.finished_beyond(partition)
+        if finished is None or not seen.is_held_back(partition):
+            continue
+        others = len(finished.unfinished) - 1
+        yield GroupFinding(
+            severity=FindingSeverity.WARNING,
+            cause=Cause.COMMIT_HELD_BACK,
+            subject=partition_name(partition),
+            explanation=(
+                f"the record at offset {finished.base:,} is not finished, so the committed offset does not move, while "
+                f"{counted(finished.count, 'later offset')} {'is' if finished.count == 1 else 'are'} finished. The "
+                "member runs a Processor: the next owner skips the finished records if it runs one as well; other "
+                "consumers receive them again"
+            ),
+            evidence=(
+                f"committed offset {finished.base:,} (unchanged for {seen.seconds:.0f} s)",
+                f"finished up to offset {finished.high - 1:,}"
+                + (f", except {counted(others, 'other offset')}" if others else ""),
+                member_name(member),
+            ),
+            remedy=(
+                "look up the record in the member's health(): its handler runs for a long time, waits for a retry, or "
+                "hangs. Set handler_timeout for a handler that hangs, and dead_letter for a record that always fails"
+            ),
+        )
+
+
 def _stalled_partition(seen: Observation, partition: TopicPartition) -> str:
     before, after = seen.position(partition, seen.first), seen.position(partition)
     committed = "none" if after.committed is None else f"{after.committed:,}"
@@ -337,16 +367,11 @@ def pace(seen: Observation) -> Iterator[GroupFinding]:
     consumed = produced = 0
     for partition, lag in seen.lags.items():
         before, after = seen.position(partition, seen.first), seen.position(partition)
-        if (
-            before.lag is None
-            or before.committed is None
-            or after.committed is None
-            or not seen.has_progress(partition)
-        ):
+        if before.lag is None or before.progress is None or after.progress is None or not seen.has_progress(partition):
             continue
         if lag > before.lag and lag >= _SMALL_LAG:
             slow.append(partition)
-            consumed += max(0, after.committed - before.committed)
+            consumed += max(0, after.progress - before.progress)
             produced += (after.end or 0) - (before.end or 0)
     if slow:
         members = {seen.owners[one].member_id for one in slow if one in seen.owners}
@@ -451,4 +476,4 @@ def protocols(seen: Observation) -> Iterator[GroupFinding]:
         )
 
 
-MEMBER_RULES = (presence, unassigned, stale_members, rebalances, stalled, pace, shares, protocols)
+MEMBER_RULES = (presence, unassigned, stale_members, rebalances, held_back, stalled, pace, shares, protocols)

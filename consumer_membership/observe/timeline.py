@@ -17,8 +17,9 @@ from typing import TypeAlias
 
 from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription, Subject
 from consumer_membership.observe.labels import NO_GROUP, partitions_named
+from consumer_membership.observe.rates import position_of
 from consumer_membership.observe.recorded import OwnedRun, RecordedMember, RecordedStandstill, between
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.types import TopicPartition
 
 #: Columns of the lag chart: about as many as are distinguishable on a screen.
 LAG_COLUMNS = 240
@@ -60,7 +61,7 @@ class _LagTrack:
     #: Begin and end (ms) of the times with lag but without a commit.
     still: list[list[int]] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
-    committed: int | None = None
+    progress: int | None = None
     moved_at: int = 0
     #: By owner, the times (ms) that records waited for a commit.
     gaps: defaultdict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -164,14 +165,14 @@ class Timeline:
         track = self._tracks[partition]
         if not track.owners or track.owners[-1][1] != owner:
             track.owners.append((now, owner))
-        found, offsets = survey.committed.get(partition), survey.offsets.get(partition)
-        committed = found.offset if isinstance(found, OffsetAndMetadata) else None
+        offsets = survey.offsets.get(partition)
         end = None if offsets is None else offsets.end
-        lag = -1 if committed is None or end is None else max(0, end - committed)
-        if committed != track.committed or lag <= 0:
-            if committed != track.committed and track.committed is not None and track.owners[-1][0] <= track.moved_at:
+        progress = position_of(survey.committed.get(partition), end).progress
+        lag = -1 if progress is None or end is None else max(0, end - progress)
+        if progress != track.progress or lag <= 0:
+            if progress != track.progress and track.progress is not None and track.owners[-1][0] <= track.moved_at:
                 track.gaps[owner][round((now - track.moved_at) / _GAP_STEP_MS) * _GAP_STEP_MS] += 1
-            track.committed, track.moved_at = committed, now
+            track.progress, track.moved_at = progress, now
         elif track.still and track.still[-1][0] == track.moved_at:
             track.still[-1][1] = now
         else:

@@ -82,12 +82,12 @@ def encode(finished: FinishedOffsets, capacity: int) -> str:
 def decode(metadata: str | None, committed: int) -> FinishedOffsets | None:
     """Return the offsets that are finished beyond the offset `committed`, from the metadata of its commit.
 
-    Returns None for texts of other programs, of other versions and for other offsets, and for damaged texts. Raises
-    nothing, whatever the text contains.
+    The text may end with the zero that librdkafka appends. Returns None for texts of other programs, of other versions
+    and for other offsets, and for damaged texts. Raises nothing, whatever the text contains.
     """
     if not metadata or not metadata.startswith(_PREFIX):
         return None
-    digits = metadata.removeprefix(_PREFIX)
+    digits = metadata.removeprefix(_PREFIX).removesuffix("\0")
     try:
         content = b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True)
     except ValueError:

@@ -12,6 +12,7 @@ from consumer_membership.admin.progress import end_offsets, partitions_of, progr
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster
+from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from tests.admin.builders import group, member, partitions
@@ -66,6 +67,17 @@ def test_unknown_lag_is_none_with_reason(
     """An unknown lag is None and never 0; a missing authorization differs from "nothing committed"."""
     found = row(committed, end)
     assert (found.lag, found.note) == (None, note)
+
+
+def test_progress_counts_offsets_that_are_finished_beyond_the_committed_offset() -> None:
+    """The lag stays the difference of the offsets, as in Kafka's own tools; the remaining records are fewer."""
+    finished = FinishedOffsets(base=3, high=9, unfinished=(3, 5))
+    committed = OffsetAndMetadata(offset=3, metadata=encode(finished, 100) + "\0")
+    rows = (row(committed, 10), row(at(3), 10), row(OffsetAndMetadata(offset=4, metadata=committed.metadata), 10))
+    assert [(one.lag, one.finished_beyond, one.remaining) for one in rows] == [(7, 4, 3), (7, 0, 7), (6, 0, 6)]
+    assert row(None, 10).remaining is None
+    report = GroupReport(group=group(), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
+    assert (report.lag, report.remaining) == (20, 16)
 
 
 def test_progress_has_owner_and_next_owner_of_moving_partition() -> None:

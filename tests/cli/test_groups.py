@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -129,6 +130,19 @@ def test_described_text_shows_protocol_of_members_during_migration() -> None:
     assert ["classic" in line for line in (first, second)] == [False, True]
 
 
+def test_describe_shows_offsets_that_are_finished_beyond_the_committed_offset() -> None:
+    """The column appears only for a group that has such offsets; the JSON has the oldest unfinished offset."""
+    rows = (progress(0, committed=7, end=19, lag=12, finished_beyond=10), progress(1, committed=7, end=9, lag=2))
+    report = replace(REPORT, partitions=rows)
+    assert list(described_text(report, DescribeOptions(query=QUERY, shows_members=False)))[2:] == [
+        "TOPIC  PARTITION  COMMITTED  END  LAG  FINISHED BEYOND",
+        "t              0          7   19   12               10",
+        "t              1          7    9    2                -",
+    ]
+    told = json.loads(described_json(report, ALL))["partitions"]
+    assert [(one["finished_beyond_committed"], one["oldest_unfinished_offset"]) for one in told] == [(10, 7), (0, None)]
+
+
 def test_described_json_has_all_values() -> None:
     """The JSON has all values of the tables, and null for unknown ones."""
     told = json.loads(described_json(REPORT, ALL))
@@ -164,6 +178,8 @@ def test_described_json_has_all_values() -> None:
         "committed_offset": None,
         "end_offset": 5,
         "lag": None,
+        "finished_beyond_committed": 0,
+        "oldest_unfinished_offset": None,
         "owner": "m-1",
         "next_owner": "m-2",
         "note": "nothing committed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
@@ -129,6 +130,21 @@ def test_lag_lists_largest_lag_first_with_rates_after_two_samples() -> None:
     first, second, _ = told["partitions"]
     assert (first["consumed_per_s"], first["produced_per_s"]) == (10.0, 0.0)
     assert (second["committed_offset"], second["end_offset"], second["stalled_for_s"]) == (10, 1_200, 5.0)
+
+
+def test_lag_rates_count_offsets_that_are_finished_beyond_the_committed_offset() -> None:
+    """The lag is drained when the remaining records are finished, although the committed offset does not move."""
+    rates, before = Rates(), report((0, 100))
+    rates.add(0.0, positions(before))
+    now = replace(before, partitions=(replace(before.partitions[0], finished_beyond=50),))
+    rates.add(5.0, positions(now))
+    assert list(lag_text(now, rates)) == [
+        "Group g: Stable, lag 100, consumed 10.0/s, produced 0.0/s, drained in 5 s",
+        "",
+        "TOPIC  PARTITION  COMMITTED  END  LAG  FINISHED BEYOND  CONSUMED/S  PRODUCED/S  DRAINED IN  OWNER",
+        "t              0          0  100  100               50        10.0         0.0         5 s  m",
+    ]
+    assert json.loads(lag_json(now, rates, watches=False))["drained_in_s"] == 5.0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AclBindingFilter, AclOperation, AdminClient, N
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.observe.findings import Cause
+from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
 from tests.support.acls import forbid
 from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, delete_topic, produce, unique
@@ -374,6 +375,24 @@ def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, p
         stage.write(topic)
         wait_until(lambda: stage.admin.describe(group).partitions[1].lag == 0, "the other partition's end")
 
+    return go_on
+
+
+@incident(Cause.COMMIT_HELD_BACK, ("raw-consumer", {"kind": RAW, "protocol": "consumer"}), BOTH[1])
+def one_record_is_unfinished(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """The member finishes all records except the first, and lists them in the metadata of its commits."""
+    topic = stage.topic(1, 10)
+    member = app(stage, stack, kind, group, topic, group_protocol=protocol, enable_auto_commit=False).has(1)
+    stage.settled(group, 1)
+    high = [2]
+
+    def go_on() -> None:
+        high[0] += 1
+        text = encode(FinishedOffsets(base=0, high=high[0], unfinished=(0,)), 4095)
+        at = [Partition(topic, 0, 0, text)]
+        member.do(lambda consumer: consumer.commit(offsets=at, asynchronous=False))
+
+    go_on()
     return go_on
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.admin import Subject, TopicSurvey
+from consumer_membership.admin import GroupSurvey, Subject, TopicSurvey
 from consumer_membership.cli.doctor import findings_json, findings_text
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding, ranked
 from consumer_membership.observe.observation import Observation
-from consumer_membership.types import GroupProtocol
+from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
+from consumer_membership.types import GroupProtocol, OffsetAndMetadata, TopicPartition
 from tests.admin.builders import group, member, partitions
 from tests.observe.builders import refusal, seen, survey
 
@@ -70,6 +71,52 @@ def test_doctor_reports_stall_only_after_time_or_new_records() -> None:
     assert first(seen(before, survey(ONE, {0: (5, 10)}, at=1.0))) is Cause.HEALTHY
     assert first(seen(before, survey(ONE, {0: (5, 10)}, at=8.0))) is Cause.MEMBER_STALLED
     assert first(seen(before, survey(ONE, {0: (5, 11)}, at=1.0))) is Cause.MEMBER_STALLED
+
+
+def held_back(unfinished: tuple[int, ...], high: int, end: int, at: float = 0.0) -> GroupSurvey:
+    """Return a survey of a member that has finished the other offsets from the first unfinished one up to `high`."""
+    finished = FinishedOffsets(base=unfinished[0], high=high, unfinished=unfinished)
+    committed = OffsetAndMetadata(offset=finished.base, metadata=encode(finished, 4095))
+    offsets = survey(ONE, {0: (finished.base, end)}, at=at)
+    return replace(offsets, committed={TopicPartition("t", 0): committed})
+
+
+def test_doctor_reports_record_that_holds_back_committed_offset() -> None:
+    """The finding names the offset and how many later ones are finished; the partition itself is not stalled."""
+    (found,) = diagnose(seen(held_back((5,), 8, 20), held_back((5, 9), 18, 20, at=12.0)))
+    assert (found.cause, found.severity, found.subject) == (
+        Cause.COMMIT_HELD_BACK,
+        FindingSeverity.WARNING,
+        "t[0]",
+    )
+    assert found.explanation.startswith("the record at offset 5 is not finished")
+    assert "11 later offsets are finished" in found.explanation
+    assert found.evidence[:2] == (
+        "committed offset 5 (unchanged for 12 s)",
+        "finished up to offset 17, except 1 other offset",
+    )
+
+
+def test_doctor_reports_held_back_offset_only_after_time_or_progress() -> None:
+    """Records that finish out of order are normal; only a committed offset that does not move is reported."""
+    early = held_back((5,), 18, 18)
+    assert first(seen(early)) is Cause.HEALTHY
+    assert first(seen(early, held_back((5,), 18, 18, at=1.0))) is Cause.HEALTHY
+    assert first(seen(early, held_back((6,), 18, 18, at=12.0))) is Cause.HEALTHY
+    assert first(seen(early, held_back((5,), 18, 18, at=12.0))) is Cause.COMMIT_HELD_BACK
+    assert first(seen(early, held_back((5,), 19, 19, at=1.0))) is Cause.COMMIT_HELD_BACK
+
+
+def test_doctor_reports_held_back_partition_as_stalled_if_other_records_wait() -> None:
+    """If records that the member has not received wait as well, nothing is finished any more."""
+    causes = [one.cause for one in diagnose(seen(held_back((5,), 18, 30), held_back((5,), 18, 30, at=12.0)))]
+    assert causes == [Cause.MEMBER_STALLED, Cause.COMMIT_HELD_BACK]
+
+
+def test_doctor_measures_pace_by_finished_records() -> None:
+    """A lag that grows only because a record holds back the committed offset is not slow consumption."""
+    growing = seen(held_back((5,), 18, 20), held_back((5,), 2018, 2020, at=12.0))
+    assert [one.cause for one in diagnose(growing)] == [Cause.COMMIT_HELD_BACK]
 
 
 def test_doctor_distinguishes_stale_target_from_rebalance() -> None:

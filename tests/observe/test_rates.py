@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from consumer_membership.observe.rates import Position, Rate, Rates
-from consumer_membership.types import TopicPartition
+from consumer_membership.observe.rates import Position, Rate, Rates, position_of
+from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -48,6 +49,26 @@ def test_stalled_for_s_counts_only_partition_with_lag() -> None:
     rates.add(6.0, {P0: at(6, 12), P1: at(10, 10)})
     rates.add(7.0, {P0: at(6, 12), P1: at(10, 10)})
     assert rates.stalled_for_s(P0) == 1.0
+
+
+def test_rates_count_offsets_that_are_finished_beyond_the_committed_offset() -> None:
+    """A partition whose committed offset is held back still makes progress, also when its base moves at last."""
+    rates = Rates()
+    rates.add(0.0, {P0: Position(committed=5, end=100)})
+    rates.add(10.0, {P0: Position(committed=5, end=100, finished_beyond=40)})
+    assert (rates.of(P0), rates.stalled_for_s(P0)) == (Rate(consumed=4.0, produced=0.0), 0.0)
+    rates.add(15.0, {P0: Position(committed=46, end=100)})
+    assert rates.of(P0) == Rate(consumed=41 / 15, produced=0.0)
+    assert [one.lag for one in (Position(committed=5, end=100, finished_beyond=40), at(46, 100))] == [55, 54]
+
+
+def test_position_of_reads_metadata_of_the_commit() -> None:
+    """Only metadata of finished offsets for this committed offset counts."""
+    finished = FinishedOffsets(base=5, high=8, unfinished=(5,))
+    found = OffsetAndMetadata(offset=5, metadata=encode(finished, 100))
+    assert position_of(found, 9) == Position(committed=5, end=9, finished_beyond=2)
+    assert position_of(OffsetAndMetadata(offset=5, metadata="note"), 9) == at(5, 9)
+    assert position_of(BrokerError(code=1, name="X"), 9) == position_of(None, 9) == at(None, 9)
 
 
 def test_rates_of_unknown_offsets_are_none() -> None:

@@ -155,6 +155,13 @@ def test_decode_ignores_metadata_of_another_offset() -> None:
     assert offsets_of(decode(text, 100)) == {102, 103}
 
 
+def test_decode_ignores_zero_after_the_text() -> None:
+    """Librdkafka appends a zero to the metadata that it commits."""
+    text = encode(finished_offsets(100, {102, 103}), ENOUGH)
+    assert decode(f"{text}\0", 100) == decode(text, 100)
+    assert decode(f"{text}\0\0", 100) is None
+
+
 def test_decode_ignores_unknown_form() -> None:
     """A form that a later release adds within version 1 is ignored."""
     assert decode(framed(bytes((2, 0, 0, 0, 0, 1)), 5), 5) is None
