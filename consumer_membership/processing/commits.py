@@ -22,6 +22,7 @@ from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import OutputError
 from consumer_membership.processing.outputs import OutputProducer
 from consumer_membership.processing.work import Work
+from consumer_membership.runtime.application.partition_offsets import placed
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 
 _log = logging.getLogger("consumer_membership.processing")
@@ -198,7 +199,7 @@ class OffsetCommits:
 
 
 def _listed(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[PartitionOffset]:
-    return [PartitionOffset(*partition, at.offset, at.metadata, at.leader_epoch) for partition, at in offsets.items()]
+    return [placed(PartitionOffset, partition, at) for partition, at in offsets.items()]
 
 
 def _named(offsets: Iterable[TopicPartition]) -> str:

@@ -213,11 +213,12 @@ class PollLoop:
         for partition, committed in self._committed(consumer, partitions).items():
             start = None if committed is None or committed.offset < 0 else committed.offset
             finished = None if start is None or committed is None else decode(committed.metadata, start)
+            leader_epoch = None if start is None or committed is None else committed.leader_epoch
             epoch = consumer.owned_since(PartitionOffset(*partition))
             self._work.assign(
                 partition,
                 consumer.generation() if epoch is None else epoch,
-                UnfinishedOffsets(start, finished, self._metadata_limit()),
+                UnfinishedOffsets(start, finished, self._metadata_limit(), leader_epoch=leader_epoch),
             )
 
     def _committed(
