@@ -14,11 +14,11 @@
     ├── TransactionAbortedError  a transaction was aborted; nothing was written, and it can be tried again
     ├── FatalTransactionError    a transaction cannot be finished; this process cannot continue
     ├── HandlerError             your own handler failed for a record; the processor stopped before it
+    ├── WorkerDiedError          a worker process ended while it ran a handler; the record can be retried
+    ├── RemoteHandlerError       your handler raised an exception in a worker process that cannot be sent from there
     ├── SinkError                your own sink raised an exception; the message has the offsets
     ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
     ├── DataLossError            the log no longer has the offsets that a query has to read
-    ├── WorkerDiedError          a worker process ended while it ran a handler; the record can be retried
-    ├── RemoteHandlerError       your handler raised an exception in a worker process that cannot be sent from there
     ├── TransportError           no broker, no response, or a broken connection
     │   └── AuthenticationError  the broker refused the client, or the client refused the broker
     └── InternalError            a bug of this package; please report it with its text
@@ -144,6 +144,14 @@ class HandlerError(MembershipError):
         self.offset = offset
 
 
+class WorkerDiedError(MembershipError):
+    """A worker process ended while it ran a handler; the message has its exit code or signal. It can be retried."""
+
+
+class RemoteHandlerError(MembershipError):
+    """A handler in a worker process raised an exception that cannot be pickled; the message has its class and text."""
+
+
 class SinkError(MembershipError):
     """A sink raised an exception, or cannot be created in a task; the message has the uncommitted offsets."""
 
@@ -154,14 +162,6 @@ class DrainError(MembershipError):
 
 class DataLossError(MembershipError):
     """The log no longer has offsets that have to be read; the message has the partition and the offsets."""
-
-
-class WorkerDiedError(MembershipError):
-    """A worker process ended while it ran a handler; the message has its exit code or signal. It can be retried."""
-
-
-class RemoteHandlerError(MembershipError):
-    """A handler in a worker process raised an exception that cannot be pickled; the message has its class and text."""
 
 
 class TransportError(MembershipError):

@@ -11,7 +11,7 @@ from time import monotonic
 from confluent_kafka import Message
 
 from consumer_membership.processing.context import HandlerContext
-from consumer_membership.processing.handlers import Handler
+from consumer_membership.processing.handlers import RecordHandler
 from consumer_membership.processing.outputs import OutputRecord, outputs_of
 from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
@@ -19,7 +19,7 @@ from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.work import ResultRejectedError
 from consumer_membership.types import Instant
 
-#: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `Handler.run`.
+#: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `RecordHandler.run`.
 _OWN_FRAMES = 8
 
 
@@ -28,7 +28,7 @@ class HandlerCalls:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: RecordHandler,
         retry: RetryPolicy,
         *,
         is_batch: bool,

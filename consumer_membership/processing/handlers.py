@@ -37,7 +37,7 @@ class HandlerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+class RecordHandler:
     """A checked handler.
 
     Attributes:
@@ -81,7 +81,7 @@ class Handler:
         return made
 
 
-def checked_handler(handler: object, *, max_batch: int = 1, processes: bool = False) -> Handler:
+def checked_handler(handler: object, *, max_batch: int = 1, processes: bool = False) -> RecordHandler:
     """Return a handler that can be called with records.
 
     Args:
@@ -102,7 +102,7 @@ def checked_handler(handler: object, *, max_batch: int = 1, processes: bool = Fa
     takes_context = _takes_context(call, name, "records" if max_batch > 1 else "record")
     if processes:
         _refuse_in_processes(handler, name, kind)
-    return Handler(given=handler, call=call, kind=kind, takes_context=takes_context, name=name, retrying=retrying)
+    return RecordHandler(given=handler, call=call, kind=kind, takes_context=takes_context, name=name, retrying=retrying)
 
 
 def name_of(handler: object) -> str:

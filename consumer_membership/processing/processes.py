@@ -28,7 +28,7 @@ from typing import Protocol
 from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, MembershipError, RemoteHandlerError, WorkerDiedError
-from consumer_membership.processing.handlers import Handler, checked_handler
+from consumer_membership.processing.handlers import RecordHandler, checked_handler
 from consumer_membership.processing.records import portable
 from consumer_membership.types import Instant, TopicPartition
 
@@ -93,7 +93,7 @@ class WorkerProcess:
     `cancel` may be called from any thread, all other methods only from the thread that calls.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: RecordHandler) -> None:
         self._handler = handler
         self._pickled = pickle.dumps(handler.given)
         self._child: _Child | None = None
@@ -141,10 +141,22 @@ class WorkerProcess:
     def _request(self, given: Message | list[Message], context: CallContext | None) -> bytes:
         records = [*map(portable, given)] if isinstance(given, list) else portable(given)
         try:
-            return pickle.dumps((records, None if context is None else _values_of(context)))
+            return pickle.dumps((records, self._values_of(context)))
         except (pickle.PicklingError, AttributeError, TypeError) as refused:
             remedy = f"its record cannot be sent to a worker process: {refused}; deserialize it in the handler"
             raise ConfigurationError("handler", self._handler.name, remedy) from refused
+
+    def _values_of(self, context: CallContext | None) -> ProcessContext | None:
+        if context is None or not self._handler.takes_context:
+            return None
+        error = context.last_error
+        return ProcessContext(
+            partition=context.partition,
+            epoch=context.epoch,
+            attempt=context.attempt,
+            deadline=context.deadline,
+            last_error=None if error is None else _portable_error(error),
+        )
 
     def _started(self) -> _Child:
         """Return the process, after it has been started if necessary."""
@@ -332,17 +344,6 @@ def _blocked_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _values_of(context: CallContext) -> ProcessContext:
-    error = context.last_error
-    return ProcessContext(
-        partition=context.partition,
-        epoch=context.epoch,
-        attempt=context.attempt,
-        deadline=context.deadline,
-        last_error=None if error is None else _portable_error(error),
-    )
-
-
 def _portable_error(error: BaseException) -> BaseException:
     """Return the error if it survives the way to another process, or else a description of it."""
     try:
@@ -421,7 +422,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(handler: Handler, request: bytes) -> bytes:
+def _answer(handler: RecordHandler, request: bytes) -> bytes:
     try:
         given, context = pickle.loads(request)  # noqa: S301 - from the parent
         result = handler.run(given, context)

@@ -23,7 +23,7 @@ from consumer_membership.clients.arguments import leave_option, sort_arguments, 
 from consumer_membership.config import ConsumerConfig, values
 from consumer_membership.config.environment import naming_variables, variable_of
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError, MembershipError
-from consumer_membership.processing.handlers import Handler, checked_handler, name_of
+from consumer_membership.processing.handlers import RecordHandler, checked_handler, name_of
 from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.text import LONGEST_TOPIC, excerpt, problem_of
@@ -123,7 +123,7 @@ class ProcessorSettings:
     cluster_config: Mapping[str, object] = field(repr=False)
     group_id: str
     topics: tuple[str, ...]
-    handler: Handler
+    handler: RecordHandler
     order: ProcessingOrder
     concurrency: int
     retry: RetryPolicy
@@ -378,7 +378,7 @@ def _max_wait(options: Mapping[str, object], max_batch: int) -> float:
     return found
 
 
-def _retry(retry: object, handler: Handler) -> RetryPolicy:
+def _retry(retry: object, handler: RecordHandler) -> RetryPolicy:
     if handler.retrying is None:
         return RetryPolicy.from_argument(retry, handler.call)
     if retry is not None:

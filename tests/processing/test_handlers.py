@@ -14,7 +14,7 @@ import tenacity
 from tenacity import stop_after_attempt
 
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from consumer_membership.processing.handlers import Handler, HandlerKind, checked_handler, name_of
+from consumer_membership.processing.handlers import HandlerKind, RecordHandler, checked_handler, name_of
 
 #: What a handler of these tests receives.
 RECORD, CONTEXT = "record", "context"
@@ -118,7 +118,7 @@ class RetriedHandling:
         return (type(self).__name__, record)
 
 
-def result_of(handler: Handler) -> object:
+def result_of(handler: RecordHandler) -> object:
     """Return what a handler returns for one record."""
     if handler.kind is HandlerKind.FUNCTION:
         return handler.run(RECORD, CONTEXT)
