@@ -3,7 +3,7 @@
 Python's text can contain what UTF-8 cannot: lone surrogates, which represent invalid bytes in arguments, the
 environment and file names (PEP 383). Passed to C, such text ends the process; a NUL cuts the text there without an
 error; text that is too long breaks the request that contains it. So invalid text is rejected on entry. This module
-finds the problem; the caller names the key or the argument, and raises.
+finds the problem; the caller names the key or the argument, and raises. The last functions prepare text for messages.
 """
 
 from __future__ import annotations
@@ -65,3 +65,8 @@ def printable(text: str) -> str:
 def speakable(text: str) -> str:
     """The text itself if UTF-8 and C accept it, else with escapes: for messages with text from outside."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+def counted(count: int, noun: str) -> str:
+    """The number with its noun in the singular or the plural."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

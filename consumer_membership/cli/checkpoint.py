@@ -9,10 +9,10 @@ from typing import TextIO
 
 from consumer_membership.cli.groups import DONE, run_query
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.observe.labels import counted
 from consumer_membership.spark.checkpoint import BACKUP, Checkpoint
 from consumer_membership.spark.checkpoint_folder import CheckpointFolder
 from consumer_membership.spark.source.offsets import OffsetsByPartition
+from consumer_membership.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import TextIO
 from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.findings import FindingSeverity, GroupFinding
-from consumer_membership.observe.labels import counted
 from consumer_membership.observe.observation import DEFAULT_SECONDS, Observation, observe
+from consumer_membership.text import counted
 
 _WIDTH = 100
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from heapq import merge
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import TextIO
 
@@ -18,6 +20,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.explanation import explained
 from consumer_membership.recorder.recording import UNFIT, Recording, damage_of, read
 from consumer_membership.recorder.replay import Difference, Replay, ReplayedEvent
+from consumer_membership.recorder.ring import HandlerEntry
 from consumer_membership.recorder.values import RecordingError
 
 REPLAY_DESCRIPTION = """\
@@ -82,8 +85,7 @@ def as_text(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
     yield from _headline(recording)
     if options.is_stepwise:
         yield ""
-        for one in replayed:
-            yield from _step(one, recording)
+        yield from _timeline(replayed, recording)
     yield ""
     yield from _comparison(run, recording)
     view = replayed[-1].view if replayed else run.member.view()
@@ -120,6 +122,22 @@ def _difference(difference: Difference, recording: Recording) -> Iterator[str]:
     yield f"difference at event {difference.number}, {_after(difference.at, recording)}: {difference.what}"
     yield from (f"  recorded: {_describe(one)}" for one in difference.recorded)
     yield from (f"  replayed: {_describe(one)}" for one in difference.replayed)
+
+
+def _timeline(replayed: tuple[ReplayedEvent, ...], recording: Recording) -> Iterator[str]:
+    """Yield the replayed events, and between them the facts about handlers."""
+    steps = [(one.entry.at, _step(one, recording)) for one in replayed]
+    handlers = [
+        (one.at, iter([f"{'':6} {_after(one.at, recording):>12}  {'handlers':13} {one.fact.text[:_STEP_WIDTH]}"]))
+        for one in _handlers_of(replayed, recording)
+    ]
+    for _, lines in merge(steps, handlers, key=itemgetter(0)):
+        yield from lines
+
+
+def _handlers_of(replayed: tuple[ReplayedEvent, ...], recording: Recording) -> Iterator[HandlerEntry]:
+    until = _moment_of(replayed, recording)
+    return (one for one in recording.handlers if one.at <= until)
 
 
 def _step(one: ReplayedEvent, recording: Recording) -> Iterator[str]:
@@ -207,6 +225,9 @@ def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOpt
                 "waits_for_detail": one.view.waits_for_detail or None,
             }
             for one in replayed
+        ]
+        output["handlers"] = [
+            {"at_s": one.at - _begun(recording), "event": one.fact.text} for one in _handlers_of(replayed, recording)
         ]
     return json.dumps(output, indent=2)
 

@@ -15,12 +15,11 @@ from consumer_membership.admin import GroupAdmin, ReadingProgress
 from consumer_membership.cli.groups import DONE, REFUSED, GroupQuery, run_query
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
-from consumer_membership.observe.labels import counted
 from consumer_membership.observe.recorded import RecordedMember, recorded_member
 from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
 from consumer_membership.recorder.recording import UNFIT, damage_of
 from consumer_membership.recorder.values import RecordingError
-from consumer_membership.text import printable
+from consumer_membership.text import counted, printable
 
 #: The interval of progress messages while the past is read.
 REPORT_INTERVAL_S = 2.0

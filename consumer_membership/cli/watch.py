@@ -21,8 +21,8 @@ from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.cli.groups import DONE, MISUSED, GroupQuery, run_query
 from consumer_membership.cli.narration import named
 from consumer_membership.cli.overview import drain_time, duration, positions
-from consumer_membership.observe.labels import counted
 from consumer_membership.observe.rates import Rates
+from consumer_membership.text import counted
 from consumer_membership.types import TopicPartition
 
 _SORTS = {"l": "lag", "p": "partition", "o": "owner", "s": "stall time"}

@@ -6,14 +6,27 @@ observer asks for a `HandlerHealth` whenever it derives a verdict, and receives 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.text import excerpt, printable
+from consumer_membership.text import counted, excerpt, printable
 from consumer_membership.types import Instant, TopicPartition
+
+
+class TopicPartitionOffset(NamedTuple):
+    """The place of a record."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+#: A frame of a stack: the name of the file without its folder, the line, and the function.
+_FRAME = re.compile(r'^ *File "(?:.*[/\\])?(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +61,8 @@ class RunningHandler:
     @property
     def location(self) -> str:
         """The innermost line of the stack, `file.py:12 in work`; "" if the stack is not known."""
-        for line in reversed(self.stack.splitlines()):
-            found = line.strip()
-            if found.startswith('File "'):
-                path, number, *function = found.removeprefix('File "').split(", ")
-                name = path.rstrip('"').replace("\\", "/").rpartition("/")[2]
-                return " ".join([f"{name}:{number.removeprefix('line ')}", *function])
-        return ""
+        frames = _FRAME.findall(self.stack)
+        return "{}:{} in {}".format(*frames[-1]) if frames else ""
 
     @property
     def key_text(self) -> str:
@@ -121,6 +129,12 @@ class RecordDeadLettered:
     attempts: int
     error: str
 
+    @property
+    def text(self) -> str:
+        """The fact in one line."""
+        place = f"{self.partition.topic}-{self.partition.partition} offset {self.offset}"
+        return f"dead-lettered {place} after {counted(self.attempts, 'attempt')}: {self.error}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlersDisowned:
@@ -135,6 +149,16 @@ class HandlersDisowned:
 
     offsets: Mapping[TopicPartition, tuple[int, ...]]
     is_loss: bool
+
+    @property
+    def text(self) -> str:
+        """The fact in one line."""
+        places = (
+            f"{topic}-{number} offset {offset}"
+            for (topic, number), offsets in sorted(self.offsets.items())
+            for offset in offsets
+        )
+        return f"disowned the handlers of {'lost' if self.is_loss else 'revoked'} partitions: {', '.join(places)}"
 
 
 HandlerFact: TypeAlias = RecordDeadLettered | HandlersDisowned

@@ -7,10 +7,18 @@ often it is observed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
+from consumer_membership.health.handlers import (
+    HandlerFact,
+    HandlerHealth,
+    HandlersDisowned,
+    RecordDeadLettered,
+    TopicPartitionOffset,
+)
 from consumer_membership.health.progress import AssignmentProgress
 from consumer_membership.health.verdict import Health, HealthVerdict, is_silent
 from consumer_membership.light_dataclasses import dataclass
@@ -18,6 +26,7 @@ from consumer_membership.membership.effects import InstanceReleased, LosePartiti
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.text import counted
 from consumer_membership.types import FENCED_INSTANCE_CODE, JOIN_EPOCH, Instant, TopicPartition
 
 _S = MemberState
@@ -26,6 +35,8 @@ _LOSING = frozenset({_S.FENCED, _S.STALE, _S.FATAL})
 #: The states in which the coordinator still has the member, so that a transition out of them is a leave.
 _IN_GROUP = frozenset({_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE, _S.UNSUBSCRIBING})
 _BEYOND_ITS_TIME = frozenset({_S.RECONCILE, _S.UNSUBSCRIBING})
+#: The most dead-lettered records that one event names.
+_MOST_RECORDS = 100
 
 
 class LifecycleKind(Enum):
@@ -41,9 +52,15 @@ class LifecycleKind(Enum):
         LEFT: The member left: by close, by unsubscribe, or because the application did not poll.
         HEARTBEAT_SILENCE: There was no heartbeat response for three intervals, at least 5 s.
         HEARTBEATS_RESUMED: Heartbeat responses arrive again.
-        STUCK: The positions of `partitions` do not move while their ends increase; or a rebalance exceeded its timeout.
-        RECOVERED: The positions of `partitions` move again or were paused; or the rebalance is over.
-        FATAL: The membership has ended permanently.
+        STUCK: The positions of `partitions` do not move while their ends increase; or a rebalance exceeded its timeout;
+            or the handlers of `records` exceeded `handler_timeout`.
+        RECOVERED: The positions of `partitions` move again or were paused; or the rebalance is over; or the handlers of
+            `records` ended.
+        DEAD_LETTERED: Records were passed to the dead-letter target. One event at each sample, every two seconds, has
+            all records since the previous one; `records` names the first hundred of them.
+        DISOWNED: The partitions of `records` were lost or revoked while their handlers ran. The next owner processes
+            these records again, while their handlers may still run here.
+        FATAL: The membership has ended permanently, or the processor failed.
         CLOSED: The consumer is closed; this is the last event.
     """
 
@@ -58,6 +75,8 @@ class LifecycleKind(Enum):
     HEARTBEATS_RESUMED = "heartbeats_resumed"
     STUCK = "stuck"
     RECOVERED = "recovered"
+    DEAD_LETTERED = "dead_lettered"
+    DISOWNED = "disowned"
     FATAL = "fatal"
     CLOSED = "closed"
 
@@ -80,6 +99,7 @@ class LifecycleEvent:
             yet.
         partitions: The partitions of the event, sorted.
         cause: The cause, as text for people.
+        records: The records of the event, sorted; only events of handlers have them.
         dropped: The number of events that were dropped before this one because callbacks were too slow.
     """
 
@@ -92,6 +112,7 @@ class LifecycleEvent:
     epoch: int
     partitions: tuple[TopicPartition, ...] = ()
     cause: str
+    records: tuple[TopicPartitionOffset, ...] = ()
     dropped: int = 0
 
 
@@ -108,6 +129,7 @@ class _EventDraft(NamedTuple):
     kind: LifecycleKind
     cause: str
     partitions: Iterable[TopicPartition] = ()
+    records: Iterable[TopicPartitionOffset] = ()
 
 
 class Lifecycle:
@@ -125,6 +147,7 @@ class Lifecycle:
         self._stuck: dict[TopicPartition, int | None] = {}
         #: The cause of a rebalance that was reported as stuck; None: no rebalance was.
         self._stuck_rebalance: str | None = None
+        self._handlers = _HandlerChanges()
 
     # ---- input ----
 
@@ -154,14 +177,22 @@ class Lifecycle:
         if self._is_closed:
             return ()
         drafts = [*self._silence(moment.at), *self._rebalance(health), *self._progress(progress)]
+        if health.handlers is not None:
+            drafts += self._handlers.sampled(health.handlers)
         return tuple(self._made(drafts, moment))
 
-    def closed(self, moment: Moment) -> tuple[LifecycleEvent, ...]:
-        """Return the events of the close; no events follow."""
+    def handled(self, fact: HandlerFact, moment: Moment) -> tuple[LifecycleEvent, ...]:
+        """Return the events of a fact that the processor reported."""
+        return () if self._is_closed else tuple(self._made(self._handlers.handled(fact), moment))
+
+    def closed(self, moment: Moment, handlers: HandlerHealth | None = None) -> tuple[LifecycleEvent, ...]:
+        """Return the events of the close; no events follow. `handlers`: their state at the close."""
         if self._is_closed:
             return ()
         self._is_closed = True
-        return tuple(self._made([_EventDraft(_K.CLOSED, "the application closed the consumer")], moment))
+        drafts = [*self._handlers.sampled(handlers)] if handlers is not None else []
+        drafts.append(_EventDraft(_K.CLOSED, "the application closed the consumer"))
+        return tuple(self._made(drafts, moment))
 
     # ---- output ----
 
@@ -177,6 +208,7 @@ class Lifecycle:
                 epoch=self._epoch,
                 partitions=tuple(sorted(one.partitions)),
                 cause=one.cause,
+                records=tuple(sorted(one.records)),
             )
 
     def _changes(self, effects: Iterable[GroupEffect], view: MembershipView) -> Iterator[_EventDraft]:
@@ -238,7 +270,8 @@ class Lifecycle:
     def _rebalance(self, health: Health) -> Iterator[_EventDraft]:
         """Yield a rebalance that exceeds its timeout, and its end."""
         if health.verdict is HealthVerdict.STUCK and self._view.state in _BEYOND_ITS_TIME:
-            if self._stuck_rebalance is None:
+            is_of_handlers = health.handlers is not None and health.handlers.stuck
+            if self._stuck_rebalance is None and not is_of_handlers:
                 self._stuck_rebalance = health.why
                 yield _EventDraft(_K.STUCK, health.why)
         elif self._stuck_rebalance is not None:
@@ -273,6 +306,61 @@ class Lifecycle:
             # A partition that is still unmoved because the application does not poll has not recovered.
         yield from (_EventDraft(_K.RECOVERED, cause, partitions) for cause, partitions in recovered.items())
         yield from (_EventDraft(_K.STUCK, cause, partitions) for cause, partitions in stuck.items())
+
+
+class _HandlerChanges:
+    """The changes of a processor's handlers from sample to sample, and the facts that it reports between samples."""
+
+    def __init__(self) -> None:
+        #: The handlers that were reported as stuck.
+        self._stuck: frozenset[TopicPartitionOffset] = frozenset()
+        self._has_failed = False
+        #: The dead-lettered records since the last sample: how many, by their error, and the first of them.
+        self._errors: Counter[str] = Counter()
+        self._dead: list[TopicPartitionOffset] = []
+
+    def handled(self, fact: HandlerFact) -> Iterator[_EventDraft]:
+        """Yield the event of a fact; dead letters wait for the next sample, because there may be thousands."""
+        match fact:
+            case RecordDeadLettered():
+                self._errors[fact.error] += 1
+                if len(self._dead) < _MOST_RECORDS:
+                    self._dead.append(TopicPartitionOffset(*fact.partition, fact.offset))
+            case HandlersDisowned():
+                gone = "lost" if fact.is_loss else "revoked, and drain.timeout.ms was exceeded,"
+                cause = f"the partitions were {gone} while the handlers ran; the next owner processes the records again"
+                records = [
+                    TopicPartitionOffset(*partition, offset)
+                    for partition, offsets in fact.offsets.items()
+                    for offset in offsets
+                ]
+                yield _EventDraft(_K.DISOWNED, cause, fact.offsets, records)
+            case _:
+                assert_never(fact)
+
+    def sampled(self, handlers: HandlerHealth) -> Iterator[_EventDraft]:
+        """Yield the dead letters since the last sample, the handlers that became stuck or ended, and a failure."""
+        if self._errors:
+            number = self._errors.total()
+            errors = ", ".join(f"{error}: {count}" for error, count in self._errors.most_common())
+            cause = f"dead-lettered {counted(number, 'record')} ({errors})"
+            yield _EventDraft(_K.DEAD_LETTERED, cause, _partitions_of(self._dead), tuple(self._dead))
+            self._errors.clear()
+            self._dead.clear()
+        stuck = frozenset(TopicPartitionOffset(*one.partition, one.offset) for one in handlers.stuck)
+        new, ended = stuck - self._stuck, self._stuck - stuck
+        self._stuck = stuck
+        if ended:
+            yield _EventDraft(_K.RECOVERED, "the handlers ended", _partitions_of(ended), ended)
+        if new:
+            yield _EventDraft(_K.STUCK, "the handlers exceeded handler_timeout", _partitions_of(new), new)
+        if handlers.failure is not None and not self._has_failed:
+            self._has_failed = True
+            yield _EventDraft(_K.FATAL, handlers.failure)
+
+
+def _partitions_of(records: Iterable[TopicPartitionOffset]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(one.topic, one.partition) for one in records)
 
 
 def _silence(view: MembershipView, for_s: float) -> _EventDraft:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 
-from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.handlers import RunningHandler, UnfinishedRecord
+from consumer_membership.health.progress import PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
@@ -92,8 +93,12 @@ class ProcessReport:
     def _line_of_partition(self, partition: TopicPartition, health: PartitionHealth) -> str:
         waits = f", waits for {health.waits_for_text}" if health.waits_for is not None else ""
         moved = f", moved {self.at - health.progressed_at:.0f} s ago" if health.progressed_at is not None else ""
+        oldest = ""
+        if health.oldest_unfinished is not None and health.waits_for is not PartitionWaitsFor.HANDLER:
+            since_s = self.at - health.oldest_unfinished.since
+            oldest = f", unfinished for {since_s:.0f} s: {health.oldest_unfinished.text}"
         place = f"position {_known(health.position)}, end {_known(health.end)}, lag {_known(health.lag)}"
-        return _line(f"    {partition.topic}-{partition.partition}: {place}{moved}{waits}", indent="    ")
+        return _line(f"    {partition.topic}-{partition.partition}: {place}{moved}{waits}{oldest}", indent="    ")
 
     # ---- as JSON ----
 
@@ -129,6 +134,8 @@ class ProcessReport:
         yield "until", self._moment(health.until)
         yield "would_restart_help", health.would_restart_help
         yield "is_ready", health.is_ready
+        if health.handlers is not None:
+            yield "stuck_handlers", [self._handler(one) for one in health.handlers.stuck]
         if has_partitions:
             yield "sampled_at", self._moment(health.sampled_at)
             yield "partitions", [self._partition(*item) for item in sorted(health.partitions.items())]
@@ -149,6 +156,30 @@ class ProcessReport:
             "waits_for": health.waits_for,
             "waits_for_detail": health.waits_for_detail or None,
             "since": self._moment(health.since),
+            "oldest_unfinished": self._unfinished(health.oldest_unfinished),
+        }
+
+    def _unfinished(self, record: UnfinishedRecord | None) -> Mapping[str, object] | None:
+        if record is None:
+            return None
+        return {
+            "offset": record.offset,
+            "since": self._moment(record.since),
+            "attempt": record.attempt,
+            "last_error": speakable(record.last_error) or None,
+        }
+
+    def _handler(self, handler: RunningHandler) -> Mapping[str, object]:
+        return {
+            "topic": handler.partition.topic,
+            "partition": handler.partition.partition,
+            "offset": handler.offset,
+            "key": None if handler.key is None else handler.key_text,
+            "attempt": handler.attempt,
+            "began_at": self._moment(handler.began_at),
+            "deadline": self._moment(handler.deadline),
+            "can_be_cancelled": handler.can_be_cancelled,
+            "stack": speakable(handler.stack).splitlines(),
         }
 
     def _moment(self, at: Instant | None) -> str | None:

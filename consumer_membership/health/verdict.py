@@ -221,7 +221,7 @@ def _handlers(now: Instant, of: Circumstances) -> _Found | None:
     # A handler that only a restart ends comes first.
     ordered = sorted(of.handlers.stuck, key=lambda one: one.can_be_cancelled)
     first = ordered[0]
-    others = f"; {len(ordered) - 1} more handlers are stuck" if len(ordered) > 1 else ""
+    others = f"; {len(ordered) - 1} more stuck" if len(ordered) > 1 else ""
     location = f", at {first.location}" if first.location else ""
     why = (
         f"a handler exceeded handler_timeout: {first.place}, key {first.key_text}, attempt {first.attempt}, running "

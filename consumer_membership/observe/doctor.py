@@ -7,10 +7,10 @@ they work for groups of any client.
 from __future__ import annotations
 
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding, ranked
-from consumer_membership.observe.labels import counted
 from consumer_membership.observe.observation import Observation
 from consumer_membership.observe.rules_of_access import ACCESS_RULES
 from consumer_membership.observe.rules_of_members import MEMBER_RULES
+from consumer_membership.text import counted
 
 RULES = (*ACCESS_RULES, *MEMBER_RULES)
 

@@ -25,11 +25,6 @@ def partition_name(partition: TopicPartition) -> str:
     return f"{partition.topic}[{partition.partition}]"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return the number with its noun in the singular or the plural."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def several(names: Iterable[str]) -> str:
     """Return the first names, and the number of the others."""
     listed = list(names)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from consumer_membership.admin import OpenTransaction, Subject
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
-from consumer_membership.observe.labels import clock, counted, partition_name, partitions_named
+from consumer_membership.observe.labels import clock, partition_name, partitions_named
 from consumer_membership.observe.observation import Observation
+from consumer_membership.text import counted
 from consumer_membership.types import TopicPartition
 
 _FORBIDDEN = "_AUTHORIZATION_FAILED"

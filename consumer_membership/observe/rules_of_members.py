@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from consumer_membership.admin import GroupDescription, MemberDescription
 from consumer_membership.observe.findings import Cause, FindingSeverity, GroupFinding
-from consumer_membership.observe.labels import clock, counted, member_name, partition_name, partitions_named, several
+from consumer_membership.observe.labels import clock, member_name, partition_name, partitions_named, several
 from consumer_membership.observe.observation import Observation
+from consumer_membership.text import counted
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 _SESSION = "consumer.session.timeout.ms"

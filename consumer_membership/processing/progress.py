@@ -9,7 +9,7 @@ from typing import TextIO
 from consumer_membership.health.handlers import RunningHandler, UnfinishedRecord
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.metrics.handler_ledger import HandlerCounts
-from consumer_membership.text import excerpt, printable
+from consumer_membership.text import counted, excerpt, printable
 from consumer_membership.types import Instant, TopicPartition
 
 #: The width of a terminal that does not report one.
@@ -74,7 +74,7 @@ class ProcessorProgress:
             ("skipped", counts.skipped),
         )
         shown = [f"{number:,} {name}" for name, number in numbers if number]
-        parts = [f"{len(self.partitions)} partitions", f"{counts.finished:,} finished{rate}", *shown]
+        parts = [counted(len(self.partitions), "partition"), f"{counts.finished:,} finished{rate}", *shown]
         return ", ".join(parts) + self._oldest()
 
     def _oldest(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,
@@ -30,6 +31,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.recorder.recording import Recording
 from consumer_membership.recorder.ring import Entry
+from consumer_membership.text import counted
 from consumer_membership.types import Instant
 
 _S = MemberState
@@ -86,6 +88,7 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
             yield action
     yield from _about_polls(recording, entries, view, now)
     yield from _about_answers(entries, now)
+    yield from _about_handlers(recording, now)
     if view.present_error is not None and view.state is not _S.FATAL:
         yield f"The last error was: {_ended(str(view.present_error))}"
     if view.last_error_over_at is not None:
@@ -165,6 +168,20 @@ def _about_answers(entries: tuple[Entry, ...], now: Instant) -> Iterator[str]:
         yield f"A {name} request had received no response for {_lasted(now - at)}."
     if answered_at is not None and now - answered_at >= _LONG_S and waiting:
         yield f"The coordinator last responded {_lasted(now - answered_at)} before the end."
+
+
+def _about_handlers(recording: Recording, now: Instant) -> Iterator[str]:
+    """Yield the dead letters and the disowned handlers until then."""
+    facts = [(entry.at, entry.fact) for entry in recording.handlers if entry.at <= now]
+    dead = [(at, fact) for at, fact in facts if isinstance(fact, RecordDeadLettered)]
+    disowned = [(at, fact) for at, fact in facts if isinstance(fact, HandlersDisowned)]
+    if dead:
+        at, last = dead[-1]
+        ago, which = _lasted(now - at), last.text.removeprefix("dead-lettered ")
+        yield f"Its processor dead-lettered {counted(len(dead), 'record')}, the last one {ago} before the end: {which}."
+    if disowned:
+        at, latest = disowned[-1]
+        yield f"Its processor {latest.text}, {_lasted(now - at)} before the end."
 
 
 def _lasted(seconds: float) -> str:

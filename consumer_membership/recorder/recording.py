@@ -11,14 +11,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from consumer_membership.assignors.assignor import Assigned, Assignor, RebalanceProtocol
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Draw
-from consumer_membership.recorder.ring import Entry, RingContents
+from consumer_membership.recorder.ring import Entry, HandlerEntry, RingContents
 from consumer_membership.recorder.snapshot import line_of
 from consumer_membership.recorder.values import Json, RecordingError, decoded, encoded
 from consumer_membership.types import Instant, TopicPartition
@@ -41,7 +42,7 @@ class Recording:
     `written_at` is in seconds since 1970, and `clock` the value of the monotonic clock of `Entry.at` at that moment.
     `first` is the number of the member's entries before these. If `state` is None, the member had just been created,
     with `draws`. `view` is the member's view after the first `view_after` entries. `is_whole`: the file has its last
-    line.
+    line. `handlers` are facts about the handlers of the member's records.
     """
 
     cause: str
@@ -59,6 +60,7 @@ class Recording:
     view_after: int
     view: MembershipView | None
     is_whole: bool = True
+    handlers: tuple[HandlerEntry, ...] = ()
 
     @property
     def known_until(self) -> Instant:
@@ -114,7 +116,8 @@ def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[bytes]:
             "protocols": _coded_protocols(held.protocols, held.seal),
         }
     )
-    yield _line({"first": held.first, "draws": held.draws})
+    base: dict[str, Json] = {"first": held.first, "draws": held.draws}
+    yield _line(base | {"handlers": [_coded_handlers(one) for one in held.handlers]} if held.handlers else base)
     yield _line(None) if held.state is None else line_of(held.state)
     for entry in held.entries:
         yield _line(_coded_entry(entry, held.seal))
@@ -157,6 +160,18 @@ def _coded_entry(entry: Entry, seal: bytes) -> Json:
     if entry.error is not None:
         line["error"] = entry.error
     return line
+
+
+def _coded_handlers(entry: HandlerEntry) -> Json:
+    match entry.fact:
+        case RecordDeadLettered() as fact:
+            place = {"topic": fact.partition.topic, "partition": fact.partition.partition, "offset": fact.offset}
+            return {"at": entry.at, "dead_lettered": place | {"attempts": fact.attempts, "error": fact.error}}
+        case HandlersDisowned() as fact:
+            offsets = [[topic, partition, offsets] for (topic, partition), offsets in fact.offsets.items()]
+            return {"at": entry.at, "disowned": {"offsets": offsets, "is_loss": fact.is_loss}}
+        case _:
+            assert_never(entry.fact)
 
 
 def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
@@ -265,6 +280,7 @@ def _recording(head: Json, lines: Iterator[Json]) -> Recording:
         view_after=end["view_after"] if end is not None else 0,
         view=view,
         is_whole=end is not None and end["end"] == len(entries),
+        handlers=tuple(map(_handlers, base.get("handlers", ()))),
     )
 
 
@@ -292,3 +308,16 @@ def _entry(line: Json) -> Entry:
         effects=tuple(map(decoded, line.get("effects", ()))),
         error=line.get("error"),
     )
+
+
+def _handlers(coded: Json) -> HandlerEntry:
+    if "dead_lettered" in coded:
+        found = coded["dead_lettered"]
+        partition = TopicPartition(found["topic"], found["partition"])
+        dead = RecordDeadLettered(
+            partition=partition, offset=found["offset"], attempts=found["attempts"], error=found["error"]
+        )
+        return HandlerEntry(coded["at"], dead)
+    found = coded["disowned"]
+    offsets = {TopicPartition(topic, number): tuple(offsets) for topic, number, offsets in found["offsets"]}
+    return HandlerEntry(coded["at"], HandlersDisowned(offsets=offsets, is_loss=found["is_loss"]))

@@ -8,10 +8,11 @@ core's state at that moment, from which a replay begins.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
@@ -24,11 +25,16 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Chance, Draw
 from consumer_membership.types import Instant
 
+if TYPE_CHECKING:  # few consumers have a processor
+    from consumer_membership.health.handlers import HandlerFact
+
 #: The capacity of a segment. An event with its effects has the weight 1 (about half a kilobyte), and every two
 #: partitions that it names add 1. Two segments have two megabytes at most; an idle member fills one in an hour, a
 #: member whose records flow in three minutes.
 SEGMENT_WEIGHT = 2_000
 PARTITIONS_OF_A_WEIGHT = 2
+#: How many facts about handlers are kept: a fact has a third of a kilobyte.
+MOST_HANDLER_FACTS = 500
 
 #: The events that may name many partitions or members.
 _LARGE: Mapping[type[GroupEvent], Callable[[GroupEvent], object]] = MappingProxyType(
@@ -58,6 +64,13 @@ class Entry(NamedTuple):
     error: str | None = None
 
 
+class HandlerEntry(NamedTuple):
+    """A fact about the handlers of the member's records; a replay shows it and does not need it."""
+
+    at: Instant
+    fact: HandlerFact
+
+
 class Segment(NamedTuple):
     """Consecutive events, the number of the first, and the member's state before it; None: the member was just created.
 
@@ -82,13 +95,14 @@ class RingContents(NamedTuple):
     entries: tuple[Entry, ...]
     view_after: int
     view: MembershipView | None
+    handlers: tuple[HandlerEntry, ...] = ()
 
 
 class Recorder:
     """A member with the ring of its latest events.
 
-    `handle` and `record_view` belong to the member's thread; any thread may call `contents`. Without `is_on`, nothing
-    is kept.
+    `handle` and `record_view` belong to the member's thread; any thread may call `note_handlers` and `contents`.
+    Without `is_on`, nothing is kept.
     """
 
     def __init__(
@@ -116,6 +130,9 @@ class Recorder:
         #: The older and the growing segment; replaced as a whole, so that other threads can read it.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
+        #: The latest facts about handlers; None: there are none.
+        self._handlers: deque[HandlerEntry] | None = None
+        self._is_on = is_on
         #: Why recording has stopped; "": it continues.
         self.failure = ""
         if not is_on:
@@ -141,6 +158,14 @@ class Recorder:
         """Keep the member's view after the latest event."""
         self._seen = (self._count, view)
 
+    def note_handlers(self, fact: HandlerFact, now: Instant) -> None:
+        """Keep a fact about the handlers of the member's records."""
+        if not self._is_on:
+            return
+        if self._handlers is None:
+            self._handlers = deque(maxlen=MOST_HANDLER_FACTS)
+        self._handlers.append(HandlerEntry(now, fact))
+
     def contents(self) -> RingContents:
         """Return the ring's contents at this moment."""
         segments, (view_after, view) = self._segments, self._seen
@@ -156,6 +181,7 @@ class Recorder:
             entries=entries,
             view_after=view_after,
             view=view,
+            handlers=tuple(self._handlers or ()),
         )
 
     def _stop_recording(self) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
+    from consumer_membership.health.handlers import HandlerFact
     from consumer_membership.wire.otlp import Point
 
 
@@ -118,6 +119,9 @@ class MembershipThread(Receiver, Protocol):
 
     def dump_automatically(self, kind: str, cause: str) -> None:
         """Write a recording if the settings want one and the last one is not too recent (`Dumps`)."""
+
+    def note_handlers(self, fact: HandlerFact) -> None:
+        """Include a fact about the handlers of the member's records in recordings."""
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and its connections, and wait for the end no longer than this; unsent requests stay unsent."""

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 
 from consumer_membership.cli import main
 from consumer_membership.cli.replay import ReplayOptions, replay
+from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.recorder.recording import write
+from consumer_membership.types import TopicPartition
 from tests.recorder.members import Recorded, simulated
 
 COMMAND = [sys.executable, "-m", "consumer_membership", "replay"]
@@ -192,3 +194,25 @@ def written_lines() -> tuple[str, ...]:
     with TemporaryDirectory() as folder:
         member.written(Path(folder) / "a")
         return tuple(gzip.decompress((Path(folder) / "a").read_bytes()).decode().splitlines())
+
+
+def test_replay_step_shows_facts_of_handlers_between_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dead letter is shown at its time among the events, up to the requested time, as text and as JSON."""
+    member = Recorded()
+    member.join()
+    partition = TopicPartition("orders", 0)
+    for offset, at in ((41, 101.5), (42, member.now + 5)):
+        dead = RecordDeadLettered(partition=partition, offset=offset, attempts=5, error="ValueError")
+        member.recorder.note_handlers(dead, at)
+    member.now += 6
+    path = tmp_path / "a.recording.gz"
+    member.written(path)
+    lines = shown(capsys, str(path), "--step")[1].splitlines()
+    (first, last) = (index for index, line in enumerate(lines) if "dead-lettered" in line)
+    assert lines[first].split()[:5] == ["+0.500", "s", "handlers", "dead-lettered", "orders-0"]
+    assert "Polled" in "".join(lines[first + 1 :])
+    assert not any("Polled" in line for line in lines[last:])
+    found = json.loads(shown(capsys, str(path), "--step", "--json", "--until", "1")[1])
+    assert [one["at_s"] for one in found["handlers"]] == [0.5]
+    found = json.loads(shown(capsys, str(path), "--step", "--json")[1])
+    assert len(found["handlers"]) == 2

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from consumer_membership import Consumer
+from consumer_membership.health.handlers import HandlerFact
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -147,6 +148,9 @@ class ScriptedMember:
 
     def set_credentials(self, username: str, password: str) -> None:
         self.credentials = (username, password)
+
+    def note_handlers(self, fact: HandlerFact) -> None:
+        """Drop it, because nothing is recorded."""
 
     def dump_automatically(self, kind: str, cause: str) -> None:
         assert kind

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from consumer_membership.health.handlers import (
+    HandlerHealth,
+    HandlersDisowned,
+    RecordDeadLettered,
+    RunningHandler,
+)
 from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Circumstances, Health, health_of
@@ -30,6 +36,8 @@ class Watched:
         self.view = view if view is not None else view_of(S.UNSUBSCRIBED, epoch=0)
         self.lifecycle = Lifecycle(self.view)
         self.now = 100.0
+        #: The state of the processor's handlers; None: there is no processor.
+        self.handlers: HandlerHealth | None = None
 
     def goes(self, state: MemberState, *effects: GroupEffect, reason: str = "a test", **changes: object) -> list[str]:
         """Move the member to a state and return the lifecycle events in short form."""
@@ -66,6 +74,7 @@ class Watched:
             is_closed=False,
             polled_at=100.0,
             max_poll_interval_s=300.0,
+            handlers=self.handlers,
         )
         return health_of(self.now, circumstances)
 
@@ -312,3 +321,83 @@ def test_rebalance_beyond_its_timeout_is_reported_stuck_and_recovered() -> None:
     assert watched.sampled() == []
     watched.goes(S.STABLE, waits_for=None, last_heartbeat_at=402.0)
     assert watched.sampled(p0=RECORDS) == ["recovered"]
+
+
+# ---- with a processor ------------------------------------------------------------------------------------------------
+
+
+def running(partition: TopicPartition, offset: int) -> RunningHandler:
+    """Return a handler that exceeded its timeout."""
+    return RunningHandler(partition=partition, offset=offset, key=b"secret", attempt=1, began_at=1.0, deadline=50.0)
+
+
+def test_stuck_handlers_and_their_end_are_reported_once_with_their_records() -> None:
+    """Each handler is reported once; the cause has no key, because events go to other systems."""
+    watched = Watched()
+    watched.joins(P0, P1)
+    watched.handlers = HandlerHealth(stuck=(running(P1, 7), running(P0, 42)))
+    progress = AssignmentProgress(at=watched.now)
+    (stuck,) = watched.lifecycle.sampled(watched.health(progress), progress, watched.moment)
+    assert (stuck.kind, stuck.partitions, stuck.records) == (K.STUCK, (P0, P1), (("orders", 0, 42), ("orders", 1, 7)))
+    assert "secret" not in stuck.cause
+    assert watched.sampled() == []
+    watched.handlers = HandlerHealth(stuck=(running(P0, 42), running(P0, 50)))
+    assert watched.sampled() == ["recovered 1", "stuck 0"]
+    watched.handlers = HandlerHealth()
+    assert watched.sampled() == ["recovered 0"]
+
+
+def test_stuck_handler_during_a_rebalance_is_no_stuck_rebalance() -> None:
+    """The verdict is `stuck` because of the handler, and the rebalance has its time."""
+    watched = Watched()
+    watched.joins(P0)
+    watched.goes(S.RECONCILE)
+    watched.handlers = HandlerHealth(stuck=(running(P0, 42),))
+    assert watched.sampled() == ["stuck 0"]
+    watched.handlers = HandlerHealth()
+    assert watched.sampled() == ["recovered 0"]
+
+
+def test_dead_letters_between_two_samples_are_one_event() -> None:
+    """Thousands of dead letters are one event with their number, the first hundred records, and their errors."""
+    watched = Watched()
+    watched.joins(P0)
+    watched.handlers = HandlerHealth()
+    for offset in range(2_000):
+        error = "KeyError" if offset % 4 == 0 else "ValueError"
+        fact = RecordDeadLettered(partition=P0, offset=offset, attempts=3, error=error)
+        assert watched.lifecycle.handled(fact, watched.moment) == ()
+    progress = AssignmentProgress(at=watched.now)
+    (event,) = watched.lifecycle.sampled(watched.health(progress), progress, watched.moment)
+    assert (event.kind, event.partitions, len(event.records)) == (K.DEAD_LETTERED, (P0,), 100)
+    assert event.cause == "dead-lettered 2,000 records (ValueError: 1500, KeyError: 500)"
+    assert watched.sampled() == []
+
+
+def test_disowned_handlers_are_reported_at_once_with_their_records() -> None:
+    """The records in hand at a loss run again on the next owner, so the event comes without a sample."""
+    watched = Watched()
+    watched.joins(P0, P1)
+    fact = HandlersDisowned(offsets={P1: (7, 9), P0: (42,)}, is_loss=True)
+    (event,) = watched.lifecycle.handled(fact, watched.moment)
+    assert (event.kind, event.partitions) == (K.DISOWNED, (P0, P1))
+    assert event.records == (("orders", 0, 42), ("orders", 1, 7), ("orders", 1, 9))
+    assert event.cause.startswith("the partitions were lost while the handlers ran")
+
+
+def test_failure_of_the_processor_is_fatal_once_before_the_last_event() -> None:
+    """A failure is reported by the next sample, or by the close if that comes first, and so are last dead letters."""
+    watched = Watched()
+    watched.joins(P0)
+    dead = RecordDeadLettered(partition=P0, offset=1, attempts=3, error="KeyError")
+    watched.lifecycle.handled(dead, watched.moment)
+    failed = HandlerHealth(failure="orders-0 offset 42 failed 5 times")
+    events = watched.lifecycle.closed(watched.moment, failed)
+    assert short(events) == ["dead_lettered 0", "fatal", "closed"]
+    assert events[1].cause == "orders-0 offset 42 failed 5 times"
+    watched = Watched()
+    watched.joins(P0)
+    watched.handlers = failed
+    assert watched.sampled() == ["fatal"]
+    assert short(watched.lifecycle.closed(watched.moment, failed)) == ["closed"]
+    assert watched.lifecycle.handled(dead, watched.moment) == ()

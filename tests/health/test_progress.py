@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from consumer_membership.health.handlers import UnfinishedRecord
 from consumer_membership.health.progress import (
     AssignmentProgress,
     PartitionHealth,
@@ -34,6 +35,7 @@ class Scene:
         paused: Collection[TopicPartition] = (),
         frozen: Collection[TopicPartition] = (),
         has_broker: bool = True,
+        unfinished: Mapping[TopicPartition, UnfinishedRecord] | None = None,
         after_s: float = 2.0,
     ) -> AssignmentProgress:
         """Take one sample, `after_s` seconds after the previous one."""
@@ -47,10 +49,11 @@ class Scene:
             paused=paused,
             frozen=frozen,
             has_broker=has_broker,
+            unfinished=unfinished,
         )
         return self.log.add(seen, self.now if self.polls else None)
 
-    def stand(self, *, seconds: float = 70.0, **how: Mapping[TopicPartition, int]) -> PartitionHealth:
+    def stand(self, *, seconds: float = 70.0, **how: object) -> PartitionHealth:
         """Keep P0 at offset 10 while each sample sees one more record, and return its final health."""
         end = 10
         found = self.look({P0: 10}, {P0: end})
@@ -142,12 +145,12 @@ def test_partition_of_an_unpolled_consumer_is_not_stuck() -> None:
 def test_paused_partition_is_not_stuck_and_its_limit_restarts_after_resume() -> None:
     """A partition that is paused or being revoked is not stuck, and its time limit starts again after resume()."""
     scene = Scene()
-    paused = scene.stand(seconds=200, paused=(P0,))  # type: ignore[arg-type]  # what look takes
+    paused = scene.stand(seconds=200, paused=(P0,))
     assert (paused.is_stuck, paused.is_paused, paused.waits_for) == (False, True, PartitionWaitsFor.RESUME)
     assert not scene.look({P0: 10}, {P0: 300}).stuck
     assert not scene.look({P0: 10}, {P0: 301}, after_s=57.0).stuck
     assert scene.look({P0: 10}, {P0: 302}).stuck == (P0,)
-    assert Scene().stand(seconds=200, frozen=(P0,)).waits_for == PartitionWaitsFor.REVOCATION  # type: ignore[arg-type]
+    assert Scene().stand(seconds=200, frozen=(P0,)).waits_for == PartitionWaitsFor.REVOCATION
 
 
 def test_stuck_partition_names_the_open_transaction() -> None:
@@ -217,3 +220,36 @@ def test_suspects_are_partitions_whose_position_and_end_stand_still() -> None:
     for number in range(16):
         scene.look({P0: 10, P1: number}, {P0: 10, P1: number})
     assert scene.log.suspects(scene.now) == {P0}
+
+
+# ---- with a processor ------------------------------------------------------------------------------------------------
+
+OLDEST = UnfinishedRecord(offset=4, since=900.0, attempt=2, last_error="ValueError: no")
+
+
+def test_partition_that_the_processor_paused_waits_for_a_handler_and_is_not_stuck() -> None:
+    """A full partition has the oldest unfinished record, and neither counts as paused by the application nor stuck."""
+    scene = Scene()
+    for end in range(10, 90):
+        found = scene.look({P0: 10}, {P0: end}, paused=(P0,), unfinished={P0: OLDEST})
+    health = found.partitions[P0]
+    assert (health.waits_for, health.since) == (PartitionWaitsFor.HANDLER, 900.0)
+    assert health.waits_for_detail == "the oldest unfinished record is offset 4 (attempt 2; ValueError: no)"
+    assert (health.is_paused, health.is_stuck, found.paused, found.stuck) == (False, False, 0, ())
+    assert health.oldest_unfinished == OLDEST
+
+
+def test_partition_whose_handlers_are_slower_than_its_producers_falls_behind() -> None:
+    """The lag of a partition that the processor pauses counts, unlike the lag of one that the application paused."""
+    behind = {}
+    for unfinished in ({P0: OLDEST}, None):
+        scene = Scene()
+        for number in range(70):
+            found = scene.look({P0: 10 + number}, {P0: 10 + 3 * number}, paused=(P0,), unfinished=unfinished)
+        behind[unfinished is not None] = found.partitions[P0].is_behind
+    assert behind == {True: True, False: False}
+
+
+def test_partition_is_stuck_by_fetch_although_a_processor_handles_its_records() -> None:
+    """A partition that is not paused and gets no records is stuck, whatever its handlers do."""
+    assert Scene().stand(unfinished={P0: OLDEST}).is_stuck

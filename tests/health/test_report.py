@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from consumer_membership.health.handlers import HandlerHealth, RunningHandler, UnfinishedRecord
 from consumer_membership.health.progress import PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.report import ConsumerReport, ProbeQuestion, ProcessReport
 from consumer_membership.health.verdict import Health, HealthVerdict
@@ -138,5 +139,53 @@ def test_json_has_verdicts_and_wall_clock_times() -> None:
             "waits_for": None,
             "waits_for_detail": None,
             "since": None,
+            "oldest_unfinished": None,
         }
     ]
+
+
+def test_report_shows_handlers_beyond_their_timeout_and_the_oldest_unfinished_records() -> None:
+    """The JSON has the stack of each stuck handler, and the error of the oldest unfinished record of a partition."""
+    stuck = RunningHandler(
+        partition=TopicPartition("orders", 3),
+        offset=42,
+        key=b"customer-7",
+        attempt=2,
+        began_at=NOW - 320,
+        deadline=NOW - 20,
+        stack='  File "/app/orders.py", line 12, in handle\n    time.sleep(3600)\n',
+    )
+    oldest = UnfinishedRecord(offset=42, since=NOW - 400, attempt=2, last_error="TimeoutError: slow")
+    held = PartitionHealth(position=50, end=50, lag=0, progressed_at=None, oldest_unfinished=oldest)
+    found = report(
+        consumer(
+            V.STUCK,
+            helps=True,
+            handlers=HandlerHealth(stuck=(stuck,)),
+            partitions={TopicPartition("orders", 3): held},
+        )
+    )
+    (shown,) = json.loads(found.details())["consumers"]
+    assert shown["stuck_handlers"] == [
+        {
+            "topic": "orders",
+            "partition": 3,
+            "offset": 42,
+            "key": "customer-7",
+            "attempt": 2,
+            "began_at": "2025-12-31T23:54:40.000Z",
+            "deadline": "2025-12-31T23:59:40.000Z",
+            "can_be_cancelled": False,
+            "stack": ['  File "/app/orders.py", line 12, in handle', "    time.sleep(3600)"],
+        }
+    ]
+    assert shown["partitions"][0]["oldest_unfinished"] == {
+        "offset": 42,
+        "since": "2025-12-31T23:53:20.000Z",
+        "attempt": 2,
+        "last_error": "TimeoutError: slow",
+    }
+    assert found.text(ProbeQuestion.IS_LIVE, is_verbose=True).splitlines()[-1] == (
+        "    orders-3: position 50, end 50, lag 0, unfinished for 400 s: offset 42 (attempt 2; TimeoutError: slow)"
+    )
+    assert "stuck_handlers" not in json.loads(report(consumer()).summary())["consumers"][0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from consumer_membership.health.handlers import HandlerHealth, RunningHandler, UnfinishedRecord
 from consumer_membership.health.progress import AssignmentProgress, PartitionHealth, PartitionWaitsFor
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, health_of
 from consumer_membership.membership.states import MemberState
@@ -312,3 +313,83 @@ def test_fatal_verdict_recommends_a_restart_only_after_an_internal_error(code: i
 def test_closed_consumer_has_the_verdict_closed() -> None:
     """A closed consumer has the verdict closed, whatever its last state was."""
     assert health(view(S.STABLE), is_closed=True).verdict is V.CLOSED
+
+
+# ---- with a processor ------------------------------------------------------------------------------------------------
+
+STUCK_HANDLER = RunningHandler(
+    partition=P1,
+    offset=42,
+    key=b"customer-7",
+    attempt=2,
+    began_at=NOW - 320,
+    deadline=NOW - 20,
+    stack='  File "/app/orders.py", line 12, in handle\n    time.sleep(3600)\n',
+)
+
+
+def test_handler_beyond_its_timeout_makes_the_consumer_stuck_and_a_restart_would_help() -> None:
+    """The verdict names partition, offset, key, attempt and the line that runs; a thread ends only with its process."""
+    found = health(view(S.STABLE), progress(p0=MOVES), handlers=HandlerHealth(stuck=(STUCK_HANDLER,)))
+    assert (found.verdict, found.since, found.until, found.would_restart_help, found.is_ready) == (
+        V.STUCK,
+        NOW - 20,
+        None,
+        True,
+        False,
+    )
+    assert found.why == (
+        "a handler exceeded handler_timeout: orders-1 offset 42, key customer-7, attempt 2, running for 320 s, at "
+        "orders.py:12 in handle"
+    )
+    assert found.handlers is not None
+    assert found.handlers.stuck == (STUCK_HANDLER,)
+
+
+def test_stuck_handler_that_can_be_cancelled_needs_no_restart() -> None:
+    """The processor ends coroutines and processes itself; a thread among them comes first, because it remains."""
+    coroutine = replace(STUCK_HANDLER, offset=7, can_be_cancelled=True)
+    found = health(view(S.STABLE), progress(p0=MOVES), handlers=HandlerHealth(stuck=(coroutine,)))
+    assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
+    both = health(view(S.STABLE), progress(p0=MOVES), handlers=HandlerHealth(stuck=(coroutine, STUCK_HANDLER)))
+    assert both.would_restart_help
+    assert "offset 42" in both.why
+    assert both.why.endswith("; 1 more stuck")
+
+
+def test_failed_processor_is_fatal_also_after_its_close() -> None:
+    """The processor closes its consumer after a failure; probes must still detect it."""
+    failed = HandlerHealth(failure="orders-1 offset 42 failed 5 times: ValueError", failed_at=NOW - 3)
+    for is_closed in (False, True):
+        found = health(view(S.STABLE), progress(p0=MOVES), handlers=failed, is_closed=is_closed)
+        assert (found.verdict, found.since, found.why, found.would_restart_help) == (
+            V.FATAL,
+            NOW - 3,
+            "orders-1 offset 42 failed 5 times: ValueError",
+            True,
+        )
+
+
+def test_stuck_handler_is_reported_before_unreachable_brokers_but_after_an_ended_membership() -> None:
+    """A stuck handler is in this process, unlike unreachable brokers; an ended membership has lost the records."""
+    stuck = HandlerHealth(stuck=(STUCK_HANDLER,))
+    assert health(view(S.STABLE, last_heartbeat_at=NOW - 100), progress(), handlers=stuck).verdict is V.STUCK
+    assert health(view(S.FENCED), progress(), handlers=stuck).verdict is V.FENCED
+    assert health(view(S.STABLE), progress(), handlers=stuck, is_closed=True).verdict is V.CLOSED
+
+
+def test_consumer_with_busy_handlers_is_consuming_although_no_position_moves() -> None:
+    """An hour-long job is work: the consumer is neither idle nor stuck, and the verdict names the oldest record."""
+    busy = HandlerHealth(
+        oldest={
+            P0: UnfinishedRecord(offset=9, since=NOW - 60),
+            P1: UnfinishedRecord(offset=4, since=NOW - 900, attempt=3, last_error="TimeoutError: slow"),
+        }
+    )
+    found = health(view(S.STABLE), progress(p0=RESTS, p1=RESTS), handlers=busy)
+    assert (found.verdict, found.since, found.would_restart_help) == (V.CONSUMING, NOW - 900, False)
+    assert found.why == (
+        "records are being handled; the oldest unfinished record is orders-1 offset 4 (attempt 3; TimeoutError: slow)"
+    )
+    idle = health(view(S.STABLE), progress(p0=RESTS), handlers=HandlerHealth())
+    assert idle.verdict is V.IDLE

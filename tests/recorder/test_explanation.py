@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.events import (
     CoordinatorLookupFailed,
     CoordinatorLost,
@@ -128,3 +129,16 @@ def test_explanation_of_core_failure_names_exception_and_event(
         member.recorder.handle(Polled(), 200.0)
     explanation = explanation_of(member, tmp_path)
     assert explanation.startswith("The core failed with ZeroDivisionError: by nothing on the event Polled")
+
+
+def test_explanation_reports_dead_letters_and_disowned_handlers(member: Recorded, tmp_path: Path) -> None:
+    """The last dead letter and the last disowned handlers are named, with their times before the end."""
+    partition = TopicPartition("orders", 0)
+    for offset in (41, 42):
+        dead = RecordDeadLettered(partition=partition, offset=offset, attempts=5, error="ValueError")
+        member.recorder.note_handlers(dead, member.now)
+    member.recorder.note_handlers(HandlersDisowned(offsets={partition: (50,)}, is_loss=True), member.now + 1)
+    text = explanation_of(member, tmp_path, later_s=4.0)
+    last = "orders-0 offset 42 after 5 attempts: ValueError."
+    assert f"Its processor dead-lettered 2 records, the last one 4.0 s before the end: {last}" in text
+    assert "Its processor disowned the handlers of lost partitions: orders-0 offset 50, 3.0 s before the end." in text

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.events import Polled
 from consumer_membership.recorder.recording import VERSION, read, write
 from consumer_membership.recorder.replay import Replay
-from consumer_membership.recorder.ring import Entry
+from consumer_membership.recorder.ring import MOST_HANDLER_FACTS, Entry, Recorder
 from consumer_membership.recorder.values import RecordingError
-from tests.recorder.members import Recorded
+from consumer_membership.types import GroupProtocol, TopicPartition
+from tests.recorder.members import SETTINGS, Recorded
+from tests.simulation.world import protocols_of
 
 
 @pytest.fixture
@@ -160,3 +163,38 @@ def test_read_limits_size_and_nesting(path: Path, monkeypatch: pytest.MonkeyPatc
         path.write_bytes(gzip.compress(head + b'\n{"draws":[],"first":0}\nnull\n{"at":1,"event":' + line + b"}\n"))
         with pytest.raises(RecordingError, match=r"nested too deeply|RecursionError"):
             read(path)
+
+
+def test_recording_has_the_facts_of_handlers_without_contents_of_records(path: Path) -> None:
+    """Facts come back with their times; a replay needs none of them, so the file of a plain member has no such key."""
+    member = Recorded()
+    member.join()
+    member.written(path)
+    assert "handlers" not in json.loads(gzip.decompress(path.read_bytes()).splitlines()[1])
+    dead = RecordDeadLettered(partition=TopicPartition("orders", 0), offset=42, attempts=5, error="ValueError")
+    disowned = HandlersDisowned(offsets={TopicPartition("orders", 1): (7, 9)}, is_loss=False)
+    member.recorder.note_handlers(dead, member.now)
+    member.recorder.note_handlers(disowned, member.now + 1)
+    recording = member.written(path)
+    assert [(one.at, one.fact) for one in recording.handlers] == [(member.now, dead), (member.now + 1, disowned)]
+    assert Replay(recording).difference is None
+
+
+def test_recorder_keeps_a_bounded_number_of_facts_of_handlers() -> None:
+    """Endless dead letters fill no memory; the latest ones are kept. A recorder that is off keeps none."""
+    member = Recorded()
+    for offset in range(MOST_HANDLER_FACTS + 10):
+        dead = RecordDeadLettered(partition=TopicPartition("orders", 0), offset=offset, attempts=1, error="ValueError")
+        member.recorder.note_handlers(dead, member.now)
+    kept = [one.fact for one in member.recorder.contents().handlers]
+    assert len(kept) == MOST_HANDLER_FACTS
+    assert kept[-1] == dead
+    off = Recorder(
+        SETTINGS,
+        protocols_of(GroupProtocol.CONSUMER),
+        new_member_id=lambda: "m",
+        jitter=lambda: 0.25,
+        is_on=False,
+    )
+    off.note_handlers(dead, member.now)
+    assert off.contents().handlers == ()

@@ -88,10 +88,9 @@ class HealthMonitor:
         self.start()
         return self._judge(monotonic())
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the consumer's processor failed."""
-        return self.handlers is not None and self.handlers(monotonic()).failure is not None
+    def handlers_now(self) -> HandlerHealth | None:
+        """Return the state of the processor's handlers; None: the consumer has no processor."""
+        return self.handlers(monotonic()) if self.handlers is not None else None
 
     def start(self) -> None:
         """Start sampling, unless it has started or the session is closed."""
@@ -142,7 +141,7 @@ class HealthMonitor:
         polled_at = self._note_polls(now)
         self._ledger.sample(*self._fetcher.buffer.progress(), now)
         # Before the handle is locked, because a processor may lock itself and then call its consumer.
-        handlers = self.handlers(now) if self.handlers is not None else None
+        handlers = self.handlers_now()
         with self._fetcher.lock:
             if self._life.is_closed:
                 return

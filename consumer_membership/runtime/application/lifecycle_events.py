@@ -17,6 +17,7 @@ from time import monotonic, time
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
+from consumer_membership.health.handlers import HandlerFact, HandlerHealth
 from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
 from consumer_membership.health.progress import AssignmentProgress
 from consumer_membership.health.verdict import Health
@@ -123,11 +124,19 @@ class EventQueue:
             dropped = self._take(self._lifecycle.sampled(health, progress, _now()))
         self._warn_of_dropped(dropped)
 
-    def close(self) -> None:
-        """Add the last event: the consumer is closed. Returns at once, whatever callbacks do."""
+    def on_handlers(self, fact: HandlerFact) -> None:
+        """The processor reported a fact about its handlers."""
+        with self._lock:
+            if self._lifecycle is None:
+                return
+            dropped = self._take(self._lifecycle.handled(fact, _now()))
+        self._warn_of_dropped(dropped)
+
+    def close(self, handlers: HandlerHealth | None = None) -> None:
+        """Add the last events: the consumer is closed. Returns at once, whatever callbacks do."""
         with self._lock:
             if self._lifecycle is not None:
-                self._take(self._lifecycle.closed(_now()))
+                self._take(self._lifecycle.closed(_now(), handlers))
         self.end()
 
     def end(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
     from consumer_membership.config.settings import ProbeSettings
+    from consumer_membership.health.handlers import HandlerFact
     from consumer_membership.metrics.handler_ledger import HandlerLedger
     from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
     from consumer_membership.runtime.probes.thread import ProbeThread
@@ -129,7 +130,7 @@ class ConsumerObserver:
         if self._probes is not None and self.is_over:
             self._probes.leave(self)
         if self._events is not None:
-            self._events.close()
+            self._events.close(self._health.handlers_now())
 
     def on_dropped(self) -> None:
         """Stop without a last event: the consumer was deleted without a close."""
@@ -183,12 +184,21 @@ class ConsumerObserver:
         self._health.handlers = source
         self._meter.handlers = ledger
 
+    def on_handlers(self, fact: HandlerFact) -> None:
+        """Report a fact about handlers to callbacks of `on_event` and to recordings; never waits."""
+        self._session.thread.note_handlers(fact)
+        if self._events is not None:
+            self._events.on_handlers(fact)
+
     # ---- from probes ----
 
     @property
     def is_over(self) -> bool:
         """Whether probes no longer report the consumer: it was closed, and its processor did not fail."""
-        return self.life.is_closed and not self._health.has_failed
+        if not self.life.is_closed:
+            return False
+        handlers = self._health.handlers_now()
+        return handlers is None or handlers.failure is None
 
     @property
     def view(self) -> MembershipView:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
+    from consumer_membership.health.handlers import HandlerFact
     from consumer_membership.runtime.network.telemetry import Telemetry
 
 _LOG = PackageLog("consumer_membership.network", "BROKER")
@@ -144,6 +145,10 @@ class NetworkThread:
     def dump_automatically(self, kind: str, cause: str) -> None:
         """Write a recording if the settings require one (`Dumps.write_automatically`)."""
         _dump_automatically(self._dumps, kind, cause)
+
+    def note_handlers(self, fact: HandlerFact) -> None:
+        """Keep a fact about the handlers of the member's records for recordings."""
+        self._dumps.recorder.note_handlers(fact, monotonic())
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and close its connections; unsent requests stay unsent."""

@@ -1,0 +1,87 @@
+"""The progress of a processor in one line, and the live line on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import termios
+from dataclasses import replace
+
+from consumer_membership.health.handlers import UnfinishedRecord
+from consumer_membership.metrics.handler_ledger import HandlerCounts, HandlerGauges, HandlerLedger
+from consumer_membership.processing.progress import LiveLine, PartitionProgress, ProcessorProgress
+from consumer_membership.types import TopicPartition
+
+NOW = 1_000.0
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def counts(**changes: int) -> HandlerCounts:
+    """Return the counts of a processor, with these changes."""
+    made = HandlerLedger(lambda _: HandlerGauges()).counts(NOW)
+    return replace(made, **changes)  # type: ignore[arg-type]  # of the counts
+
+
+def progress(at: float = NOW, *, finished: int = 0, **partitions: PartitionProgress) -> ProcessorProgress:
+    """Return the progress of `p0` and `p1`."""
+    seen = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
+    return ProcessorProgress(at=at, partitions=seen, running=(), counts=counts(finished=finished))
+
+
+def test_line_of_an_idle_processor_has_only_partitions_and_finished_records() -> None:
+    """Numbers that are zero are left out."""
+    assert progress(p0=PartitionProgress(), finished=1_234).line() == "1 partition, 1,234 finished"
+
+
+def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
+    """The record that has been in hand for longest is named with its attempt and error, over all partitions."""
+    young = UnfinishedRecord(offset=900, since=NOW - 1)
+    old = UnfinishedRecord(offset=17, since=NOW - 75, attempt=3, last_error="ValueError: two\nlines")
+    found = progress(
+        p0=PartitionProgress(oldest_unfinished=young, running=2, queued=5),
+        p1=PartitionProgress(oldest_unfinished=old, running=1, queued=10, retrying=1, finished_beyond=40),
+    )
+    assert found.line() == (
+        "2 partitions, 0 finished, 3 running, 15 queued, 1 waiting for a retry, 40 finished beyond the committed "
+        "offsets; oldest: orders-1 offset 17 for 1 min 15 s (attempt 3, ValueError: two\\nlines)"
+    )
+
+
+def test_line_has_the_rate_since_an_earlier_value() -> None:
+    """The rate is that of finished records between two values."""
+    before, after = progress(NOW, finished=100), progress(NOW + 2, finished=2_100)
+    assert after.line(before) == "0 partitions, 2,100 finished (1,000/s)"
+    assert after.line(after) == "0 partitions, 2,100 finished"
+
+
+def test_line_of_a_processor_with_dead_letters_and_skipped_records_shows_both() -> None:
+    """Dead letters and records that a former owner finished are totals."""
+    found = replace(progress(finished=5), counts=counts(finished=5, dead_letters=2, skipped=3))
+    assert found.line() == "0 partitions, 5 finished, 2 dead-lettered, 3 skipped"
+
+
+def test_live_line_replaces_itself_and_stays_at_the_end() -> None:
+    """Each value replaces the line; the end of the processor leaves the last one and a new line."""
+    out = io.StringIO()
+    line = LiveLine(out)
+    line.show(progress(finished=1))
+    line.show(progress(finished=2))
+    line.close()
+    assert out.getvalue() == "\r\x1b[2K0 partitions, 1 finished\r\x1b[2K0 partitions, 2 finished\n"
+    empty = io.StringIO()
+    LiveLine(empty).close()
+    assert empty.getvalue() == ""
+
+
+def test_live_line_fits_the_terminal() -> None:
+    """A longer line would wrap, and the next one could not replace it."""
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w") as out:
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+        LiveLine(out).show(progress(finished=123_456))
+        shown = os.read(reader, 1_000).decode()
+    os.close(reader)
+    assert shown == "\r\x1b[2K0 partitions, 123,4"
