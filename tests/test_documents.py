@@ -63,6 +63,8 @@ from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.metrics import opentelemetry, prometheus
 from consumer_membership.observe.findings import Cause
+from consumer_membership.processing.context import HandlerContext
+from consumer_membership.processing.settings import PROCESSOR_KEYS, ProcessorSettings
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
@@ -206,7 +208,7 @@ def test_python_snippets_import_existing_names() -> None:
 def test_configurations_in_snippets_are_accepted() -> None:
     """A dict with `bootstrap.servers` and `group.id` in a snippet is a valid configuration of a consumer."""
     found = 0
-    known = {*KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
+    known = {*KEYS, *PROCESSOR_KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
     for path, code in of_all_blocks("python"):
         for node in ast.walk(ast.parse(code)):
             if not isinstance(node, ast.Dict):
@@ -565,7 +567,7 @@ def test_documented_keys_and_defaults_match_the_configuration() -> None:
     with_defaults, _, _ = read(configuration_table.DOCUMENT).partition("## Every key of librdkafka")
     rows = dict(re.findall(r"^\| `([a-z._]+)` \| (.*?) \|", with_defaults, re.MULTILINE))
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
-    assert rows.keys() <= set(KEYS)
+    assert set(PROCESSOR_KEYS) <= rows.keys() <= {*KEYS, *PROCESSOR_KEYS}
     assert known.keys() - {"given"} <= rows.keys()
     for key, shown in rows.items():
         if key in FETCHER_DEFAULTS:
@@ -575,6 +577,9 @@ def test_documented_keys_and_defaults_match_the_configuration() -> None:
         elif key in known and known[key] not in (None, ()) and key != "group.id":
             given = {"group.id": "g", "bootstrap.servers": "h:1", key: shown}
             assert getattr(ConsumerConfig.from_mapping(given), key.replace(".", "_")) == known[key]
+    of_processor = ProcessorSettings.checked({"group.id": "g", "bootstrap.servers": "h:1"}, ["t"], print)
+    assert rows["drain.timeout.ms"] == f"{1000 * of_processor.drain_timeout_s:.0f}"
+    assert rows["offset.metadata.max.bytes"] == str(of_processor.metadata_limit)
 
 
 def test_documents_name_every_sasl_mechanism() -> None:
@@ -618,7 +623,7 @@ def test_configuration_keys_in_backticks_exist() -> None:
     """Keys in backticks exist, with or without a value; settings of Spark are not checked."""
     found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
     assert found
-    known = {*KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
+    known = {*KEYS, *PROCESSOR_KEYS, *librdkafka_keys.keys(), *foreign_names.KEYS, "default.topic.config"}
     known |= {f"kafka.{key}" for key in (*known, *TRANSLATED)} | OPTIONS.keys()
     assert [(name_of(path), key) for path, key in found if key not in known and not _is_foreign(key)] == []
 
@@ -632,7 +637,7 @@ def _is_foreign(words: str) -> bool:
 
 def test_environment_variables_in_documents_exist() -> None:
     """Each environment variable of this package in the documents corresponds to a key."""
-    known = {variable_of(key) for key in KEYS} | {PREFIX}
+    known = {variable_of(key) for key in (*KEYS, *PROCESSOR_KEYS)} | {PREFIX}
     pages = documents_for_users()
     found = {(name_of(path), name) for path in pages for name in re.findall(rf"\b{PREFIX}\w*", read(path))}
     assert found
@@ -690,7 +695,7 @@ def test_methods_fields_and_parameters_in_backticks_exist() -> None:
         *(*dir(builtins), *sys.stdlib_module_names, *KEYS, *librdkafka_keys.keys(), *foreign_names.NAMES),
         *(value.name.lower() for value in (*Cause, *admin.RemovalOutcome)),
     }
-    of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", (spark.SinkContext,))]
+    of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", (spark.SinkContext, HandlerContext))]
     missing = [
         (name_of(path), words)
         for name, owners in of_objects
