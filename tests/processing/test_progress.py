@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from consumer_membership.health.handlers import UnfinishedRecord
 from consumer_membership.metrics.handler_ledger import HandlerCounts, HandlerGauges, HandlerLedger
-from consumer_membership.processing.progress import LiveLine, PartitionProgress, ProcessorProgress
+from consumer_membership.processing.progress import HandlingProgress, LiveLine, ProcessorProgress
 from consumer_membership.types import TopicPartition
 
 NOW = 1_000.0
@@ -25,7 +25,7 @@ def counts(**changes: int) -> HandlerCounts:
     return replace(made, **changes)  # type: ignore[arg-type]  # of the counts
 
 
-def progress(at: float = NOW, *, finished: int = 0, **partitions: PartitionProgress) -> ProcessorProgress:
+def progress(at: float = NOW, *, finished: int = 0, **partitions: HandlingProgress) -> ProcessorProgress:
     """Return the progress of `p0` and `p1`."""
     seen = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
     return ProcessorProgress(at=at, partitions=seen, running=(), counts=counts(finished=finished))
@@ -33,7 +33,7 @@ def progress(at: float = NOW, *, finished: int = 0, **partitions: PartitionProgr
 
 def test_line_of_an_idle_processor_has_only_partitions_and_finished_records() -> None:
     """Numbers that are zero are left out."""
-    assert progress(p0=PartitionProgress(), finished=1_234).line() == "1 partition, 1,234 finished"
+    assert progress(p0=HandlingProgress(), finished=1_234).line() == "1 partition, 1,234 finished"
 
 
 def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
@@ -41,8 +41,8 @@ def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
     young = UnfinishedRecord(offset=900, since=NOW - 1)
     old = UnfinishedRecord(offset=17, since=NOW - 75, attempt=3, last_error="ValueError: two\nlines")
     found = progress(
-        p0=PartitionProgress(oldest_unfinished=young, running=2, queued=5),
-        p1=PartitionProgress(oldest_unfinished=old, running=1, queued=10, retrying=1, finished_beyond=40),
+        p0=HandlingProgress(oldest_unfinished=young, running=2, queued=5),
+        p1=HandlingProgress(oldest_unfinished=old, running=1, queued=10, retrying=1, finished_beyond=40),
     )
     assert found.line() == (
         "2 partitions, 0 finished, 3 running, 15 queued, 1 waiting for a retry, 40 finished beyond the committed "
