@@ -1,29 +1,25 @@
 """Copies of records that can be changed or sent to another process, with every release of confluent-kafka.
 
-A `confluent_kafka.Message` can be created since release 2.13 and pickled since a later one; in 2.6 it can be neither.
-There a `Record` takes its place, which has the same methods.
+A `confluent_kafka.Message` can be created and pickled since release 2.13. With older releases a `Record` takes its
+place, which has the same methods.
 """
 
 from __future__ import annotations
 
 from confluent_kafka import KafkaError, Message
 
-_IS_PICKLED = "__reduce__" in vars(Message)
-try:
-    Message()
-    _IS_CREATED = True
-except TypeError:
-    _IS_CREATED = False
+#: Whether messages can be created and pickled.
+_IS_COMPLETE = "__reduce__" in vars(Message)
 
 
 def portable(record: Message) -> Message:
     """Return the record in a form that can be pickled."""
-    return record if _IS_PICKLED else Record(record)  # type: ignore[return-value]  # it has the same methods
+    return record if _IS_COMPLETE else Record(record)  # type: ignore[return-value]  # it has the same methods
 
 
 def copy_of(record: Message) -> Message:
     """Return a copy of the record that can be changed."""
-    if not _IS_CREATED:
+    if not _IS_COMPLETE:
         return Record(record)  # type: ignore[return-value]  # it has the same methods
     copy = Message(
         topic=record.topic(),

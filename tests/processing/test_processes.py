@@ -97,7 +97,7 @@ def test_handler_receives_everything_that_the_record_has(
     start: Start, monkeypatch: pytest.MonkeyPatch, *, is_pickled: bool
 ) -> None:
     """Where a Message cannot be pickled, a Record with the same methods takes its place."""
-    monkeypatch.setattr(records, "_IS_PICKLED", is_pickled and records._IS_PICKLED)
+    monkeypatch.setattr(records, "_IS_COMPLETE", is_pickled and records._IS_COMPLETE)
     record = record_at(offset=5)
     assert start(handlers.content).call(record, CONTEXT) == handlers.content(record)
 

@@ -41,7 +41,7 @@ def test_record_has_every_method_of_the_oldest_message() -> None:
 @pytest.mark.parametrize("is_able", [True, False])
 def test_copies_have_everything_and_can_be_changed(monkeypatch: pytest.MonkeyPatch, *, is_able: bool) -> None:
     """A change of the copy does not change the record."""
-    monkeypatch.setattr(records, "_IS_CREATED", is_able and records._IS_CREATED)
+    monkeypatch.setattr(records, "_IS_COMPLETE", is_able and records._IS_COMPLETE)
     original = record()
     copy = copy_of(original)
     assert (content(copy), len(copy)) == (content(record()), 5)
@@ -55,6 +55,6 @@ def test_copies_have_everything_and_can_be_changed(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("is_able", [True, False])
 def test_portable_records_can_be_pickled(monkeypatch: pytest.MonkeyPatch, *, is_able: bool) -> None:
     """The other process has the same content."""
-    monkeypatch.setattr(records, "_IS_PICKLED", is_able and records._IS_PICKLED)
+    monkeypatch.setattr(records, "_IS_COMPLETE", is_able and records._IS_COMPLETE)
     sent = pickle.dumps(portable(record()))
     assert content(pickle.loads(sent)) == content(record())  # noqa: S301 - pickled here
