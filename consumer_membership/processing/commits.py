@@ -50,6 +50,9 @@ class FinishedCommits(Protocol):
             MembershipError: outputs cannot be written, so the processor has to end.
         """
 
+    def on_commit(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
+        """Receive the result of a commit of the consumer; called in a poll."""
+
     def commit(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Commit all finished records of these partitions and wait for the result; failures are logged."""
 
@@ -131,9 +134,9 @@ class OffsetCommits:
         self._due_at = now + self._interval_s
         if offsets:
             self._is_pending = True
-            self._consumer.commit(offsets=_listed(offsets), asynchronous=True)
+            self._consumer.commit(offsets=listed(offsets), asynchronous=True)
 
-    def on_commit(self, _: KafkaError | None, partitions: list[PartitionOffset]) -> None:
+    def on_commit(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:  # noqa: ARG002 - see the protocol
         """Receive the result of a periodic commit; called in a poll."""
         self._is_pending = False
         self._note(partitions)
@@ -159,7 +162,7 @@ class OffsetCommits:
 
     def _commit_now(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
-            self._note(self._consumer.commit(offsets=_listed(offsets), asynchronous=False))
+            self._note(self._consumer.commit(offsets=listed(offsets), asynchronous=False))
         except KafkaException as refused:
             error = refused.args[0]
             if error.code() != KafkaError.OFFSET_METADATA_TOO_LARGE or not self._limit.halve():
@@ -198,7 +201,8 @@ class OffsetCommits:
             self._due_at = monotonic()
 
 
-def _listed(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[PartitionOffset]:
+def listed(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[PartitionOffset]:
+    """Return offsets and metadata as confluent-kafka takes them."""
     return [placed(PartitionOffset, partition, at) for partition, at in offsets.items()]
 
 

@@ -97,6 +97,7 @@ class ProcessorSettings:
             commits; it may contain secrets.
         cluster_config: the keys that connect another client, such as a producer, to the same cluster.
         group_id: the group.
+        instance_id: the group.instance.id of a static member, or None.
         topics: names and patterns to subscribe to.
         handler: the handler, and how it is called.
         order: which records run one after the other.
@@ -122,6 +123,7 @@ class ProcessorSettings:
     consumer_config: Mapping[str, object] = field(repr=False)
     cluster_config: Mapping[str, object] = field(repr=False)
     group_id: str
+    instance_id: str | None
     topics: tuple[str, ...]
     handler: RecordHandler
     order: ProcessingOrder
@@ -176,6 +178,7 @@ class ProcessorSettings:
             consumer_config=keys.consumer_config,
             cluster_config=keys.consumer.cluster_config(),
             group_id=keys.consumer.group_id,
+            instance_id=keys.consumer.group_instance_id,
             topics=names,
             handler=called,
             order=_order(options.get("order", ProcessingOrder.KEY)),

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, MembershipError, TransactionAbortedError
-from consumer_membership.processing.commits import MetadataLimit
+from consumer_membership.processing.commits import MetadataLimit, listed
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import OwnedPartition
 from consumer_membership.processing.transactions import Transactions
@@ -113,6 +113,9 @@ class TransactionalCommits:
             self._aborts = 0
             self._due_at = monotonic() + self._interval_s
 
+    def on_commit(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
+        """Do nothing: the consumer commits nothing."""
+
     def commit(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Commit the finished records of these partitions in one transaction; a failure is logged.
 
@@ -153,12 +156,10 @@ class TransactionalCommits:
         content = self._content(partitions)
         if not content.offsets:
             return
-        offsets = [
-            PartitionOffset(*partition, at.offset, at.metadata, at.leader_epoch)
-            for partition, at in content.offsets.items()
-        ]
         try:
-            self._transactions.commit(content.outputs, offsets, self._consumer.consumer_group_metadata())
+            self._transactions.commit(
+                content.outputs, listed(content.offsets), self._consumer.consumer_group_metadata()
+            )
         except TransactionAbortedError as aborted:
             if aborted.code == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 self._limit.halve()
