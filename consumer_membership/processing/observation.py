@@ -29,10 +29,11 @@ class HandlerObservation:
             scheduler = work.scheduler
             overdue = [] if self._timeout_s is None else scheduler.overdue(now, self._timeout_s)
             stuck = tuple(self._running(task, with_stack=True) for task in overdue)
+            tasks = _Tasks(scheduler)
             oldest = {
                 owned.partition: record
                 for owned in scheduler.partitions.values()
-                if (record := _oldest(scheduler, owned)) is not None
+                if (record := _oldest(tasks, owned)) is not None
             }
             failure = work.failure
         return HandlerHealth(
@@ -48,7 +49,8 @@ class HandlerObservation:
         counts = work.ledger.counts(now)
         with work.lock:
             scheduler = work.scheduler
-            partitions = {owned.partition: _progress(scheduler, owned) for owned in scheduler.partitions.values()}
+            tasks = _Tasks(scheduler)
+            partitions = {owned.partition: _progress(tasks, owned) for owned in scheduler.partitions.values()}
             running = tuple(self._running(task, with_stack=False) for task in scheduler.running)
         return ProcessorProgress(at=now, partitions=partitions, running=running, counts=counts)
 
@@ -82,40 +84,52 @@ def gauges_of(scheduler: Scheduler, now: Instant) -> HandlerGauges:
     )
 
 
-def _tasks(scheduler: Scheduler, owned: OwnedPartition) -> tuple[list[Task], list[Task]]:
-    """Return the running tasks of a partition, and those that wait for their next attempt."""
-    return (
-        [task for task in scheduler.running if task.owned is owned],
-        [task for task in scheduler.waiting if task.owned is owned],
-    )
+class _Tasks:
+    """The tasks of each partition at one moment: those that run, and those that wait for their next attempt."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._running: dict[OwnedPartition, list[Task]] = {}
+        self._waiting: dict[OwnedPartition, list[Task]] = {}
+        for found, tasks in ((self._running, scheduler.running), (self._waiting, scheduler.waiting)):
+            for task in tasks:
+                found.setdefault(task.owned, []).append(task)
+
+    def running(self, owned: OwnedPartition) -> list[Task]:
+        return self._running.get(owned, [])
+
+    def waiting(self, owned: OwnedPartition) -> list[Task]:
+        return self._waiting.get(owned, [])
+
+    def of(self, owned: OwnedPartition) -> list[Task]:
+        return [*self.running(owned), *self.waiting(owned)]
 
 
-def _oldest(scheduler: Scheduler, owned: OwnedPartition) -> UnfinishedRecord | None:
+def _oldest(tasks: _Tasks, owned: OwnedPartition) -> UnfinishedRecord | None:
     """Return the record that holds back the committed offset; None: nothing is in hand."""
     base = owned.offsets.base
     if base is None or not owned.in_hand:
         return None
-    running, waiting = _tasks(scheduler, owned)
-    for task in (*running, *waiting):
+    for task in tasks.of(owned):
         for _, offset, since in task.records:
             if offset == base:
                 return UnfinishedRecord(
                     offset=base, since=since, attempt=task.attempt, last_error=_text_of(task.last_error)
                 )
+    # Lanes are in the order in which they were made, so that of the oldest record is among the first.
     for lane in owned.lanes.values():
         if lane.queue and lane.queue[0][1] == base:
             return UnfinishedRecord(offset=base, since=lane.queue[0][2])
     return None
 
 
-def _progress(scheduler: Scheduler, owned: OwnedPartition) -> HandlingProgress:
-    running, waiting = _tasks(scheduler, owned)
-    in_flight, retrying = (sum(len(task.records) for task in tasks) for tasks in (running, waiting))
-    failed = [task for task in (*running, *waiting) if task.last_error is not None]
+def _progress(tasks: _Tasks, owned: OwnedPartition) -> HandlingProgress:
+    in_flight = sum(len(task.records) for task in tasks.running(owned))
+    retrying = sum(len(task.records) for task in tasks.waiting(owned))
+    failed = [task for task in tasks.of(owned) if task.last_error is not None]
     latest = max(failed, key=lambda task: task.began_at, default=None)
     return HandlingProgress(
         committed=owned.committed,
-        oldest_unfinished=_oldest(scheduler, owned),
+        oldest_unfinished=_oldest(tasks, owned),
         finished_beyond=owned.offsets.finished_beyond,
         queued=owned.in_hand - in_flight - retrying,
         running=in_flight,

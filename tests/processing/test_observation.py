@@ -1,0 +1,134 @@
+"""What health, metrics and `progress` read of a processor's work."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.errors import HandlerError
+from consumer_membership.health.handlers import UnfinishedRecord
+from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
+from consumer_membership.processing.observation import HandlerObservation, gauges_of
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import Scheduler
+from consumer_membership.processing.work import Work
+from tests.processing.records import A, B, records, scheduler_of, taken
+
+TIMEOUT_S = 60.0
+
+
+class Call:
+    """A running call with a stack, which can be cancelled or not."""
+
+    def __init__(self, *, can_cancel: bool) -> None:
+        self.can_cancel = can_cancel
+
+    def cancel(self) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+    def stack(self) -> str:
+        """Return a stack of one frame."""
+        return '  File "/app/orders.py", line 12, in handle\n    sleep(3600)\n'
+
+
+@pytest.fixture
+def scheduler() -> Scheduler:
+    """Return a scheduler that owns both partitions, which start at offset 0."""
+    return scheduler_of()
+
+
+def observation_of(scheduler: Scheduler, timeout_s: float | None = TIMEOUT_S) -> HandlerObservation:
+    """Return the observation of this scheduler's work."""
+    ledger = HandlerLedger(lambda now: gauges_of(scheduler, now))
+    work = Work(scheduler, ledger, RetryPolicy.from_argument(None), has_target=False, max_batch=1)
+    return HandlerObservation(work, timeout_s)
+
+
+def test_oldest_unfinished_record_is_found_in_each_stage(scheduler: Scheduler) -> None:
+    """The record that holds back the committed offset is queued, runs, waits for a retry, runs again, and ends."""
+    observed = observation_of(scheduler)
+    assert observed.health(0.0).oldest == {}
+    scheduler.admit(records("a", "a", "b"), 10.0)
+    assert observed.health(11.0).oldest == {A: UnfinishedRecord(offset=0, since=10.0)}
+    first = taken(scheduler, 12.0)
+    assert observed.health(13.0).oldest == {A: UnfinishedRecord(offset=0, since=10.0, attempt=1)}
+    scheduler.retry(first, 20.0, ValueError("no"))
+    failed = UnfinishedRecord(offset=0, since=10.0, attempt=1, last_error="ValueError: no")
+    assert observed.health(14.0).oldest == {A: failed}
+    other = taken(scheduler, 15.0)
+    scheduler.finish(other, 16.0)
+    assert observed.health(17.0).oldest == {A: failed}
+    again = taken(scheduler, 20.0)
+    assert observed.health(21.0).oldest[A].attempt == 2
+    scheduler.finish(again, 22.0)
+    assert observed.health(23.0).oldest == {A: UnfinishedRecord(offset=1, since=10.0)}
+
+
+def test_oldest_unfinished_record_behind_a_hot_key_is_found(scheduler: Scheduler) -> None:
+    """The record at the base may be in any lane."""
+    scheduler.admit(records("hot", "hot", "cold", "hot"), 10.0)
+    hot = taken(scheduler, 10.0)
+    cold = taken(scheduler, 10.0)
+    scheduler.finish(hot, 11.0)
+    scheduler.finish(taken(scheduler, 11.0), 11.0)
+    assert observation_of(scheduler).health(12.0).oldest == {A: UnfinishedRecord(offset=2, since=10.0, attempt=1)}
+    scheduler.finish(cold, 12.0)
+    assert observation_of(scheduler).health(12.0).oldest == {A: UnfinishedRecord(offset=3, since=10.0)}
+
+
+def test_handlers_beyond_their_timeout_are_stuck_with_their_stacks(scheduler: Scheduler) -> None:
+    """Only overdue handlers are stuck, the oldest first; a stack is taken only of these."""
+    observed = observation_of(scheduler)
+    scheduler.admit(records("a", "b", "c"), 0.0)
+    for began_at in (10.0, 11.0, 60.0):
+        task = taken(scheduler, began_at)
+        task.runner = Call(can_cancel=began_at == 11.0)
+    assert observed.health(69.9).stuck == ()
+    stuck = observed.health(71.5).stuck
+    assert [(one.partition, one.offset, one.key, one.deadline) for one in stuck] == [
+        (A, 0, b"a", 70.0),
+        (A, 1, b"b", 71.0),
+    ]
+    assert [one.can_be_cancelled for one in stuck] == [False, True]
+    assert {one.location for one in stuck} == {"orders.py:12 in handle"}
+    assert {one.stack for one in observed.progress().running} == {""}
+    assert observation_of(scheduler, None).health(1e9).stuck == ()
+
+
+def test_failure_of_the_processor_is_in_its_health(scheduler: Scheduler) -> None:
+    """The first failure is reported with its time; a later one does not replace it."""
+    ledger = HandlerLedger(lambda _: HandlerGauges())
+    work = Work(scheduler, ledger, RetryPolicy.from_argument(None), has_target=False, max_batch=1)
+    observed = HandlerObservation(work, TIMEOUT_S)
+    assert (observed.health(0.0).failure, observed.health(0.0).failed_at) == (None, None)
+    for text in ("first", "second"):
+        work.fail(HandlerError(text, A, 0))
+    assert observed.health(0.0).failure == "first"
+    assert observed.health(0.0).failed_at == work.failed_at
+
+
+def test_progress_counts_the_records_of_each_partition(scheduler: Scheduler) -> None:
+    """Queued, running and retried records are disjoint, and finished ones beyond the base are counted."""
+    scheduler.admit(records("a", "b", "c", "d", "d") + records("x", partition=B), 0.0)
+    tasks = {task.first_offset: task for task in (taken(scheduler) for _ in range(5)) if task.owned.partition == A}
+    scheduler.finish(tasks[1], 1.0)
+    scheduler.retry(tasks[2], 1e9, ValueError("no"))
+    found = observation_of(scheduler).progress()
+    of_a = found.partitions[A]
+    assert (of_a.queued, of_a.running, of_a.retrying, of_a.finished_beyond) == (1, 2, 1, 1)
+    assert (of_a.last_error, of_a.epoch, of_a.committed) == ("ValueError: no", 7, None)
+    assert of_a.oldest_unfinished is not None
+    assert of_a.oldest_unfinished.offset == 0
+    of_b = found.partitions[B]
+    assert (of_b.queued, of_b.running, of_b.retrying, of_b.finished_beyond, of_b.last_error) == (0, 1, 0, 0, "")
+    assert sorted((one.partition, one.offset) for one in found.running) == [(A, 0), (A, 3), (B, 0)]
+
+
+def test_gauges_count_lanes_and_records() -> None:
+    """A batch is several records in flight, and its lanes are busy."""
+    scheduler = scheduler_of(ProcessingOrder.KEY, max_batch=2)
+    assert gauges_of(scheduler, 0.0) == HandlerGauges()
+    scheduler.admit(records("a", "b", "c", "c", "c"), 0.0)
+    taken(scheduler, 1.0)
+    assert gauges_of(scheduler, 5.0) == HandlerGauges(lanes=3, busy=2, queued=3, in_flight=2, oldest_in_flight_s=4.0)
