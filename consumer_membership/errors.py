@@ -18,6 +18,7 @@
     ├── RemoteHandlerError       your handler raised an exception in a worker process that cannot be sent from there
     ├── SinkError                your own sink raised an exception; the message has the offsets
     ├── DrainError               a bounded drain cannot be finished; the message has the remaining partitions
+    ├── DeadLetterError          a record that failed could not be written to the dead-letter topic
     ├── DataLossError            the log no longer has the offsets that a query has to read
     ├── TransportError           no broker, no response, or a broken connection
     │   └── AuthenticationError  the broker refused the client, or the client refused the broker
@@ -158,6 +159,10 @@ class SinkError(MembershipError):
 
 class DrainError(MembershipError):
     """A bounded drain cannot reach its end; the message has the partitions, their positions and the reason."""
+
+
+class DeadLetterError(MembershipError):
+    """A failed record was not stored as a dead letter; the message has the record, the topic and the broker's error."""
 
 
 class DataLossError(MembershipError):

@@ -9,7 +9,7 @@ after the brokers have acknowledged the outputs of its record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,6 +26,9 @@ ClientConfig: TypeAlias = Mapping[str, object]
 
 #: What `Data` permits.
 _DATA = (bytes, str, type(None))
+#: A callback of a producer, called with the error of a record, or None.
+DeliveryReport: TypeAlias = Callable[[KafkaError | None, Message], None]
+
 #: librdkafka's default of `message.max.bytes`.
 DEFAULT_MAX_BYTES = 1_000_000
 #: librdkafka's RD_KAFKA_PARTITION_UA, and its value for the present time.
@@ -192,8 +195,8 @@ class OutputProducer:
             producer.flush(_QUEUE_S)
 
 
-def enqueue(producer: Producer, output: OutputRecord) -> None:
-    """Queue a record; wait while librdkafka's queue is full.
+def enqueue(producer: Producer, output: OutputRecord, on_delivery: DeliveryReport | None = None) -> None:
+    """Queue a record; wait while librdkafka's queue is full. `on_delivery` replaces the callback of the producer.
 
     Raises:
         KafkaException: librdkafka rejected the record.
@@ -203,7 +206,13 @@ def enqueue(producer: Producer, output: OutputRecord) -> None:
     while True:
         try:
             producer.produce(
-                output.topic, output.value, output.key, where, headers=list(output.headers), timestamp=when
+                output.topic,
+                output.value,
+                output.key,
+                where,
+                on_delivery,
+                headers=list(output.headers),
+                timestamp=when,
             )
         except BufferError:
             # Serving the waiting acknowledgements frees space in the queue.
