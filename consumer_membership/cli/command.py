@@ -128,6 +128,27 @@ _REMOVE_EXAMPLES = """\
   consumer-membership remove-members -b localhost:9092 -g orders --instance-id orders-3 --dry-run
   consumer-membership remove-members -b localhost:9092 -g orders --all --reason 'moving to another cluster'
 """
+_DEAD_LETTERS = """\
+List, show or replay the records of a dead-letter topic. Reads the headers that
+this package, Spring Kafka and Kafka Connect write.
+
+  list    print a table with the original record and the error of each one
+  show    print all headers, the key, the value and the stack trace
+  replay  put the records back to their original topics, once each
+
+Each transaction of a replay contains records and the offsets of their dead
+letters in the group of the replay. If the command is interrupted or fails, run
+it again: it continues after the last committed transaction. A replay ends at
+the offsets that are the ends when it starts. The consumers of the original
+topics need isolation.level=read_committed. Requires the ACL operation READ on
+the topic; replay also requires READ on the group, WRITE on the original topics
+and WRITE on the transactional id, which is the name of the group.
+"""
+_DEAD_LETTERS_EXAMPLES = """\
+  consumer-membership dead-letters orders.dlq list -b localhost:9092
+  consumer-membership dead-letters orders.dlq show -b localhost:9092 --partition 0 --offsets 17
+  consumer-membership dead-letters orders.dlq replay -b localhost:9092 --exception TimeoutError --dry-run
+"""
 _CHECKPOINT = """\
 Show or convert the Kafka offsets in the checkpoint of a Spark streaming query:
 
@@ -336,6 +357,37 @@ def _replay(options: argparse.Namespace) -> int:
     return replay(chosen, sys.stdout, sys.stderr)
 
 
+def _dead_letters(options: argparse.Namespace) -> int:
+    # Only this command needs the modules of processors.
+    from consumer_membership.cli.dead_letters import DeadLetterOptions, dead_letters
+    from consumer_membership.processing.dead_letter_topic import LetterSelection
+
+    if options.action != "replay":
+        for name in ("group", "to", "dry_run"):
+            if getattr(options, name):
+                options.parser.error(f"argument --{name.replace('_', '-')}: only replay accepts it")
+    first, last = options.offsets or (0, None)
+    chosen = DeadLetterOptions(
+        topic=options.topic,
+        action=options.action,
+        config=_config(options),
+        selection=LetterSelection(
+            partitions=frozenset(options.partition),
+            first_offset=first,
+            last_offset=last,
+            exception=options.exception,
+            original_topic=options.original_topic,
+            most=options.max_records,
+        ),
+        group=options.group,
+        to=options.to,
+        is_dry_run=options.dry_run,
+        is_json=options.json,
+        timeout_s=options.timeout,
+    )
+    return dead_letters(chosen, sys.stdout, sys.stderr)
+
+
 def _checkpoint(options: argparse.Namespace) -> int:
     # Only this command needs the Spark modules.
     from consumer_membership.cli.checkpoint import CheckpointOptions, checkpoint
@@ -403,6 +455,20 @@ def _duration(text: str) -> float:
     if seconds > _YEAR_S:
         raise argparse.ArgumentTypeError(f"{text} is more than 366 days")
     return seconds
+
+
+def _offset_range(text: str) -> tuple[int, int | None]:
+    """Return the first and the last offset of `17`, `10-20` or `10-`."""
+    first, sign, last = text.partition("-")
+    if not first.isdecimal() or (last and not last.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"invalid value {excerpt(text)!a}: an offset or a range such as 10-20 is required"
+        )
+    if not sign:
+        return int(first), int(first)
+    if last and int(last) < int(first):
+        raise argparse.ArgumentTypeError(f"invalid value {excerpt(text)!a}: the range ends before it begins")
+    return int(first), int(last) if last else None
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -698,6 +764,34 @@ COMMANDS = (
             _flag("--step", "print each event, its effects and the state"),
             _flag("--explain", "print a diagnosis in one paragraph"),
             _flag("--json", "print one JSON object"),
+        ),
+    ),
+    Command(
+        "dead-letters",
+        "list, show or replay the records of a dead-letter topic",
+        _DEAD_LETTERS,
+        _DEAD_LETTERS_EXAMPLES,
+        {**_EXITS, 1: f"a record could not be replayed; or {_EXITS[1]}"},
+        _dead_letters,
+        (
+            _takes("topic", "TOPIC", "dead-letter topic"),
+            _takes("action", "ACTION", "list, show or replay", choices=("list", "show", "replay")),
+            *_CLUSTER,
+            _repeated("--partition", "N", "only this partition; may be repeated", type=_at_least(0, int), default=[]),
+            _takes("--offsets", "OFFSETS", "only these offsets: 17, 10-20, or 10-", type=_offset_range),
+            _takes("--exception", "CLASS", "only this class of exceptions, with or without its module"),
+            _takes("--original-topic", "TOPIC", "only records of this original topic"),
+            _takes("-n --max-records", "N", "stop after N records", type=_COUNT),
+            _takes("--to", "TOPIC", "replay all records to this topic"),
+            _takes("-g --group", "GROUP", "group of the replay (default: TOPIC.replay)"),
+            _flag("--dry-run", "show the number of records, but do not replay them"),
+            _flag("--json", "print JSON: one object per record, and one object for a replay"),
+            _takes(
+                "--timeout",
+                "SECONDS",
+                "longest time without a response of the brokers (default: 30)",
+                type=_seconds(0.001),
+            ),
         ),
     ),
     Command(

@@ -213,11 +213,11 @@ def text_line(message: Message) -> str:
     """
     parts = [
         f"{message.topic()}[{message.partition()}]@{message.offset()}",
-        _time(message) or "-",
-        f"key={_escaped(_raw(message.key()))}",
-        f"value={_escaped(_raw(message.value()))}",
+        _time_of(message) or "-",
+        f"key={escaped(_raw(message.key()))}",
+        f"value={escaped(_raw(message.value()))}",
     ]
-    parts += [f"{printable(name)}:{_escaped(_raw(value))}" for name, value in _headers(message)]
+    parts += [f"{printable(name)}:{escaped(_raw(value))}" for name, value in _headers(message)]
     return " ".join(parts)
 
 
@@ -227,10 +227,10 @@ def json_line(message: Message) -> str:
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
-        "timestamp": _time(message),
-        "key": _for_json(_raw(message.key())),
-        "value": _for_json(_raw(message.value())),
-        "headers": [{"key": name, "value": _for_json(_raw(value))} for name, value in _headers(message)],
+        "timestamp": _time_of(message),
+        "key": for_json(_raw(message.key())),
+        "value": for_json(_raw(message.value())),
+        "headers": [{"key": name, "value": for_json(_raw(value))} for name, value in _headers(message)],
     }
     line = json.dumps(record, ensure_ascii=False)
     # JSON allows line separators and control characters in strings that a terminal or a line reader would interpret.
@@ -246,15 +246,24 @@ def _raw(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _time(message: Message) -> str | None:
+def _time_of(message: Message) -> str | None:
     kind, milliseconds = message.timestamp()
-    if kind == TIMESTAMP_NOT_AVAILABLE:
+    return time_text(None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds)
+
+
+def time_text(milliseconds: int | None) -> str | None:
+    """Return a timestamp (milliseconds since 1970) in UTC; a year that Python does not have stays a number."""
+    if milliseconds is None:
         return None
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _escaped(value: bytes | None) -> str:
+def escaped(value: bytes | None) -> str:
+    """Return bytes as text with control characters escaped; bytes that are not UTF-8 as in Python, no value as null."""
     if value is None:
         return "null"
     try:
@@ -264,7 +273,8 @@ def _escaped(value: bytes | None) -> str:
     return printable(text)
 
 
-def _for_json(value: bytes | None) -> str | dict[str, str] | None:
+def for_json(value: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as text, as `{"base64": ...}` if they are not UTF-8, or None."""
     if value is None:
         return None
     try:
