@@ -497,7 +497,12 @@ def _subcommand_functions() -> list[str]:
         "draw_timeline",
     )
     named = [f"{cli}.command.{name}" for name in of_command if hasattr(command, name)]
-    return [*named, f"{cli}.watch.watch_group", f"{cli}.checkpoint.checkpoint"]
+    return [
+        *named,
+        f"{cli}.watch.watch_group",
+        f"{cli}.checkpoint.checkpoint",
+        f"{cli}.dead_letters.dead_letters",
+    ]
 
 
 def test_command_of_ci_is_the_documented_one() -> None:
