@@ -1,4 +1,21 @@
-"""Handlers of records: keys in parallel, retries, dead letters and transactions, with commits that never run ahead.
+"""Handlers for records: in parallel and in order, with retries, dead letters, and commits of finished records only.
 
-The package is built on the public `Consumer`; a member imports nothing of it.
+`Processor` and `AsyncProcessor` are built on the public consumer, which does not import this package.
 """
+
+from consumer_membership.processing.asynchronous import AsyncProcessor
+from consumer_membership.processing.context import HandlerContext
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.outputs import OutputRecord
+from consumer_membership.processing.processor import Processor
+from consumer_membership.processing.progress import HandlingProgress, ProcessorProgress
+
+__all__ = [
+    "AsyncProcessor",
+    "HandlerContext",
+    "HandlingProgress",
+    "OutputRecord",
+    "ProcessingOrder",
+    "Processor",
+    "ProcessorProgress",
+]

@@ -95,6 +95,8 @@ class PollLoop:
         self._settings = settings
         self._metadata_limit = metadata_limit
         self._stopping = Event()
+        #: How long a revocation waits for handlers: not at all after the end has waited for them.
+        self._drain_s = settings.drain_timeout_s
         #: Set by a second signal: nothing is waited for.
         self._is_hurried = False
         self._paused: set[TopicPartition] = set()
@@ -243,7 +245,7 @@ class PollLoop:
         return found
 
     def _on_revoke(self, _: Consumer, partitions: list[PartitionOffset]) -> None:
-        self._give_up([TopicPartition(one.topic, one.partition) for one in partitions], self._settings.drain_timeout_s)
+        self._give_up([TopicPartition(one.topic, one.partition) for one in partitions], self._drain_s)
 
     def _on_lost(self, _: Consumer, partitions: list[PartitionOffset]) -> None:
         lost = [TopicPartition(one.topic, one.partition) for one in partitions]
@@ -304,7 +306,8 @@ class PollLoop:
             work.close(self._partitions)
             work.wait_until(self._has_drained, DRAIN_POLL_S)
             self._end_overdue()
-        self._wait_for_handlers(self._partitions, 0.0)
+        self._drain_s = 0.0
+        self._wait_for_handlers(self._partitions, self._drain_s)
         self._commits.commit(self._partitions)
 
     @property
@@ -322,5 +325,6 @@ class PollLoop:
         try:
             self._consumer.close(membership=self._settings.membership)
         finally:
+            self._forget(self._partitions, is_loss=False)
             self._workers.stop()
             self._commits.close()

@@ -1,0 +1,209 @@
+"""Builds a processor's parts from its settings: consumer, scheduler, workers, commits, poll loop.
+
+`Processor` and `AsyncProcessor` are thin classes around an engine. They differ in the event loop on which coroutines
+run: one of the engine's own, on a thread of its own, or the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as PartitionOffset
+
+from consumer_membership.clients.consumer import Consumer, observer_of
+from consumer_membership.errors import UseError
+from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
+from consumer_membership.processing.calls import FunctionCall, HandlerCalls, ProcessCall
+from consumer_membership.processing.commits import OffsetCommits
+from consumer_membership.processing.coroutines import CoroutineWorkers
+from consumer_membership.processing.dead_letters import DeadLetters, FunctionDeadLetters, TopicDeadLetters
+from consumer_membership.processing.deserialization import Deserialized
+from consumer_membership.processing.handlers import HandlerKind
+from consumer_membership.processing.observation import HandlerObservation, gauges_of
+from consumer_membership.processing.poll_loop import HandlerWorkers, LoopSettings, PollLoop
+from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.processing.settings import ProcessorSettings
+from consumer_membership.processing.threads import ThreadWorkers, WorkerCall
+from consumer_membership.processing.work import Work
+from consumer_membership.types import Instant
+
+#: How long the end of the engine's own event loop may take, in seconds.
+_LOOP_STOP_S = 5.0
+
+
+class Engine:
+    """One processor. It opens nothing before `run`, except to check the target for dead letters.
+
+    Raises:
+        ConfigurationError: the consumer's configuration or the target for dead letters cannot be used.
+    """
+
+    def __init__(self, settings: ProcessorSettings) -> None:
+        self._settings = settings
+        scheduler = Scheduler(
+            order=settings.order,
+            max_queued=settings.max_queued,
+            max_batch=settings.max_batch,
+            max_wait_s=settings.max_wait_s,
+        )
+        self._work = Work(
+            scheduler,
+            HandlerLedger(self._gauges),
+            settings.retry,
+            has_target=settings.dead_letter is not None,
+            max_batch=settings.max_batch,
+        )
+        self._observation = HandlerObservation(self._work, settings.handler_timeout_s)
+        self.progress = self._observation.progress
+        self._dead_letters = _dead_letters_of(settings)
+        self._on_commit = settings.consumer_config.get("on_commit")
+        self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
+        observer_of(self.consumer).watch_handlers(self._observation.health, self._work.ledger)
+        self._commits = OffsetCommits(self.consumer, self._work, settings.commit_interval_s, settings.metadata_limit)
+        self._calls = HandlerCalls(
+            settings.handler,
+            settings.retry,
+            is_batch=settings.max_batch > 1,
+            timeout_s=settings.handler_timeout_s,
+            prepare=_deserializer_of(settings),
+        )
+        self._starting = threading.Lock()
+        self._has_started = False
+        self._is_stopping = False
+        self._loop: PollLoop | None = None
+
+    # ---- any thread, signal handlers included ----
+
+    def stop(self) -> None:
+        """Make `run` return after the running handlers."""
+        self._is_stopping = True
+        if self._loop is not None:
+            self._loop.stop()
+
+    def stop_now(self) -> None:
+        """Make `run` return without waiting for handlers."""
+        self._is_stopping = True
+        if self._loop is not None:
+            self._loop.stop_now()
+
+    # ---- the thread that runs ----
+
+    def run(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Run until `stop`, or until a record cannot be processed. Coroutines run on `loop`, or on an own loop.
+
+        Raises:
+            HandlerError: the processor stopped at a record.
+            UseError: it ran before.
+        """
+        with self._starting:
+            if self._has_started:
+                raise UseError("a processor runs once; create another one to continue")
+            self._has_started = True
+        if self._settings.handler.kind is HandlerKind.FUNCTION:
+            self._run(ThreadWorkers(self._work, self._make_call, self._write_dead_letter, self._settings.concurrency))
+        elif loop is not None:
+            self._run(self._coroutine_workers(loop))
+        else:
+            self._run_with_own_loop()
+
+    def _run(self, workers: HandlerWorkers) -> None:
+        settings = self._settings
+        self._loop = PollLoop(
+            self.consumer,
+            self._work,
+            workers,
+            self._commits,
+            LoopSettings(
+                topics=list(settings.topics),
+                handler_timeout_s=settings.handler_timeout_s,
+                drain_timeout_s=settings.drain_timeout_s,
+                grace_period_s=settings.grace_period_s,
+                membership=settings.membership,
+            ),
+            metadata_limit=lambda: self._commits.limit,
+        )
+        if self._is_stopping:  # before it could reach the loop
+            self._loop.stop()
+        try:
+            self._loop.run()
+        finally:
+            self._close_dead_letters()
+
+    def _run_with_own_loop(self) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run_loop, args=[loop], name="consumer-membership-handlers", daemon=True)
+        thread.start()
+        try:
+            self._run(self._coroutine_workers(loop))
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_LOOP_STOP_S)
+
+    def _coroutine_workers(self, loop: asyncio.AbstractEventLoop) -> CoroutineWorkers:
+        return CoroutineWorkers(
+            self._work,
+            self._calls.start,
+            self._calls.outputs_of,
+            self._write_dead_letter,
+            self._settings.concurrency,
+            loop,
+        )
+
+    def _make_call(self) -> WorkerCall:
+        return ProcessCall(self._calls) if self._settings.processes else FunctionCall(self._calls)
+
+    def _write_dead_letter(self, task: Task) -> Collection[object]:
+        error = task.last_error
+        if self._dead_letters is not None and error is not None:
+            for message in task.messages:
+                self._dead_letters.send(message, error, task.attempt, self._settings.group_id)
+        return ()
+
+    def _committed(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
+        """Receive the result of a commit, and pass it to the program's `on_commit`."""
+        self._commits.on_commit(error, partitions)
+        if callable(self._on_commit):
+            self._on_commit(error, partitions)
+
+    def _gauges(self, now: Instant) -> HandlerGauges:
+        with self._work.lock:
+            return gauges_of(self._work.scheduler, now)
+
+    def close(self) -> None:
+        """Release everything that a run has not released. Idempotent."""
+        self.consumer.close()
+        self._close_dead_letters()
+
+    def _close_dead_letters(self) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _dead_letters_of(settings: ProcessorSettings) -> DeadLetters | None:
+    match settings.dead_letter:
+        case None:
+            return None
+        case str() as topic:
+            target: DeadLetters = TopicDeadLetters(topic, settings.cluster_config)
+        case function:
+            target = FunctionDeadLetters(function)
+    target.check()
+    return target
+
+
+def _deserializer_of(settings: ProcessorSettings) -> Deserialized | None:
+    if settings.key_deserializer is None and settings.value_deserializer is None:
+        return None
+    return Deserialized(settings.key_deserializer, settings.value_deserializer)
