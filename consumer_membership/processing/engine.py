@@ -14,19 +14,23 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.clients.consumer import Consumer, observer_of
-from consumer_membership.errors import UseError
+from consumer_membership.errors import InternalError, UseError
+from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls, ProcessCall
-from consumer_membership.processing.commits import OffsetCommits
+from consumer_membership.processing.commits import FinishedCommits, MetadataLimit, OffsetCommits
 from consumer_membership.processing.coroutines import CoroutineWorkers
 from consumer_membership.processing.dead_letters import DeadLetters, FunctionDeadLetters, TopicDeadLetters
 from consumer_membership.processing.deserialization import Deserialized
 from consumer_membership.processing.handlers import HandlerKind
 from consumer_membership.processing.observation import HandlerObservation, gauges_of
+from consumer_membership.processing.outputs import OutputProducer, OutputRecord
 from consumer_membership.processing.poll_loop import HandlerWorkers, LoopSettings, PollLoop
 from consumer_membership.processing.scheduler import Scheduler, Task
 from consumer_membership.processing.settings import ProcessorSettings
 from consumer_membership.processing.threads import ThreadWorkers, WorkerCall
+from consumer_membership.processing.transactional_commits import TransactionalCommits
+from consumer_membership.processing.transactions import Transactions, default_transactional_id
 from consumer_membership.processing.work import Work
 from consumer_membership.types import Instant
 
@@ -61,8 +65,10 @@ class Engine:
         self._dead_letters = _dead_letters_of(settings)
         self._on_commit = settings.consumer_config.get("on_commit")
         self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
-        observer_of(self.consumer).watch_handlers(self._observation.health, self._work.ledger)
-        self._commits = OffsetCommits(self.consumer, self._work, settings.commit_interval_s, settings.metadata_limit)
+        self._observer = observer_of(self.consumer)
+        self._observer.watch_handlers(self._observation.health, self._work.ledger)
+        self._limit = MetadataLimit(self._work, settings.metadata_limit)
+        self._commits = self._made_commits()
         self._calls = HandlerCalls(
             settings.handler,
             settings.retry,
@@ -123,7 +129,8 @@ class Engine:
                 grace_period_s=settings.grace_period_s,
                 membership=settings.membership,
             ),
-            metadata_limit=lambda: self._commits.limit,
+            metadata_limit=lambda: self._limit.value,
+            on_handlers=self._observer.on_handlers,
         )
         if self._is_stopping:  # before it could reach the loop
             self._loop.stop()
@@ -155,12 +162,36 @@ class Engine:
     def _make_call(self) -> WorkerCall:
         return ProcessCall(self._calls) if self._settings.processes else FunctionCall(self._calls)
 
-    def _write_dead_letter(self, task: Task) -> Collection[object]:
-        error = task.last_error
-        if self._dead_letters is not None and error is not None:
-            for message in task.messages:
-                self._dead_letters.send(message, error, task.attempt, self._settings.group_id)
-        return ()
+    def _made_commits(self) -> FinishedCommits:
+        settings = self._settings
+        if not settings.transactional:
+            outputs = OutputProducer(settings.cluster_config)
+            return OffsetCommits(self.consumer, self._work, settings.commit_interval_s, self._limit, outputs)
+        instance_id = self.consumer.membership().instance_id
+        name = settings.transactional_id or default_transactional_id(settings.group_id, instance_id)
+        transactions = Transactions(settings.cluster_config, name, self.consumer.committed)
+        return TransactionalCommits(self.consumer, self._work, transactions, self._limit)
+
+    def _write_dead_letter(self, task: Task) -> Collection[OutputRecord]:
+        """Write a record to the target for dead letters; with transactions, return it as an output."""
+        error, target, group_id = task.last_error, self._dead_letters, self._settings.group_id
+        if target is None or error is None:
+            raise InternalError("a dead letter without a target or an error")
+        outputs: list[OutputRecord] = []
+        for message in task.messages:
+            if self._settings.transactional and isinstance(target, TopicDeadLetters):
+                outputs.append(target.to_output(message, error, task.attempt, group_id))
+            else:
+                target.send(message, error, task.attempt, group_id)
+        self._observer.on_handlers(
+            RecordDeadLettered(
+                partition=task.owned.partition,
+                offset=task.first_offset,
+                attempts=task.attempt,
+                error=type(error).__name__,
+            )
+        )
+        return outputs
 
     def _committed(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
         """Receive the result of a commit, and pass it to the program's `on_commit`."""
@@ -175,6 +206,7 @@ class Engine:
     def close(self) -> None:
         """Release everything that a run has not released. Idempotent."""
         self.consumer.close()
+        self._commits.close()
         self._close_dead_letters()
 
     def _close_dead_letters(self) -> None:

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.clients.consumer import Consumer
+from consumer_membership.health.handlers import HandlersDisowned
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.processing.commits import FinishedCommits
 from consumer_membership.processing.offsets import UnfinishedOffsets
@@ -76,6 +77,7 @@ class PollLoop:
         commits: Commits finished records.
         settings: The settings.
         metadata_limit: Returns the broker's limit of commit metadata in bytes.
+        on_handlers: Receives the handlers whose results no longer count.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class PollLoop:
         settings: LoopSettings,
         *,
         metadata_limit: Callable[[], int],
+        on_handlers: Callable[[HandlersDisowned], None],
     ) -> None:
         self._consumer = consumer
         self._work = work
@@ -94,6 +97,7 @@ class PollLoop:
         self._commits = commits
         self._settings = settings
         self._metadata_limit = metadata_limit
+        self._on_handlers = on_handlers
         self._stopping = Event()
         #: How long a revocation waits for handlers: not at all after the end has waited for them.
         self._drain_s = settings.drain_timeout_s
@@ -274,6 +278,7 @@ class PollLoop:
             ", ".join(f"{topic}-{number} {list(at)}" for (topic, number), at in sorted(offsets.items())),
             "lost" if is_loss else "revoked",
         )
+        self._on_handlers(HandlersDisowned(offsets=offsets, is_loss=is_loss))
 
     def _wait_for_handlers(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
         """Start nothing more of these partitions, and wait until nothing of them runs; then cancel the rest."""
