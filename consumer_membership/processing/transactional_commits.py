@@ -8,9 +8,9 @@ none has written anything into it. After an abort, the next transaction contains
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
@@ -24,7 +24,7 @@ from consumer_membership.processing.scheduler import OwnedPartition
 from consumer_membership.processing.transactions import Transactions
 from consumer_membership.processing.work import Work
 from consumer_membership.translation.offset_metadata import decode
-from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import Instant, OffsetAndMetadata, Offsets
 
 _log = logging.getLogger("consumer_membership.processing")
 
@@ -36,8 +36,6 @@ MANY_OUTPUTS = 1000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: How often the transaction for partitions that are given up is tried.
 _FINAL_ATTEMPTS = 3
-
-Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Content(NamedTuple):

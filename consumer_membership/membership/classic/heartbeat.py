@@ -132,6 +132,10 @@ class ClassicHeartbeats:
         self._session_since = now
         self._recover()
 
+    def forget_confirmation(self) -> None:
+        """Forget when the coordinator last confirmed the session: that was the session of another generation."""
+        self.confirmed_at = None
+
     def doubt(self, now: Instant) -> None:
         """The heartbeat in flight was refused while a JoinGroup is pending, whose response shows the outcome."""
         self.in_flight = None

@@ -721,7 +721,7 @@ class ClassicProtocol:
         if has_no_share and self._settings.is_static and self.state in (_S.JOINING, _S.UNSUBSCRIBING):
             self.generation = self.share_generation
             # The coordinator confirmed the generation that is forgotten now (`_was_removed_for_good`).
-            self.heartbeats.confirmed_at = None
+            self.heartbeats.forget_confirmation()
 
     # ---- the share ----
 
