@@ -1,0 +1,267 @@
+"""Laws of the work that workers and the poll loop share, with threads: order, bounds, no lost task, no lost wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
+
+import pytest
+import tenacity
+
+from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
+from consumer_membership.processing.coroutines import CoroutineWorkers, HandlerCancelledError
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.outputs import OutputRecord
+from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.threads import ThreadWorkers
+from consumer_membership.processing.work import Work
+from consumer_membership.types import TopicPartition
+from tests.processing.records import A, B, offsets_of, records, scheduler_of
+from tests.support.waiting import wait_until
+
+RETRY = tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_fixed(0.001))
+
+
+def work_of(order: ProcessingOrder = ProcessingOrder.KEY, *, has_target: bool = False, max_batch: int = 1) -> Work:
+    """Return work that owns both partitions."""
+    return Work(
+        scheduler_of(order, max_batch=max_batch),
+        HandlerLedger(lambda _: HandlerGauges()),
+        RetryPolicy(RETRY),
+        has_target=has_target,
+        max_batch=max_batch,
+    )
+
+
+class ScriptedCall:
+    """What a worker thread calls: a function of the test; `cancel` is one of its events."""
+
+    can_cancel = False
+
+    def __init__(self, function: Callable[[Task], None]) -> None:
+        self._function = function
+        self.is_closed = False
+
+    def __call__(self, task: Task) -> Collection[OutputRecord]:
+        """Call the function."""
+        self._function(task)
+        return ()
+
+    def cancel(self) -> None:
+        """Do nothing."""
+
+    def stack(self) -> str:
+        """Return no stack."""
+        return ""
+
+    def close(self) -> None:
+        """Note the end of the thread."""
+        self.is_closed = True
+
+
+class Pool:
+    """Worker threads that call a function, and the calls that they made."""
+
+    def __init__(self, work: Work, function: Callable[[Task], None], count: int = 8) -> None:
+        self.calls: list[ScriptedCall] = []
+        self.dead: list[list[int]] = []
+        self._function = function
+        self.workers = ThreadWorkers(work, self._make, self._bury, count)
+
+    def _make(self) -> ScriptedCall:
+        call = ScriptedCall(self._function)
+        self.calls.append(call)
+        return call
+
+    def _bury(self, task: Task) -> Collection[OutputRecord]:
+        self.dead.append(offsets_of(task))
+        return ()
+
+    def stop(self) -> None:
+        """End all threads and wait for them."""
+        self.workers.stop()
+        wait_until(lambda: all(call.is_closed for call in self.calls), "the end of the threads")
+
+
+def drained(work: Work, *partitions: TopicPartition) -> None:
+    """Wait until all records in hand are finished."""
+
+    def is_idle() -> bool:
+        return all(work.scheduler.partitions[one].in_hand == 0 for one in partitions or (A, B))
+
+    assert work.wait_until(is_idle, 60.0), "records are left"
+
+
+@pytest.mark.parametrize("order", list(ProcessingOrder))
+def test_threads_finish_each_record_once_and_in_the_order_of_its_lane(order: ProcessingOrder) -> None:
+    """Whatever the threads do, no record is lost or doubled, and each lane keeps its order."""
+    work = work_of(order)
+    seen: list[tuple[TopicPartition, bytes, int]] = []
+    running: Counter[object] = Counter()
+    lock = threading.Lock()
+
+    def handle(task: Task) -> None:
+        message = task.messages[0]
+        lane = {
+            ProcessingOrder.KEY: (task.owned.partition, message.key()),
+            ProcessingOrder.PARTITION: task.owned.partition,
+        }
+        with lock:
+            running[lane.get(order)] += 1
+            if order is not ProcessingOrder.NONE:
+                assert running[lane.get(order)] == 1
+            seen.append((task.owned.partition, bytes(message.key() or b""), task.first_offset))
+        with lock:
+            running[lane.get(order)] -= 1
+
+    pool = Pool(work, handle)
+    for start in range(0, 2000, 100):
+        for partition in (A, B):
+            work.admit(records(*[f"k{n % 5}" for n in range(100)], partition=partition, start=start))
+    drained(work)
+    pool.stop()
+    assert len(seen) == len(set(seen)) == 4000
+    places: defaultdict[object, list[int]] = defaultdict(list)
+    for partition, key, offset in seen:
+        places[partition, key if order is ProcessingOrder.KEY else None].append(offset)
+    if order is not ProcessingOrder.NONE:
+        assert all(offsets == sorted(offsets) for offsets in places.values())
+    assert {partition: at.offset for partition, at in work.scheduler.commits().items()} == {A: 2000, B: 2000}
+
+
+def test_failing_records_are_retried_and_dead_lettered_without_an_idle_worker_missing_one() -> None:
+    """Each failing record has its three attempts; a retry that is due wakes a worker, although all are idle."""
+    work = work_of(has_target=True)
+    attempts: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def handle(task: Task) -> None:
+        with lock:
+            attempts[task.first_offset] += 1
+        if task.first_offset % 10 == 0:
+            raise ValueError("poison")
+
+    pool = Pool(work, handle)
+    work.admit(records(*[f"k{n % 7}" for n in range(200)]))
+    drained(work)
+    pool.stop()
+    assert sorted(pool.dead) == [[n] for n in range(0, 200, 10)]
+    assert attempts == {n: 3 if n % 10 == 0 else 1 for n in range(200)}
+    assert (work.ledger.finished, work.ledger.retries, work.ledger.dead_letters) == (200, 40, 20)
+
+
+def test_disowned_thread_is_replaced_and_its_result_is_ignored() -> None:
+    """A thread whose partition was given up does not occupy the place of another one."""
+    work = work_of()
+    held = threading.Event()
+    began = threading.Event()
+    ended: list[int] = []
+
+    def handle(task: Task) -> None:
+        if task.owned.partition == A:
+            began.set()
+            held.wait(60)
+        else:
+            ended.append(task.first_offset)
+
+    pool = Pool(work, handle, count=1)
+    work.admit(records("a"))
+    began.wait(60)
+    work.close([A])
+    pool.workers.replace(work.release([A]))
+    work.admit(records("b", "b", partition=B))
+    drained(work, B)
+    held.set()
+    pool.stop()
+    assert ended == [0, 1]
+    assert work.ledger.finished == 2
+
+
+def test_record_that_cannot_be_handled_stops_the_work_at_its_partition() -> None:
+    """Without a target for dead letters, the work fails, and nothing more of that partition starts."""
+    work = work_of()
+
+    def handle(task: Task) -> None:
+        if task.first_offset == 1:
+            raise ValueError("broken")
+
+    pool = Pool(work, handle, count=1)
+    work.admit(records("a", "a", "a"))
+    assert work.wait_until(lambda: work.failure is not None, 60.0)
+    pool.stop()
+    assert str(work.failure).startswith(
+        "the handler failed for offset 1 of orders-0 after 3 attempts: ValueError: broken"
+    )
+    assert work.scheduler.commits()[A].offset == 1
+
+
+# ---- coroutines ----
+
+
+class Loop:
+    """An event loop on its own thread, with coroutine workers."""
+
+    def __init__(self, work: Work, function: Callable[[Task], object], count: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.workers = CoroutineWorkers(work, function, lambda _, __: (), lambda _: (), count, self.loop)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End the workers and the loop."""
+        self.workers.stop()
+        self.loop.call_soon_threadsafe(lambda: self.loop.call_soon(self.loop.stop))
+        self._thread.join(60)
+        self.loop.close()
+
+
+def test_coroutines_finish_each_record_once_in_the_order_of_its_key() -> None:
+    """Workers that wait in their handlers run at the same time; no record is lost or doubled."""
+    work = work_of()
+    seen: list[tuple[bytes, int]] = []
+    most = 0
+    inside = 0
+
+    async def handle(task: Task) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        seen.append((bytes(task.messages[0].key() or b""), task.first_offset))
+        inside -= 1
+
+    loop = Loop(work, handle, 4)
+    for start in range(0, 1000, 100):
+        work.admit(records(*[f"k{n % 9}" for n in range(100)], start=start))
+    drained(work, A)
+    loop.stop()
+    assert len(seen) == len(set(seen)) == 1000
+    assert most == 4
+    for key in {key for key, _ in seen}:
+        offsets = [offset for one, offset in seen if one == key]
+        assert offsets == sorted(offsets)
+
+
+def test_cancelled_coroutine_fails_its_record_only() -> None:
+    """A cancellation ends the call of one task; its worker continues with other records, and the record is retried."""
+    work = work_of()
+    attempts: Counter[int] = Counter()
+    errors: list[BaseException | None] = []
+
+    async def handle(task: Task) -> None:
+        attempts[task.first_offset] += 1
+        errors.append(task.last_error)
+        if task.first_offset == 0 and task.attempt == 1:
+            await asyncio.Event().wait()
+
+    loop = Loop(work, handle, 1)
+    work.admit(records("a", "a", "b"))
+    wait_until(lambda: attempts[0], "the first attempt")
+    assert work.cancel(list(work.scheduler.running)) == []
+    drained(work, A)
+    loop.stop()
+    assert attempts == {0: 2, 1: 1, 2: 1}
+    assert [type(error) for error in errors if error is not None] == [HandlerCancelledError]
