@@ -155,15 +155,22 @@ class Bench:
         """Create a topic."""
         return create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
 
-    def filled_topic(self, name: str, records: int, value_bytes: int = 100, partitions: int = PARTITIONS) -> str:
-        """Create a topic with this number of records, evenly distributed.
+    def filled_topic(
+        self, name: str, records: int, value_bytes: int = 100, partitions: int = PARTITIONS, keys: int = 0
+    ) -> str:
+        """Create a topic with this number of records, evenly distributed over the partitions or keys.
 
         Raises:
             WorkerFailedError: Not all were acknowledged.
         """
         topic = self.topic(name, partitions)
         job = bulk.Job(
-            bootstrap=self.bootstrap, topic=topic, partitions=partitions, total=records, value_bytes=value_bytes
+            bootstrap=self.bootstrap,
+            topic=topic,
+            partitions=partitions,
+            total=records,
+            value_bytes=value_bytes,
+            keys=keys,
         )
         with Worker("bulk", job) as worker:
             filled = worker.expect("filled", max(_FILL_TIMEOUT_S, records / _FEWEST_FILLED_PER_S))

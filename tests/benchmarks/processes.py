@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 _PROJECT = Path(__file__).parents[2]
@@ -39,14 +39,22 @@ class Said:
     facts: dict[str, Any]
 
 
-class Worker:
-    """A process of `tests.benchmarks.workers`, killed at the latest at the end of its context."""
+def worker_command(name: str, job: Any, python: str = sys.executable) -> list[str]:
+    """Return the command line of a program of `tests.benchmarks.workers`."""
+    return [python, "-m", f"tests.benchmarks.workers.{name}", json.dumps(asdict(job))]
 
-    def __init__(self, name: str, job: Any) -> None:
+
+class Worker:
+    """A process of `tests.benchmarks.workers`, killed at the latest at the end of its context.
+
+    `command` replaces the command line, for programs of another interpreter or language.
+    """
+
+    def __init__(self, name: str, job: Any = None, *, command: Sequence[str] | None = None) -> None:
         self.name = name
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.benchmarks.workers.{name}", json.dumps(asdict(job))],
+            command or worker_command(name, job),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

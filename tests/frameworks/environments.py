@@ -23,6 +23,8 @@ FOLDER = Path.home() / ".cache" / "consumer-membership" / "frameworks"
 _PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: What this package is installed with.
 DEPENDENCIES: tuple[str, ...] = tuple(_PYPROJECT["project"]["dependencies"])
+#: FastStream, which tests and benchmarks use.
+FASTSTREAM = "faststream[confluent]==0.7.8"
 #: There when everything is.
 _COMPLETE = "complete"
 

@@ -13,7 +13,7 @@ import pytest
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import draw_ports
-from tests.frameworks.environments import environment
+from tests.frameworks.environments import FASTSTREAM, environment
 from tests.frameworks.members import PARTITIONS, Journey, Member, Outcome
 from tests.support.kafka import create_topic, produce, read_committed, unique
 
@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 APPS = Path(__file__).parent / "apps"
 #: Pinned: a later release of theirs is tried on purpose, not when it comes.
 QUIXSTREAMS = "quixstreams==3.28.1"
-FASTSTREAM = "faststream[confluent]==0.7.8"
 STREAMZ = "streamz==0.6.6"
 BYTEWAX = "bytewax[kafka]==0.21.1"
 

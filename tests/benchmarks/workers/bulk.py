@@ -15,13 +15,18 @@ _FLUSH_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How many records of which size to write; number n goes to partition n modulo `partitions`."""
+    """How many records of which size to write.
+
+    Without keys, number n goes to partition n modulo `partitions`. With keys, it has key n modulo `keys`, and a key's
+    number modulo `partitions` is the partition of its records.
+    """
 
     bootstrap: str
     topic: str
     partitions: int
     total: int
     value_bytes: int
+    keys: int = 0
 
 
 def main() -> None:
@@ -42,9 +47,12 @@ def main() -> None:
     padding = b"." * (job.value_bytes - NUMBER_AND_TIME.size)
     for number in range(job.total):
         value = NUMBER_AND_TIME.pack(number, 0.0) + padding
+        key = number % job.keys if job.keys else None
+        partition = (number if key is None else key) % job.partitions
+        key_bytes = None if key is None else b"%d" % key
         while True:
             try:
-                producer.produce(job.topic, value, partition=number % job.partitions, on_delivery=on_delivery)
+                producer.produce(job.topic, value, key_bytes, partition=partition, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.1)
