@@ -53,8 +53,10 @@ class HandlerCalls:
         return self.outputs_of(task, process.call(self._records(task), context))
 
     def process(self) -> WorkerProcess:
-        """Return a worker process for the handler; its first call starts it."""
-        return WorkerProcess(self._handler)
+        """Return a worker process for the handler, which has started."""
+        process = WorkerProcess(self._handler)
+        process.start()
+        return process
 
     def start(self, task: Task) -> Awaitable[object]:
         """Call a coroutine function; await what this returns, and pass it to `outputs_of`."""

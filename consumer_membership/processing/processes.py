@@ -88,7 +88,7 @@ class ProcessContext:
 
 
 class WorkerProcess:
-    """A process that runs a handler, for one thread; it is started by the first call, and again after its end.
+    """A process that runs a handler, for one thread; a call starts it if it is not running.
 
     `cancel` may be called from any thread, all other methods only from the thread that calls.
     """
@@ -104,6 +104,14 @@ class WorkerProcess:
     def pid(self) -> int | None:
         """The id of the process; None before the first call, and after `close`."""
         return None if self._child is None else self._child.pid
+
+    def start(self) -> None:
+        """Start the process before the first call, so that the time of its start is not part of the call.
+
+        If the process cannot be started, the first call tries again and raises the error.
+        """
+        with suppress(WorkerDiedError, ConfigurationError):
+            self._started()
 
     def call(self, given: Message | list[Message], context: CallContext | None) -> object:
         """Run the handler with a record, or with a list of records, and return its result.

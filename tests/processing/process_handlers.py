@@ -152,3 +152,20 @@ def files_of(_: Message) -> list[str]:
         except FileNotFoundError:
             continue  # the directory itself
     return found
+
+
+def log_call(record: Message, context: ProcessContext) -> None:
+    """Append one line for this call to the file that the environment names: process, key, value and attempt.
+
+    The first attempt for the value `crash` ends the process, and `stuck` runs until the process is killed.
+    """
+    key, value = record.key(), record.value()
+    line = f"{os.getpid()} {key!r} {value!r} {context.attempt}\n"
+    with open(os.environ["HANDLER_LOG"], "a") as log:  # noqa: PTH123 - one write at the end of the file
+        log.write(line)
+    if value == b"crash" and context.attempt == 1:
+        os._exit(9)
+    if value == b"stuck":
+        threading.Event().wait()
+    if value == b"broken":
+        raise ValueError("broken")

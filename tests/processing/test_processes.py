@@ -92,6 +92,14 @@ def test_worker_process_handles_one_call_after_the_other(start: Start) -> None:
     assert worker.pid not in {None, os.getpid()}
 
 
+def test_process_can_be_started_before_its_first_call(start: Start) -> None:
+    """The first call then uses the process that is there."""
+    worker = start(handlers.place)
+    worker.start()
+    pid = worker.pid
+    assert worker.call(record_at(), CONTEXT) == (pid, "orders", 0)
+
+
 @pytest.mark.parametrize("is_pickled", [True, False])
 def test_handler_receives_everything_that_the_record_has(
     start: Start, monkeypatch: pytest.MonkeyPatch, *, is_pickled: bool
