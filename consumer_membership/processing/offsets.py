@@ -158,24 +158,20 @@ class UnfinishedOffsets:
         below_top = self._below_top + number - self._top_number
         span = offset + 1 - self._base
         # Most records pass the first comparison: the span fits as a bitmap.
-        if span > self._room * 8 and offset != self._base and not self._fits(below_top, span):
+        if span > self._room * 8 and not self._fits(below_top, span):
             return False
         self._top, self._top_number, self._below_top = offset + 1, number, below_top
         return True
 
     def finish(self, offset: int) -> bool:
-        """Note that the record at this offset is finished, and return whether `base` has moved.
+        """Note that the record at this offset, which was started, is finished; return whether `base` has moved.
 
         Ignores offsets that are not unfinished.
         """
-        number = self._unfinished.pop(offset, None)
-        if number is None:
+        if self._unfinished.pop(offset, None) is None:
             return False
         if offset >= self._high:
             self._high = offset + 1
-            if offset >= self._top:
-                self._below_top += number - self._top_number
-                self._top, self._top_number = offset + 1, number
         self._below_top -= 1
         if offset != self._base:
             return False
@@ -208,7 +204,8 @@ class UnfinishedOffsets:
             self._committed = offset
 
     def _fits(self, below_top: int, span: int) -> bool:
-        # The highest started record needs no place: if it is unfinished, the metadata ends below it.
+        # The highest started record needs no place: if it is unfinished, the metadata ends below it. So the record at
+        # `base` always fits.
         unfinished = below_top - 1
         return unfinished * MAX_VARINT_SIZE <= self._room or largest_size(unfinished, span) <= self._room
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,6 +273,17 @@ def test_truncation_between_owners_is_found_by_its_leader_epoch() -> None:
     assert finished_beyond(offsets.to_commit()) == {101, 102}
 
 
+def test_truncation_between_owners_drops_unfinished_records_that_no_longer_exist() -> None:
+    """Unfinished offsets before the truncation that the consumer has passed do not hold back the committed offset."""
+    earlier = owner()
+    started(earlier, *range(100, 106), leader_epoch=3)
+    for offset in (101, 105):
+        earlier.finish(offset)
+    offsets = next_owner(earlier.to_commit())
+    assert started(offsets, 104, leader_epoch=4) == [True]
+    assert (offsets.base, offsets.unfinished) == (104, 1)
+
+
 def test_higher_leader_epoch_after_the_finished_records_is_no_truncation() -> None:
     """Only records that the earlier owner could have received show a truncation."""
     offsets = with_finished(100, 105, leader_epoch=3)
@@ -320,6 +332,43 @@ def test_start_lets_a_started_record_start_again() -> None:
     last = next(offset for offset in range(100, 10_000) if not offsets.start(offset)) - 1
     assert offsets.start(last)
     assert not offsets.start(last + 1)
+
+
+def started_until_full(offsets: UnfinishedOffsets, first: int, every: int) -> int:
+    """Start records and finish them, except each `every`-th one; return the offset that must wait."""
+    for offset in range(first, first + 100_000):
+        assert offsets.admit(offset)
+        if not offsets.start(offset):
+            return offset
+        if offset % every:
+            offsets.finish(offset)
+    raise AssertionError("no record had to wait")
+
+
+@pytest.mark.parametrize("every", [2, 20])
+@pytest.mark.parametrize("capacity", [30, 64, 400, CAPACITY])
+def test_start_uses_most_of_the_limit_and_never_more(capacity: int, every: int) -> None:
+    """The metadata lists all finished offsets; a record must wait only if at least 85% of the limit is used."""
+    offsets = owner(0, capacity)
+    end = started_until_full(offsets, 0, every)
+    commit = offsets.to_commit()
+    assert finished_beyond(commit) == {offset for offset in range(end) if offset % every}
+    assert commit is not None
+    assert 0.85 * capacity <= len(commit.metadata) < capacity
+
+
+@pytest.mark.parametrize("every", [2, 20])
+def test_restart_returns_the_room_of_forgotten_offsets(every: int) -> None:
+    """After a restart at an earlier offset, as many records may start as for a new owner in the same state."""
+    offsets, other = owner(0, 64), owner(0, 64)
+    for one, received in ((offsets, 5000), (other, 4)):
+        started(one, 0)
+        for offset in range(1, received):
+            started(one, offset)
+            one.finish(offset)
+    assert started_until_full(offsets, 4, every) == started_until_full(other, 4, every)
+    assert offsets.restarts == 1
+    assert offsets.to_commit() == other.to_commit()
 
 
 def test_default_limit_fits_a_thousand_unfinished_records_over_a_million() -> None:

@@ -162,6 +162,7 @@ def test_decode_ignores_zero_after_the_text() -> None:
     assert decode(f"{text}\0\0", 100) is None
 
 
-def test_decode_ignores_unknown_form() -> None:
-    """A form that a later release adds within version 1 is ignored."""
-    assert decode(framed(bytes((2, 0, 0, 0, 0, 1)), 5), 5) is None
+@pytest.mark.parametrize("body", [(2, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0x80)], ids=["form", "unfinished varint"])
+def test_decode_ignores_content_that_version_1_does_not_define(body: tuple[int, ...]) -> None:
+    """Another form, and varints without an end, list no offsets, even with the right checksum."""
+    assert decode(framed(bytes(body), 5), 5) is None
