@@ -62,7 +62,7 @@ class ProcessorOptions(TypedDict, total=False):
     retry: BaseRetrying | Callable[..., object] | None
     """A tenacity policy, sync or async, or `tenacity.retry(...)`. Default: 10 attempts with exponential waits between
     0.2 s and 30 s, with jitter, for each `Exception` except `ConfigurationError`. A policy without a stop retries
-    forever: until then, the records of its key wait, and the committed offset stays before the record."""
+    forever; meanwhile the records of its key wait, and the committed offset stays before the record."""
     dead_letter: str | DeadLetterFunction | None
     """Where failed records go: a topic, or a function `(record, error, attempts)`. Without it, a failed record stops
     the processor."""
