@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import ArgumentTypeError, OutputError
 
@@ -31,6 +32,9 @@ DeliveryReport: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 #: librdkafka's default of `message.max.bytes`.
 DEFAULT_MAX_BYTES = 1_000_000
+#: How long to wait for an unknown topic: brokers with auto.create.topics.enable create it in the meantime.
+TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
+_MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 #: librdkafka's RD_KAFKA_PARTITION_UA, and its value for the present time.
 _ANY_PARTITION, _NOW = -1, 0
 #: The interval of retries while librdkafka's queue is full.
@@ -154,6 +158,7 @@ class OutputProducer:
         # `acks=all` and the order of retries come with idempotence.
         self._config: ClientConfig = {**client_config, "enable.idempotence": True, **reports}
         self._producer: Producer | None = None
+        self._known_topics: set[str] = set()
 
     @property
     def has_started(self) -> bool:
@@ -161,14 +166,19 @@ class OutputProducer:
         return self._producer is not None
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:
-        """Queue records; it waits only while librdkafka's queue is full.
+        """Queue records. It waits for the first look-up of each topic, and while librdkafka's queue is full.
 
         Raises:
-            OutputError: librdkafka rejected a record; earlier records may be written.
+            OutputError: a topic does not exist, or librdkafka rejected a record; earlier records may be written.
         """
         for output in outputs:
             if self._producer is None:
                 self._producer = Producer(dict(self._config), logger=_log)
+            if output.topic not in self._known_topics:
+                error = topic_error(self._producer, output.topic, TOPIC_S, _log)
+                if error is not None:
+                    raise refused_output(output.topic, error)
+                self._known_topics.add(output.topic)
             try:
                 enqueue(self._producer, output)
             except KafkaException as refused:
@@ -219,6 +229,31 @@ def enqueue(producer: Producer, output: OutputRecord, on_delivery: DeliveryRepor
             producer.poll(_QUEUE_S)
         else:
             return
+
+
+def topic_error(producer: Producer, topic: str, patience_s: float, log: logging.Logger) -> KafkaError | None:
+    """Return the error of a topic that cannot be written; None if it exists, or if no broker responds.
+
+    librdkafka itself would wait half a minute for an unknown topic, and then report records that were not delivered.
+    `patience_s`: how long to wait for a topic that does not exist yet.
+    """
+
+    def ask() -> KafkaError | None:
+        try:
+            error: KafkaError | None = producer.list_topics(topic, TOPIC_S).topics[topic].error
+        except KafkaException as unanswered:
+            log.debug("Topic %s could not be looked up: %s", topic, unanswered)
+            return None
+        return error
+
+    attempts = Retrying(
+        retry=retry_if_result(lambda error: error is not None and error.code() in _MAY_COME),
+        stop=stop_after_delay(patience_s),
+        wait=wait_fixed(_TOPIC_PAUSE_S),
+        retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
+    )
+    found: KafkaError | None = attempts(ask)
+    return found
 
 
 def refused_output(topic: str | None, error: KafkaError) -> OutputError:

@@ -22,21 +22,16 @@ from tenacity import (
     RetryCallState,
     Retrying,
     retry_if_exception,
-    retry_if_result,
     stop_after_delay,
-    wait_fixed,
     wait_random_exponential,
 )
 
-from consumer_membership.processing.outputs import ClientConfig, DeliveryFailures, OutputRecord, enqueue
+from consumer_membership.processing.outputs import ClientConfig, DeliveryFailures, OutputRecord, enqueue, topic_error
 
 #: The timeout of one call of a transaction, and of all its repetitions while the error is retriable.
 CALL_S, CALLS_S = 30.0, 90.0
 FIRST_RETRY_PAUSE_S, LONGEST_RETRY_PAUSE_S = 0.1, 2.0
 
-#: How long to wait for an unknown topic: brokers with auto.create.topics.enable create it in the meantime.
-TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
-_MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 #: The errors of the records of an aborted transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
@@ -105,27 +100,8 @@ class TransactionalProducer:
         return self._deliveries
 
     def topic_error(self, topic: str, patience_s: float) -> KafkaError | None:
-        """Return the error of a topic that cannot be written; None if it exists, or if no broker responds.
-
-        `patience_s`: how long to wait for a topic that does not exist yet.
-        """
-
-        def ask() -> KafkaError | None:
-            try:
-                error: KafkaError | None = self._producer.list_topics(topic, TOPIC_S).topics[topic].error
-            except KafkaException as unanswered:
-                self._log.debug("Topic %s could not be looked up: %s", topic, unanswered)
-                return None
-            return error
-
-        attempts = Retrying(
-            retry=retry_if_result(lambda error: error is not None and error.code() in _MAY_COME),
-            stop=stop_after_delay(patience_s),
-            wait=wait_fixed(_TOPIC_PAUSE_S),
-            retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
-        )
-        found: KafkaError | None = attempts(ask)
-        return found
+        """Return the error of a topic that cannot be written (`outputs.topic_error`)."""
+        return topic_error(self._producer, topic, patience_s, self._log)
 
     # ---- the calls; each raises KafkaException ----
 

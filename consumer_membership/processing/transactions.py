@@ -21,8 +21,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import FatalTransactionError, FencedError, MembershipError, TransactionAbortedError
-from consumer_membership.processing.outputs import ClientConfig, OutputRecord, refused_output
-from consumer_membership.processing.transactional_producer import CALL_S, TOPIC_S, TransactionalProducer
+from consumer_membership.processing.outputs import TOPIC_S, ClientConfig, OutputRecord, refused_output
+from consumer_membership.processing.transactional_producer import CALL_S, TransactionalProducer
 
 #: `Consumer.committed`: the committed offsets of partitions, with metadata.
 CommittedLookup: TypeAlias = Callable[[list[TopicPartition], float], list[TopicPartition]]

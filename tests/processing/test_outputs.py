@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from consumer_membership.errors import ArgumentTypeError, OutputError
+from consumer_membership.processing import outputs as outputs_module
 from consumer_membership.processing.outputs import OutputProducer, OutputRecord, outputs_of
 from tests.support.kafka import read_committed
 from tests.support.mock_cluster import MockCluster
@@ -90,6 +91,12 @@ def test_output_record_can_be_pickled() -> None:
 # ---- the producer ----
 
 
+@pytest.fixture
+def short_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look up topics for a moment only."""
+    monkeypatch.setattr(outputs_module, "TOPIC_S", 0.1)
+
+
 def test_output_producer_writes_records_in_order_until_a_flush_returns_true() -> None:
     """A flush that returns True means that the brokers have all records, in the order of the calls."""
     with MockCluster.start() as cluster:
@@ -102,6 +109,7 @@ def test_output_producer_writes_records_in_order_until_a_flush_returns_true() ->
         assert (found[0].key(), found[0].headers(), found[0].timestamp()[1]) == (b"k", [("n", b"1")], 5)
 
 
+@pytest.mark.usefixtures("short_lookups")
 def test_output_producer_reports_a_record_that_was_not_delivered_at_the_flush() -> None:
     """A record that timed out is an error of the flush, so that no offset is committed; also of later flushes."""
     producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 100, "log_level": 0})
@@ -114,6 +122,7 @@ def test_output_producer_reports_a_record_that_was_not_delivered_at_the_flush() 
     producer.close()
 
 
+@pytest.mark.usefixtures("short_lookups")
 def test_output_producer_refuses_a_record_that_is_too_large() -> None:
     """The size is compared with message.max.bytes when the record is queued."""
     producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": 1000, "log_level": 0})

@@ -23,7 +23,6 @@ _RECEIVER = re.compile(r"(?:^|[._])(?:log|logger|LOG|LOGGER)(?:\(\))?$")
 #: The modules that write to a logger which they receive.
 _GIVEN: Mapping[str, str] = MappingProxyType(
     {
-        "processing/transactional_producer.py": "consumer_membership.processing",
         "runtime/application/delivery.py": "consumer_membership.session",
         "runtime/application/observer.py": "consumer_membership.session",
     }

@@ -19,12 +19,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
-from consumer_membership.processing.outputs import OutputRecord
+from consumer_membership.processing.outputs import TOPIC_S, OutputRecord
 from consumer_membership.processing.transactional_producer import (
     CALL_S,
     FIRST_RETRY_PAUSE_S,
     LONGEST_RETRY_PAUSE_S,
-    TOPIC_S,
     TransactionalProducer,
 )
 from consumer_membership.spark.arguments import topic_names
