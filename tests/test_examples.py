@@ -362,6 +362,47 @@ def test_worker_pool_ends_with_the_exception_of_its_handler(kafka: Broker, topic
     assert 8 <= committed_of(kafka, topic) <= 8 * PARTITIONS
 
 
+def stopped(example: str, kafka: Broker, topic: str, *arguments: str) -> list[str]:
+    """Send SIGTERM to the example when all records are committed; return its lines after a clean exit.
+
+    Its producers may log to stderr that a coordinator of the new broker was not ready.
+    """
+
+    def is_everything_committed() -> bool:
+        committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
+        return committed == end
+
+    with started(example, kafka, topic, *arguments) as process:
+        wait_until(is_everything_committed, "everything committed")
+        process.send_signal(signal.SIGTERM)
+        finished = ended(process)
+    assert (finished.returncode, "Traceback" in finished.stderr) == (0, False), finished.stderr
+    return finished.stdout.splitlines()
+
+
+def test_processor_worker(kafka: Broker, topic: str) -> None:
+    """Records that fail are tried again and go to the dead-letter topic, which the example creates."""
+    produce(kafka.bootstrap_servers, topic, [(b"other key", b"fail")])
+    lines = stopped("processor_worker", kafka, topic)
+    assert lines[-1] == f"finished {RECORDS + 1}, retries 2, dead letters 1"
+    (letter,) = read_committed(kafka.bootstrap_servers, f"{topic}.dlq")
+    assert (letter.key(), letter.value()) == (b"other key", b"fail")
+
+
+def test_processor_exactly_once(kafka: Broker, topic: str) -> None:
+    """Each result occurs once for read_committed consumers, the offsets reach the end, and SIGTERM ends it cleanly."""
+    out = unique("out")
+    assert stopped("processor_exactly_once", kafka, topic, "-o", out) == [f"{RECORDS} records"]
+    results = Counter(message.value() for message in read_committed(kafka.bootstrap_servers, out))
+    assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
+
+
+def test_processor_processes(kafka: Broker, topic: str) -> None:
+    """Worker processes handle all records, and SIGTERM ends the example cleanly."""
+    lines = stopped("processor_processes", kafka, topic, "--processes", "2")
+    assert lines == [f"{RECORDS} records in 2 processes"]
+
+
 def test_sasl_ssl(broker_pool: RunBrokers, secured_materials: Materials, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records arrive over SASL_SSL, and a wrong password ends the program with the broker's message."""
     broker = broker_pool.shared(NEWEST, security=secured_materials.security)
@@ -488,12 +529,12 @@ def test_replay_from_time(kafka: Broker, topic: str) -> None:
         assert committed_of(kafka, topic) == offset * PARTITIONS
 
 
-def test_fastapi_app(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The application is ready, counts all records by key, and leaves the group when it ends."""
+def check_application(example: str, kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the application is ready, counts all records by key, and leaves the group when it ends."""
     (port,) = draw_ports(1)
     for name in ("TOPIC", "GROUP"):
         monkeypatch.setenv(name, topic)
-    arguments = ["--app-dir", str(ROOT / "examples"), "fastapi_app:app", "--port", str(port)]
+    arguments = ["--app-dir", str(ROOT / "examples"), f"{example}:app", "--port", str(port)]
     with in_process(kafka, "-m", "uvicorn", *arguments) as process:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: answer(f"{url}/orders") == f'{{"key":{RECORDS}}}', "the count of all records")
@@ -503,6 +544,16 @@ def test_fastapi_app(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch)
     assert "Application shutdown complete" in finished.stderr
     assert "ERROR" not in finished.stderr
     assert committed_of(kafka, topic) == RECORDS
+
+
+def test_fastapi_app(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer of the application counts all records, and leaves the group with the application."""
+    check_application("fastapi_app", kafka, topic, monkeypatch)
+
+
+def test_fastapi_processor(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor of the application counts all records, and leaves the group with the application."""
+    check_application("fastapi_processor", kafka, topic, monkeypatch)
 
 
 def test_tests_of_an_application_are_those_of_the_page() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from consumer_membership.admin import GroupAdmin, GroupReport
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.documents import DOCS, ROOT
-from tests.support.kafka import commit, create_topic, produce, unique
+from tests.support.kafka import commit, create_topic, produce, read_committed, unique
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -32,7 +33,19 @@ _PROGRAM = re.compile(r"^ *```\w+ title=\"(?P<name>[\w.]+)\"\n(?P<code>.*?)^ *``
 #: The topics and groups of the programs.
 _NAMES = (
     *("orders", "manual-commits", "store-offsets", "worker-pool", "service", "aio-service"),
-    *("avro-orders", "avro-payments", "read-since", "orders-eos", "invoices", "check", "switch", "fastapi"),
+    *(
+        "handlers",
+        "aio-handlers",
+        "handlers-eos",
+        "avro-orders",
+        "avro-payments",
+        "read-since",
+        "orders-eos",
+        "invoices",
+        "check",
+        "switch",
+        "fastapi",
+    ),
 )
 #: A time before all records.
 LONG_AGO = "2020-01-01T00:00:00"
@@ -126,6 +139,31 @@ def test_worker_pool_pauses_and_commits_finished_records(kafka: Broker, tmp_path
         assert output.read_text().splitlines()[-1] == "left the group"
     committed = page.committed("worker-pool")
     assert 20 <= committed <= 100
+
+
+@pytest.mark.parametrize(("program", "group"), [("worker.py", "handlers"), ("aio_worker.py", "aio-handlers")])
+def test_workers_handle_all_records_and_commit_at_their_end(
+    kafka: Broker, tmp_path: Path, program: str, group: str
+) -> None:
+    """Both workers of docs/consuming/handlers.md handle each record, and commit and leave the group at SIGTERM."""
+    page = Programs("consuming/handlers.md", kafka, tmp_path)
+    page.with_orders()
+    with page.started(program) as (process, output):
+        wait_until(lambda: output.read_text().count("order") == 100, "all records", seen=output.read_text)
+        assert end(process) == 0
+    assert (page.committed(group), page.members(group)) == (100, 0)
+
+
+def test_handler_with_outputs_writes_each_result_once(kafka: Broker, tmp_path: Path) -> None:
+    """The transactional program of docs/consuming/handlers.md writes one invoice for each order."""
+    page = Programs("consuming/handlers.md", kafka, tmp_path)
+    page.with_orders()
+    create_topic(page.servers, page.names["invoices"])
+    with page.started("invoices.py") as (process, output):
+        wait_until(lambda: page.committed("handlers-eos") == 100, "all offsets", seen=output.read_text)
+        assert end(process) == 0
+    invoices = Counter(message.value() for message in read_committed(page.servers, page.names["invoices"]))
+    assert invoices == Counter(b"invoice for order %d" % number for number in range(100))
 
 
 @pytest.mark.parametrize(("program", "group"), [("service.py", "service"), ("aio_service.py", "aio-service")])

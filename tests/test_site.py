@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import consumer_membership
-from consumer_membership import admin, spark
+from consumer_membership import admin, processing, spark
 from tests.support import state_tables
 from tests.support.documents import DOCS
 from tests.support.site import EXAMPLES_INDEX, EXAMPLES_PAGE, built_in, configuration, pages_in, python_markdown
@@ -132,7 +132,7 @@ def test_api_pages_document_each_public_name() -> None:
     shown = re.findall(r"^::: (\S+)", pages, re.MULTILINE)
     public = {
         f"{found.__module__}.{found.__qualname__}"
-        for package in (consumer_membership, admin, spark)
+        for package in (consumer_membership, admin, processing, spark)
         for name in package.__all__
         if getattr(found := getattr(package, name), "__module__", "").startswith("consumer_membership.")
     }

@@ -61,7 +61,8 @@ KEYS = frozenset(
 )
 #: The first part of dotted names that are not keys of a consumer.
 KEY_PREFIXES = frozenset({"spark", "context", "consumer", "messaging", "app", "kubernetes"})
-#: Operations of Kafka's ACLs, states of Java's members, and environment variables of other programs.
+#: Operations of Kafka's ACLs, states of Java's members, options of other libraries, environment variables of other
+#: programs.
 CAPITALS = frozenset(
     {
         "COMPLETING_REBALANCE",
@@ -77,6 +78,9 @@ CAPITALS = frozenset(
         "SASL_PLAINTEXT",
         "SASL_SSL",
         "TWO_PHASE_COMMIT",
+        "ACK_FIRST",
+        "NACK_ON_ERROR",
+        "PERIODIC_TRANSACTIONAL_PRODUCER",
     }
 )
 #: Classes and kinds of Java clients, brokers, Spark, Kubernetes and web frameworks.
@@ -124,18 +128,31 @@ CLASSES = frozenset(
         "Topic",
         "TransactionalId",
         "Write",
+        "CompletableFuture",
+        "DeadLetterPublishingRecoverer",
+        "DefaultErrorHandler",
+        "KafkaTransactionManager",
+        "Mono",
     }
 )
 #: Functions, fields and modules of other projects.
 NAMES = frozenset(
     {
+        "dead_letter_queue",
         "disable_existing_loggers",
         "docker_compose",
+        "graceful_timeout",
         "kafka_exporter",
+        "max_messages",
+        "max_records",
+        "max_retries",
+        "max_wait_time",
+        "max_workers",
         "read_committed",
         "read_uncommitted",
         "sasl_plaintext",
         "sasl_ssl",
+        "shutdown_timeout",
     }
 )
 #: Command line options of other programs.
