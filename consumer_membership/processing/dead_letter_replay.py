@@ -13,6 +13,7 @@ metadata of the committed offset (`UnfinishedOffsets`), so a later replay puts b
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -71,7 +72,8 @@ class DeadLetterReplay:
     """Puts the selected dead letters back, up to the present ends of the partitions.
 
     The record has its original key, value and timestamp, and its original headers with the number of replays. In its
-    original topic it gets its original partition, so that it follows the other records of its key.
+    original topic it gets its original partition, so that it follows the other records of its key. If the topic would
+    reject or soon delete a record with that timestamp, the record gets the present time.
 
     Args:
         source: The dead-letter topic, with the group of the replay.
@@ -92,7 +94,7 @@ class DeadLetterReplay:
         self._selection = selection
         self._to = to
         self._transaction_records = transaction_records
-        self._partition_counts: dict[str, int | None] = {}
+        self._targets: dict[str, _Target | None] = {}
         self.report = ReplayReport()
 
     def run(self, *, is_dry_run: bool = False) -> ReplayReport:
@@ -155,21 +157,19 @@ class DeadLetterReplay:
         if topic is None:
             self._leave_out(letter, "its headers have no original topic; choose a topic with --to")
             return None
-        if topic not in self._partition_counts:
-            self._partition_counts[topic] = self._source.partition_count(topic)
-        count = self._partition_counts[topic]
-        if count is None:
+        if topic not in self._targets:
+            self._targets[topic] = _Target.found(self._source, topic)
+        target = self._targets[topic]
+        if target is None:
             self._leave_out(letter, f"topic {topic!r} does not exist; create it, or choose another one with --to")
             return None
-        partition = letter.original_partition if topic == letter.original_topic else None
         return OutputRecord(
             topic=topic,
             value=letter.value,
             key=letter.key,
             headers=letter.replayed_headers(),
-            partition=partition if partition is not None and partition < count else None,
-            # Spring does not keep the timestamp, but has it in a header.
-            timestamp_ms=letter.timestamp_ms if letter.original_timestamp_ms is None else letter.original_timestamp_ms,
+            partition=target.partition_of(letter),
+            timestamp_ms=target.timestamp_of(letter),
         )
 
     def _leave_out(self, letter: DeadLetter, reason: str) -> None:
@@ -187,6 +187,36 @@ class DeadLetterReplay:
             writer.commit(outputs, where)
         batch.offsets.committed(offset)
         self.report.replayed.update(output.topic for output in outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """A topic to which records are replayed."""
+
+    name: str
+    partitions: int
+    oldest_ms: float
+
+    @classmethod
+    def found(cls, source: DeadLetterTopic, name: str) -> _Target | None:
+        """Return the topic, or None if it does not exist."""
+        partitions = source.partition_count(name)
+        if partitions is None:
+            return None
+        return cls(name=name, partitions=partitions, oldest_ms=time.time() * 1000 - source.greatest_age_ms(name))
+
+    def partition_of(self, letter: DeadLetter) -> int | None:
+        """Return the original partition; None, which means that of the key, in another topic or if it is gone."""
+        partition = letter.original_partition
+        is_there = self.name == letter.original_topic and partition is not None and partition < self.partitions
+        return partition if is_there else None
+
+    def timestamp_of(self, letter: DeadLetter) -> int | None:
+        """Return the original timestamp; None, which means the present time, if the topic would delete the record."""
+        # Connect's dead letters have the original timestamp themselves.
+        own = letter.original_timestamp_ms
+        timestamp_ms = letter.timestamp_ms if own is None else own
+        return timestamp_ms if timestamp_ms is not None and timestamp_ms >= self.oldest_ms else None
 
 
 class _Batch:

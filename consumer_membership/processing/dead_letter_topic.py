@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -34,6 +35,8 @@ _READER: Mapping[str, object] = {
     "log_level": 0,
 }
 _BATCH, _SLICE_S = 1_000, 0.25
+#: The setting of a topic with the age at which it rejects records.
+_REJECTED_MS = "message.timestamp.before.max.ms"
 _NO_RESPONSE = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT}
 )
@@ -146,6 +149,23 @@ class DeadLetterTopic:
         if found.error.code() in _NO_TOPIC:
             return None
         raise _failure(f"topic {topic!r} cannot be looked up", found.error)
+
+    def greatest_age_ms(self, topic: str) -> float:
+        """Return how old a record may be so that a topic accepts and keeps it; inf if this client may not read that."""
+        # Imported here, because it is slow to import and only replays need it.
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # noqa: PLC0415
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        admin = AdminClient(cast("dict[str, str | int | float | bool]", {**self.cluster_config, "log_level": 0}))
+        try:
+            entries = admin.describe_configs([resource], request_timeout=self.timeout_s)[resource].result()
+        except KafkaException:
+            return inf
+        settings = {name: str(entry.value) for name, entry in entries.items()}
+        deletes = "delete" in settings.get("cleanup.policy", "")
+        names = ("retention.ms", _REJECTED_MS) if deletes else (_REJECTED_MS,)
+        limits = [int(settings[name]) for name in names if name in settings]
+        return min((limit for limit in limits if limit >= 0), default=inf)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the last stable offset. Raises like `partitions`."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from threading import Condition
 from typing import TYPE_CHECKING, Protocol, cast
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 
 from consumer_membership.errors import ConfigurationError, DeadLetterError
 from consumer_membership.processing.dead_letter_headers import headers_of
@@ -51,8 +51,6 @@ _LEAST_BYTES = 0
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 _NOT_PERMITTED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
-#: The topic accepts only timestamps near the present time (message.timestamp.before.max.ms).
-_BAD_TIMESTAMP = frozenset({KafkaError.INVALID_TIMESTAMP})
 
 
 class DeadLetters(Protocol):
@@ -74,9 +72,10 @@ class DeadLetters(Protocol):
 class TopicDeadLetters:
     """Writes dead letters to a topic with an idempotent producer.
 
-    Key, value and timestamp are unchanged, and the headers describe the failure (`dead_letter_headers`). The partition
-    is that of Java's default partitioner, so the dead letters of a key stay in order. A record that would exceed the
-    topic's `max.message.bytes` gets a shorter stack. Any number of threads may call `send` at the same time.
+    Key and value are unchanged, and the headers describe the failure, with the original timestamp
+    (`dead_letter_headers`). The partition is that of Java's default partitioner, so the dead letters of a key stay in
+    order. A record that would exceed the topic's `max.message.bytes` gets a shorter stack. Any number of threads may
+    call `send` at the same time.
 
     The producer starts with the first dead letter.
 
@@ -157,13 +156,13 @@ class TopicDeadLetters:
     def _output(
         self, record: Message, error: BaseException, attempts: int, group: str, most_bytes: int
     ) -> OutputRecord:
-        kind, timestamp_ms = record.timestamp()
+        # The timestamp is the present time, as in Spring. Retention counts from the timestamp, so the dead letter of an
+        # old record might otherwise be deleted too early.
         return OutputRecord(
             topic=self.topic,
             value=record.value(),
             key=record.key(),
             headers=headers_of(record, error, attempts, group, most_bytes=most_bytes),
-            timestamp_ms=timestamp_ms if kind != TIMESTAMP_NOT_AVAILABLE else None,
         )
 
     def send(self, record: Message, error: BaseException, attempts: int, group: str) -> None:
@@ -187,18 +186,15 @@ class TopicDeadLetters:
                 self._send_again(record, output, delivery.error, smaller)
 
     def _send_again(self, record: Message, output: OutputRecord, refusal: KafkaError, smaller: OutputRecord) -> None:
-        """Write a refused dead letter again: smaller, with the present time, or with a new producer.
+        """Write a refused dead letter again: smaller, or with a new producer.
 
-        The brokers refuse the size if the topic's limit was lowered after the check or could not be read. They refuse a
-        timestamp that is too old for the topic; the original timestamp is in the headers.
+        The brokers refuse the size if the topic's limit was lowered after the check or could not be read.
         """
         has_new_producer = False
         error: KafkaError | None = refusal
         while error is not None:
             if error.code() in _TOO_LARGE and output.headers != smaller.headers:
                 output = replace(output, headers=smaller.headers)
-            elif error.code() in _BAD_TIMESTAMP and output.timestamp_ms is not None:
-                output = replace(output, timestamp_ms=None)
             elif _is_fatal(error) and not has_new_producer:
                 has_new_producer = True
             else:
