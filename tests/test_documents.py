@@ -51,6 +51,7 @@ from consumer_membership import (
     aio,
     devbroker,
     errors,
+    processing,
     spark,
     uninstall,
 )
@@ -666,7 +667,8 @@ def test_documented_pod_variables_are_read_with_their_values(monkeypatch: pytest
 
 def test_classes_and_exceptions_in_backticks_exist() -> None:
     """Class and exception names in backticks exist in the package, in confluent-kafka, or in a list of other names."""
-    rooms = (consumer_membership, aio, errors, spark, admin, devbroker, prometheus, confluent_kafka, aiokafka, builtins)
+    packages = (consumer_membership, aio, admin, devbroker, errors, processing, prometheus, spark)
+    rooms = (*packages, confluent_kafka, aiokafka, builtins)
     known = foreign_names.CLASSES | {
         word for _, code in of_all_blocks("python") for word in re.findall(r"\b[A-Z]\w+", code)
     }

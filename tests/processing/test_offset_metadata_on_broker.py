@@ -12,9 +12,14 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
+from consumer_membership.observe.doctor import diagnose
+from consumer_membership.observe.findings import Cause
+from consumer_membership.observe.observation import observe
 from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.translation.offset_metadata import decode
+from tests.integration.processors import Handled, Run, running
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -64,3 +69,33 @@ def test_metadata_beyond_the_limit_is_refused(kafka: Broker, kind: Any) -> None:
         consumer.commit(offsets=[Partition(topic, 0, 0, "m" * LIMIT)], asynchronous=False)
     assert raised.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
     consumer.close()
+
+
+def test_describe_and_doctor_name_the_record_that_holds_back_a_processor(kafka: Broker) -> None:
+    """While a handler runs, later records are finished: both queries show it, and the group is not stalled."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"))
+    produce(servers, topic, [(f"k{number}", str(number)) for number in range(10)])
+    admin, handled = GroupAdmin({"bootstrap.servers": servers}), Handled()
+    handled.hold("3")
+
+    def finished() -> int:
+        return sum(one.finished_beyond for one in admin.describe(group).partitions)
+
+    def finish_one_more(_: float) -> None:
+        expected = finished() + 1
+        produce(servers, topic, [("k", "more")])
+        wait_until(lambda: finished() == expected, "a commit with one more finished record")
+
+    with running(Run(servers, topic, group, handled, {"auto.commit.interval.ms": 50})):
+        handled.wait_for_end(*(str(number) for number in range(10) if number != 3))
+        wait_until(lambda: finished() == 6, "a commit with all finished records")
+        (row,) = admin.describe(group).partitions
+        assert (row.committed, row.lag, row.remaining) == (3, 7, 1)
+        (found,) = diagnose(observe(admin, group, 3.0, finish_one_more))
+        assert (found.cause, found.subject) == (Cause.COMMIT_HELD_BACK, f"{topic}[0]")
+        assert "the record at offset 3 is not finished" in found.explanation
+        assert "8 later offsets are finished" in found.explanation
+        handled.release()
+        wait_until(lambda: admin.describe(group).lag == 0, "a commit of the end")
+    assert finished() == 0
