@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
+from operator import itemgetter
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from confluent_kafka import Message
@@ -359,6 +360,9 @@ class Scheduler:
         for lane in task.lanes:
             if lane.state is _BUSY:
                 lane.state = _IDLE
+            elif len(lane.queue) > len(task.records):
+                # Other tasks of a parallel lane may have returned earlier records, and one of them may be at `base`.
+                lane.queue = deque(sorted(lane.queue, key=itemgetter(1)))
 
     def _count_in_hand(self, owned: OwnedPartition) -> None:
         queued = sum(len(lane.queue) for lane in owned.lanes.values())
@@ -513,6 +517,9 @@ class Scheduler:
                 self._make_ready(owned, lane, now)
             elif lane.state is _READY:  # a parallel lane: other records of it are ready already
                 owned.ready_records = sum(len(one.queue) for one in owned.ready)
+            elif lane.state is _HELD:  # a parallel lane: its first record is another one now
+                owned.held.remove(lane)
+                self._make_ready(owned, lane, now)
         return True
 
     def _lanes_of(self, task: Task) -> dict[int, Lane]:

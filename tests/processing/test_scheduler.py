@@ -108,6 +108,26 @@ def test_failed_batch_is_split_so_that_only_the_bad_record_fails() -> None:
     assert [offsets for offsets in ran if 1 not in offsets] == [[0], [2], [3], [4], [5]]
 
 
+@pytest.mark.parametrize("splits", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("order", [KEY, NONE])
+def test_records_of_split_batches_run_although_later_records_wait_for_metadata(
+    order: ProcessingOrder, splits: list[int]
+) -> None:
+    """The record that holds back the committed offset always runs, in whatever order batches fail."""
+    scheduler = scheduler_of(order, max_batch=2)
+    scheduler.admit(records("a", "b", "c", "d", "e"), 0.0)
+    batches = [taken(scheduler), taken(scheduler)]
+    scheduler.partitions[A].offsets.capacity = 0
+    assert scheduler.take(0.0) is None
+    for number in splits:
+        scheduler.split(batches[number], 0.0)
+    ran = []
+    while (task := scheduler.take(0.0)) is not None:
+        ran += offsets_of(task)
+        scheduler.finish(task, 0.0)
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+
+
 # ---- batches ----
 
 
