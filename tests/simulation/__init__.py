@@ -7,6 +7,10 @@ follows Kafka's rules and does not know the simulation, and what a request is ca
 `network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at every step of one
 process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
 
+In the profiles whose names begin with "processing" each process is a processor (`processor`). The real scheduler,
+offsets and retries of `consumer_membership.processing` decide, and handlers take virtual time. `handling` has the rules
+that must hold of them, and `processor_mutants` breaks each of these parts.
+
 The coordinators keep the rules of real brokers: each rule test runs on a simulated coordinator and on a broker's
 (`under_test`, `real`). What a broker does otherwise, and why the simulation does not:
 

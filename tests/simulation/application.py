@@ -8,7 +8,7 @@ long time) is asked of its `habits`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -228,19 +228,28 @@ class Application:
 
     def _deliver(self) -> None:
         habits, world = self.habits, self.process.world
-        if not world.is_idle:
-            for partition in sorted(self.held.keys() - self.frozen):
-                if not world.exists(partition):
-                    continue
-                position = self.held[partition]
-                world.ledger.deliver(partition, position, habits.batch)
-                self.held[partition] = position + habits.batch
-                self._delivered = True
+        self._handle_records()
         self._polls += 1
         if habits.commits_every and self._polls % habits.commits_every == 0:
             self.commit()
         elsewhere = world.random.random() < 0.3
         self.poll_after(habits.think_s * (0.5 + world.random.random()), is_in_poll=not elsewhere)
+
+    def _handle_records(self) -> None:
+        """Handle the records that the poll returned."""
+        for partition in sorted(self.held.keys() - self.frozen):
+            if not self.process.world.is_idle:
+                self._fetch(partition, self.habits.batch)
+
+    def _fetch(self, partition: TopicPartition, count: int) -> range:
+        """Return the offsets of so many records."""
+        world, position = self.process.world, self.held[partition]
+        if count <= 0 or not world.exists(partition):
+            return range(0)
+        world.ledger.deliver(partition, position, count)
+        self.held[partition] = position + count
+        self._delivered = True
+        return range(position, position + count)
 
     # ---- effects ----
 
@@ -276,6 +285,11 @@ class Application:
             self._finish(step, {})
             return
         self.callback = _Callback(step, partitions)
+        self._begin_callback(step, partitions)
+
+    def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
+        """Do what the user's callback does; `_return` ends it."""
+        assert self.callback is not None
         habits, world = self.habits, self.process.world
         if isinstance(step, RevokePartitions) and habits.commits_in_revoke:
             self.callback.awaits_commit = self.commit(partitions)
@@ -297,7 +311,11 @@ class Application:
         callback = self.callback
         if callback is not None and callback.awaits_commit == effect.commit_id:
             callback.awaits_commit = None
-            self.process.world.after(self.habits.callback_s, self._guarded(self._return))
+            self._callback_committed(effect)
+
+    def _callback_committed(self, effect: CommitCompleted) -> None:  # noqa: ARG002 - for others
+        """The commit that a callback waits for is over."""
+        self.process.world.after(self.habits.callback_s, self._guarded(self._return))
 
     def _return(self) -> None:
         """The callback returns, or raises."""
@@ -327,9 +345,7 @@ class Application:
             case AssignPartitions() if not fails:
                 invariants.assigned(process, partitions)
                 self.frozen.clear()
-                for partition, offset in step.offsets.items():
-                    self.held[partition] = offset
-                    self.committed[partition] = offset
+                self._take(step.offsets)
             case _:
                 pass
         self.callback = None
@@ -339,6 +355,11 @@ class Application:
         else:
             # An exception comes out of poll, and the application polls again.
             self.poll_after(self.habits.think_s if fails else 0.0, is_in_poll=not fails)
+
+    def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Hold these partitions from their start offsets on."""
+        self.held |= offsets
+        self.committed |= offsets
 
     def _drop(self, partitions: Partitions) -> None:
         for partition in partitions:

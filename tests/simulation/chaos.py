@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from consumer_membership.membership.member import GroupMember
@@ -12,10 +13,12 @@ from consumer_membership.recorder.ring import Recorder
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.simulation import inside
 from tests.simulation.application import Habits
+from tests.simulation.handling import Occasion
 from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
-from tests.simulation.profiles import Profile
+from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Options, Parts, ProcessorApplication
+from tests.simulation.profiles import Processing, Profile
 from tests.simulation.rules import ClassicRules, Rules
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation, check
@@ -44,11 +47,18 @@ class Outcome:
     settled_after_s: float
     handovers: int
     repeated: int
+    #: What happened to the records of processors.
+    occasions: Counter[Occasion] = field(default_factory=Counter)
 
 
-def simulate(seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder] = GroupMember) -> Outcome:
-    """Run one seed; raises SimulationFailure."""
-    run = Run(seed, profile, make_member)
+def simulate(
+    seed: int,
+    profile: Profile,
+    make_member: Callable[..., GroupMember | Recorder] = GroupMember,
+    parts: Parts | None = None,
+) -> Outcome:
+    """Run one seed; `parts` are those of its processors. Raises SimulationFailure."""
+    run = Run(seed, profile, make_member, parts or Parts())
     try:
         return run.run()
     except Exception as error:
@@ -76,7 +86,9 @@ class Pace(NamedTuple):
 class Run:
     """One run: its world, and the hand that makes trouble in it."""
 
-    def __init__(self, seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder]) -> None:
+    def __init__(
+        self, seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder], parts: Parts
+    ) -> None:
         self.profile = profile
         self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)
         self.random = world.random
@@ -88,7 +100,7 @@ class Run:
         world.protocols = replace(world.protocols, classic=quick)
         world.faults = replace(profile.faults)
         world.inbox_delay_s = profile.inbox_delay_s
-        self.auto_commit = self.random.random() < 0.7
+        self.auto_commit = self.random.random() < 0.7 and profile.processing is None
         self.policy = ConflictPolicy.TAKEOVER
         if profile.is_pooled:
             self.policy = ConflictPolicy.WAIT
@@ -103,7 +115,10 @@ class Run:
         #: Whether a membership may be left behind that only its session's end removes.
         leaves = {"crash", "node down", "cut off"}
         self.leaves_ghosts = bool(profile.acts.keys() & leaves) or profile.faults.request_lost > 0
-        self._is_quiet = False
+        if profile.processing is not None:
+            options = self._options(profile.processing)
+            world.coordinator.offset_metadata_max_bytes = self.random.choice(profile.processing.broker_limits)
+            world.make_application = lambda process, habits, _: ProcessorApplication(process, habits, options, parts)
         #: Processes that are about to start.
         self._starting = 0
         self._acts: dict[str, Callable[[], None]] = {
@@ -138,23 +153,32 @@ class Run:
         self._quieten()
         settled_after = self._settle()
         self._stay_calm()
+        wanted = world.wanted
         self._close()
         repeated = world.ledger.repeated
-        if self.profile.is_clean and self.auto_commit:
+        if self.profile.processing is not None:
+            world.handling.check_end(wanted)
+            repeated = world.handling.repeated
+        if self.profile.is_clean and (self.auto_commit or self.profile.processing is not None):
             check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
-        return Outcome(settled_after_s=settled_after, handovers=world.invariants.handovers, repeated=repeated)
+        return Outcome(
+            settled_after_s=settled_after,
+            handovers=world.invariants.handovers,
+            repeated=repeated,
+            occasions=world.handling.occasions,
+        )
 
     def _quieten(self) -> None:
         world = self.world
         world.say("trouble is over")
-        self._is_quiet = True
+        world.is_quiet = True
         world.faults = Faults(latency_s=self.profile.faults.latency_s)
         world.nodes_down.clear()
         # Of two processes with one instance id the seat has only the later one.
         for process in world.living:
             process.cut_off(is_cut=False)
             habits = process.application.habits
-            habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
+            habits.callback_s, habits.raises = 0.0, 0
             if process.application.callback is None:
                 process.application.wake()
         for seat, process in self.seats.items():  # type: ignore[assignment]  # the other loop's name
@@ -166,7 +190,9 @@ class Run:
         pace = self.pace
         under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
         ghosts = pace.session_s if self.leaves_ghosts else 0.0
-        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s
+        # A handler that cannot be cancelled ends its processor, which another one replaces.
+        stuck = HANDLER_TIMEOUT_S + DRAIN_TIMEOUT_S if self.profile.processing is not None else 0.0
+        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s + stuck
 
     def _settle(self) -> float:
         world, bound = self.world, self._bound_s()
@@ -221,6 +247,23 @@ class Run:
         lines.append(f"\n    at {world.now:.3f} the coordinator has {words(world.coordinator.groups.get(GROUP))}")
         return "".join(lines)
 
+    def _options(self, of: Processing) -> Options:
+        """Draw the options of this run's processors."""
+        choice = self.random.choice
+        return Options(
+            order=choice(of.orders),
+            kind=choice(of.kinds),
+            concurrency=choice((1, 3, 6)),
+            max_queued=choice((4, 12, 30)),
+            max_batch=choice((1, 3)),
+            max_wait_s=choice((0.0, 0.0, 0.2)),
+            metadata_limit=choice(of.metadata_limits),
+            has_dead_letters=choice(of.has_dead_letters),
+            temporary=of.temporary,
+            permanent=of.permanent,
+            stuck=of.stuck,
+        )
+
     # ---- trouble ----
 
     def _plan_act(self) -> None:
@@ -229,7 +272,7 @@ class Run:
         world = self.world
 
         def act() -> None:
-            if self._is_quiet:
+            if self.world.is_quiet:
                 return
             names = list(self.profile.acts)
             name = self.random.choices(names, weights=[self.profile.acts[one] for one in names])[0]
@@ -263,7 +306,9 @@ class Run:
                 return
             number = world.next_number("application")
             habits = Habits(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
-            if not self.auto_commit:
+            if self.profile.processing is not None:
+                habits = Habits(think_s=0.1, batch=4)
+            elif not self.auto_commit:
                 habits.commits_every = self.random.choice((1, 3))
                 habits.commits_in_revoke = self.random.random() < 0.5
             process = world.start(
@@ -321,7 +366,7 @@ class Run:
             if process.alive and not process.application.is_leaving and not process.subscription:
                 process.subscription = subscription
                 process.application.subscribe(subscription)
-            elif process.alive and not self._is_quiet:
+            elif process.alive and not self.world.is_quiet:
                 self.world.after(0.3, subscribe)
 
         self.world.after(self.random.random() * 2, subscribe)

@@ -71,6 +71,10 @@ class Ledger:
         for offset in range(position, position + count):
             counts[offset] += 1
 
+    def end(self, partition: TopicPartition) -> int:
+        """The offset after the last one that was handed out."""
+        return len(self.counts[self._world.by_id(partition)])
+
     def prefix(self, partition: TopicPartition) -> int:
         """Up to which offset every record was handed out at least once."""
         key = self._world.by_id(partition)
@@ -122,12 +126,17 @@ class Invariants:
     def ended_process(self, process: Process, *, cleanly: bool) -> None:
         """A process ended."""
         record = self._records.pop(process)
+        self._world.handling.forget(process)
         if cleanly:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
     def beats_of(self, process: Process) -> int:
         """How many ordinary heartbeats a process has sent."""
         return self._records[process].beat_count
+
+    def is_excused(self, process: Process) -> bool:
+        """Whether others may have this process's partitions, and it cannot know."""
+        return self._records[process].watch.is_excused
 
     # ---- the application ----
 
@@ -213,6 +222,7 @@ class Invariants:
                             record.watch.excuse()
                 case Committed(member_id=member_id, offsets=offsets):
                     self._committed_offsets(member_id, offsets)
+                    self._world.handling.committed(offsets)
                 case _:
                     pass
 

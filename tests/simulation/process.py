@@ -48,7 +48,7 @@ from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnEr
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
 from tests.simulation import inside
-from tests.simulation.application import Application, Habits
+from tests.simulation.application import Habits
 from tests.simulation.network import Connection
 from tests.simulation.words import ORDERS, Event, Order, failure_of
 
@@ -79,7 +79,7 @@ class Process:
         self.recorder = made if isinstance(made, Recorder) else None
         self.member: GroupMember = made.member if isinstance(made, Recorder) else made
         self._handle = made.handle
-        self.application = Application(self, habits, settings.auto_commit)
+        self.application = world.make_application(self, habits, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
         self.membership = Connection(world, self._hear, self.name, self._over)
         self.requests = Connection(world, self._hear, self.name, self._over)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from consumer_membership.processing.order import ProcessingOrder
 from tests.simulation.network import Faults
+from tests.simulation.processor import Kind
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 
 
@@ -22,6 +24,8 @@ class Profile:
     #: Whether members claim their instance ids from a pool.
     is_pooled: bool = False
     inbox_delay_s: float = 0.0
+    #: The options of its processors, of which each run draws one of each; without them records are polled.
+    processing: Processing | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -29,6 +33,22 @@ class Profile:
         return not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic"} and (
             self.faults == Faults(latency_s=self.faults.latency_s)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processing:
+    """The options of a profile's processors: each run draws one of each."""
+
+    orders: tuple[ProcessingOrder, ...] = tuple(ProcessingOrder)
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    #: How many characters of metadata the processor is configured to write, and how many the broker accepts.
+    metadata_limits: tuple[int, ...] = (4096, 4096, 20)
+    broker_limits: tuple[int, ...] = (4096,)
+    #: How often an attempt fails, or does not end.
+    has_dead_letters: tuple[bool, ...] = (True, True, False)
+    temporary: float = 0.1
+    permanent: float = 0.05
+    stuck: float = 0.01
 
 
 _LOSSY = Faults(
@@ -45,6 +65,9 @@ _MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic"
 _MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
 #: A broker whose classic groups see that a returning instance has another subscription (KAFKA-12759, open).
 _CLASSIC = ClassicRules(initial_rebalance_delay_s=0.2, sees_returning_subscriptions=True)
+_REVOCATIONS = {"scale": 4}
+#: How an ownership ends without on_revoke, or late.
+_ENDS = {"crash": 3, "stop polling": 1, "pause between polls": 2, "remove": 1, "move coordinator": 1}
 _TAKEOVERS = {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2}
 
 PROFILES: Mapping[str, Profile] = {
@@ -99,6 +122,33 @@ PROFILES: Mapping[str, Profile] = {
             | {"cut off": 3},
             act_every_s=1.0,
             inbox_delay_s=0.05,
+        ),
+        Profile(
+            name="processing, no faults",
+            acts=_REVOCATIONS,
+            processing=Processing(metadata_limits=(4096,), has_dead_letters=(True,), stuck=0.0),
+        ),
+        Profile(
+            name="processing",
+            faults=_LOSSY,
+            acts=_REVOCATIONS | _ENDS,
+            act_every_s=1.0,
+            inbox_delay_s=0.05,
+            processing=Processing(),
+        ),
+        Profile(
+            name="processing, full metadata",
+            acts=_REVOCATIONS | _ENDS,
+            processing=Processing(metadata_limits=(4096, 40, 16, 0), broker_limits=(4096, 30, 12, 0)),
+        ),
+        Profile(
+            name="processing classic",
+            rules=(_CLASSIC,),
+            faults=_LOSSY,
+            acts=_REVOCATIONS | _ENDS | {"cut off": 1},
+            act_every_s=1.0,
+            inbox_delay_s=0.05,
+            processing=Processing(metadata_limits=(4096, 20)),
         ),
         Profile(
             name="classic takeovers",

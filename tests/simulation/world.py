@@ -25,12 +25,13 @@ from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import inside
-from tests.simulation.application import Habits
+from tests.simulation.application import Application, Habits
 from tests.simulation.classic.coordinator import ClassicCoordinator
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.either import EitherCoordinator
 from tests.simulation.exchanges import Answer, Released
+from tests.simulation.handling import Handling
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
@@ -87,14 +88,19 @@ class World:
         self.inbox_delay_s = 0.0
         #: Whether there are no records to hand out.
         self.is_idle = False
+        #: Whether no handler fails any more.
+        self.is_quiet = False
         #: Whether members have the right to describe their group.
         self.may_describe = True
         self.make_member = make_member
         #: What orders each process's requests.
         self.make_outbox: type[Outbox] = Outbox
+        #: What each process does with its records.
+        self.make_application: Callable[[Process, Habits, bool], Application] = Application
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
+        self.handling = Handling(self)
         self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[object, ...]]] = deque(maxlen=TRACE_LINES)
         self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order = count()

@@ -1,0 +1,349 @@
+"""What the handlers of all processors in a world did, and what must hold of it.
+
+- A commit covers exactly the finished records: those that its owner finished or sent to the dead letters, and those
+  that the committed offset covered with which its owner began. A later commit covers all that an earlier one covered.
+- A clean revocation leaves nothing behind: when it returns, the committed offset covers every finished record.
+- A covered record never runs again, and a finished one does not while its owner keeps the partition.
+- Records of one lane run in order, each after the earlier ones have finished, also across owners.
+- A record runs on two processes only if one of them was excluded from the group and cannot know it, or has disowned the
+  handler when the time of a revocation was over. When partitions are lost, exactly the running records are reported.
+- While a worker is free, no lane waits for its turn, except because of the metadata; and never does the record that
+  holds back the committed offset. Before the turn of a lane every other lane of its partition has at most one turn,
+  and before that of a partition every other partition.
+- An attempt begins when its time has come, with the right number.
+- A partition has no more records in hand, and a processor no more running handlers, than it may have.
+
+The fake log has a record at most offsets; the others are what compaction and transaction markers leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.translation.offset_metadata import decode
+from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicPartition
+from tests.simulation.watch import check
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+HOT, SLOW = b"hot", b"slow"
+#: The keys of ten successive offsets: half of the records have the same one, and some have none.
+_KEYS = (HOT, HOT, b"rare", None, HOT, HOT, SLOW, HOT, None, b"other")
+
+
+def exists(partition: TopicPartition, offset: int) -> bool:
+    """Whether the log has a record at this offset."""
+    return (offset + partition.partition) % 7 not in (3, 4)
+
+
+def key_of(partition: TopicPartition, offset: int) -> bytes | None:
+    """The key of the record at this offset."""
+    return _KEYS[(offset + 3 * partition.partition) % len(_KEYS)]
+
+
+def coverage(committed: OffsetAndMetadata | None) -> Callable[[int], bool]:
+    """Return the function that says of an offset whether this committed offset covers it."""
+    if committed is None:
+        return lambda _: False
+    base, finished = committed.offset, decode(committed.metadata, committed.offset)
+    if finished is None:
+        return lambda offset: offset < base
+    unfinished, high = frozenset(finished.unfinished), finished.high
+    return lambda offset: offset < base or (offset < high and offset not in unfinished)
+
+
+def end_of(committed: OffsetAndMetadata | None) -> int:
+    """Return the end of the offsets that this committed offset covers."""
+    if committed is None:
+        return 0
+    finished = decode(committed.metadata, committed.offset)
+    return committed.offset if finished is None else finished.high
+
+
+@dataclass(slots=True, eq=False)
+class Tenure:
+    """One ownership of a partition by one processor, from on_assign to its on_revoke or on_lost."""
+
+    process: Process
+    partition: TopicPartition
+    order: ProcessingOrder
+    #: The committed offset with which it began.
+    began_with: OffsetAndMetadata | None
+    #: The unfinished records, in order.
+    in_hand: dict[int, None] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    #: How often each unfinished record was tried, and when the next attempt may begin.
+    attempts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    due: dict[int, Instant] = field(default_factory=dict)
+    #: For each lane that waits for its turn, the lanes that had theirs meanwhile; and the partitions that had theirs.
+    overtaken: dict[object, set[object]] = field(default_factory=lambda: defaultdict(set))
+    others: set[TopicPartition] = field(default_factory=set)
+    #: The offsets whose handlers run, and those that wait for their next attempt.
+    running: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    #: The end of the records that it or an earlier owner received.
+    end: int = 0
+    #: Whether nothing starts any more.
+    is_closing: bool = False
+    #: Whether ready records may have to wait: for space in the metadata, or for more records of a batch.
+    may_wait: bool = False
+    #: Whether the broker has refused the metadata as too long.
+    is_limited: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.process.name}: {self.partition.topic}-{self.partition.partition}"
+
+    def lane(self, offset: int) -> object:
+        """The records that run one after the other have equal lanes."""
+        match self.order:
+            case ProcessingOrder.KEY:
+                return key_of(self.partition, offset)
+            case ProcessingOrder.PARTITION:
+                return None
+            case ProcessingOrder.NONE:
+                return offset
+
+    def before(self, offset: int) -> Iterator[int]:
+        """The unfinished records of this record's lane before it."""
+        lane = self.lane(offset)
+        return (one for one in takewhile(offset.__gt__, self.in_hand) if self.lane(one) == lane)
+
+    def ready(self) -> dict[object, int]:
+        """The lanes that wait for their turn, each with its first record."""
+        busy = {self.lane(offset) for offset in self.running | self.waiting}
+        first: dict[object, int] = {}
+        for offset in () if self.is_closing else self.in_hand:
+            first.setdefault(self.lane(offset), offset)
+        return {lane: offset for lane, offset in first.items() if lane not in busy}
+
+
+class Occasion(Enum):
+    """What has to happen in runs so that they can break the rules."""
+
+    SKIPPED = "a record that an earlier owner finished was received"
+    RETRIED = "an attempt began after a failed one"
+    SPLIT = "the records of a failed batch ran alone"
+    DISOWNED = "a handler still ran when its partition was released"
+    HELD = "a record waited for space in the metadata"
+    LIMITED = "a broker refused metadata as too long"
+    REPEATED = "a record was finished again by another owner"
+
+
+class Handling:
+    """Looks at everything that the processors of a world do, and raises Violation."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tenures: dict[tuple[Process, TopicPartition], Tenure] = {}
+        #: What finished, by any owner, and how often.
+        self.finished: dict[TopicPartition, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: How often it happened that could break a rule.
+        self.occasions: Counter[Occasion] = Counter()
+
+    @property
+    def repeated(self) -> int:
+        """How many records were finished more than once."""
+        return sum(times > 1 for counts in self.finished.values() for times in counts.values())
+
+    def tenure(self, process: Process, partition: TopicPartition) -> Tenure:
+        """The present ownership of a partition by this process."""
+        return self._tenures[process, partition]
+
+    # ---- ownership ----
+
+    def assigned(
+        self,
+        process: Process,
+        partition: TopicPartition,
+        start: int,
+        committed: OffsetAndMetadata | None,
+        order: ProcessingOrder,
+        *,
+        may_wait: bool,
+    ) -> None:
+        """A processor begins to receive a partition from its start offset on, with this committed offset."""
+        tenure = self._tenures[process, partition] = Tenure(process, partition, order, committed, may_wait=may_wait)
+        if committed is not None and start < committed.offset:
+            words = f"{tenure} starts at {start}, and {committed.offset} is committed"
+            check(self._world.invariants.is_excused(process), words)
+            # It was excluded, and has read what the next owner committed meanwhile.
+            tenure.began_with = None
+        tenure.end = end_of(tenure.began_with)
+
+    def closing(self, process: Process, partitions: Iterable[TopicPartition]) -> None:
+        """A processor starts nothing more of these partitions."""
+        for partition in partitions:
+            self._tenures[process, partition].is_closing = True
+
+    def released(self, process: Process, partition: TopicPartition, disowned: Collection[int]) -> None:
+        """A processor has released a partition, and these records still ran."""
+        tenure = self._tenures.pop((process, partition))
+        lost = sorted(tenure.running)
+        self.occasions[Occasion.DISOWNED] += len(lost)
+        check(sorted(disowned) == lost, f"{tenure} was released, {sorted(disowned)} were reported, {lost} ran")
+
+    def revoked_cleanly(self, process: Process, partition: TopicPartition) -> None:
+        """on_revoke is about to return after its commit was accepted: nothing that finished is left behind."""
+        tenure = self._tenures[process, partition]
+        if tenure.is_limited or not self._world.exists(partition):
+            return
+        covered = coverage(self._committed.get(partition))
+        left = sorted(offset for offset in tenure.finished if not covered(offset))
+        check(not left, f"{tenure} is revoked, and no commit covers the finished {left}")
+
+    def forget(self, process: Process) -> None:
+        """A process died."""
+        for key in [key for key in self._tenures if key[0] is process]:
+            del self._tenures[key]
+
+    # ---- records ----
+
+    def admitted(self, process: Process, partition: TopicPartition, offsets: range, most: int) -> None:
+        """A processor received the records of these offsets; it may have so many in hand."""
+        tenure = self._tenures[process, partition]
+        covered = coverage(tenure.began_with)
+        new = [offset for offset in offsets if exists(partition, offset) and not covered(offset)]
+        tenure.in_hand |= dict.fromkeys(new)
+        self.occasions[Occasion.SKIPPED] += sum(exists(partition, offset) for offset in offsets) - len(new)
+        tenure.end = max(tenure.end, offsets.stop)
+        check(len(tenure.in_hand) <= most, f"{tenure} has {len(tenure.in_hand)} records in hand: too many")
+
+    def began(self, process: Process, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
+        """One call of the handler begins with these records."""
+        tenure = self._tenures.get((process, partition))
+        check(tenure is not None, f"{process.name} runs {offsets} of {partition}, which it does not own")
+        assert tenure is not None
+        check(not tenure.is_closing, f"{tenure}: {offsets} run although the partition is being revoked")
+        self._check_turns(tenure, {tenure.lane(offset) for offset in offsets}, is_retry=attempt > 1)
+        called = set(offsets)
+        under_way = (tenure.running | tenure.waiting) - called
+        for number, offset in enumerate(offsets):
+            check(offset in tenure.in_hand, f"{tenure}: {offset} runs again although it is finished, or never came")
+            check(offset not in tenure.running, f"{tenure}: {offset} runs twice at the same time")
+            lane = tenure.lane(offset)
+            busy = next((one for one in under_way if tenure.lane(one) == lane), None)
+            check(busy is None, f"{tenure}: {offset} runs while {busy} of the same lane has not ended")
+            before = called.difference(offsets[number:])
+            earlier = next((one for one in tenure.before(offset) if one not in before), None)
+            check(earlier is None, f"{tenure}: {offset} runs before {earlier} of the same lane")
+            self.occasions[Occasion.RETRIED] += attempt > 1
+            tenure.attempts[offset] += 1
+            tried = tenure.attempts[offset]
+            check(tried == attempt, f"{tenure}: attempt {tried} of {offset} counts as {attempt}")
+            early_s = tenure.due.pop(offset, 0.0) - self._world.now
+            check(early_s <= 0, f"{tenure}: the next attempt of {offset} begins {early_s:.2f} s too early")
+            self._check_elsewhere(tenure, offset)
+        tenure.running |= called
+        tenure.waiting -= called
+
+    def _check_turns(self, tenure: Tenure, lanes: AbstractSet[object], *, is_retry: bool) -> None:
+        """Lanes take turns, and partitions also; a lane with an attempt that is due need not wait for its turn."""
+        if tenure.may_wait:
+            return
+        for lane in lanes:
+            tenure.overtaken.pop(lane, None)
+        is_exempt = is_retry or tenure.order is ProcessingOrder.NONE
+        for lane in () if is_exempt else tenure.ready().keys() - lanes:
+            twice = tenure.overtaken[lane] & lanes
+            check(not twice, f"{tenure}: {twice} had two turns while {lane!r} waited")
+            tenure.overtaken[lane] |= lanes
+        tenure.others.clear()
+        for other in self.owned(tenure.process):
+            if other is not tenure and other.ready():
+                check(tenure.partition not in other.others, f"{tenure} had two turns while {other} waited")
+                other.others.add(tenure.partition)
+
+    def _check_elsewhere(self, tenure: Tenure, offset: int) -> None:
+        is_excused = self._world.invariants.is_excused
+        for (other, partition), held in self._tenures.items():
+            if partition != tenure.partition or held is tenure or offset not in held.running:
+                continue
+            excused = is_excused(other) or is_excused(tenure.process)
+            check(excused, f"{tenure}: {offset} runs while it runs on {other.name}")
+
+    def finished_in(self, tenure: Tenure, offsets: Iterable[int]) -> None:
+        """These records are finished, or in the dead letters, while their processor owns the partition."""
+        for offset in offsets:
+            tenure.running.discard(offset)
+            del tenure.in_hand[offset]
+            tenure.finished.add(offset)
+            self.occasions[Occasion.REPEATED] += self.finished[tenure.partition][offset] > 0
+            self.finished[tenure.partition][offset] += 1
+
+    def failed_in(self, tenure: Tenure, offsets: Sequence[int], again_at: Instant | None) -> None:
+        """An attempt failed; the next one is of the same records at this time, or of each of them alone."""
+        tenure.running.difference_update(offsets)
+        if again_at is None:
+            self.occasions[Occasion.SPLIT] += 1
+            for offset in offsets:
+                del tenure.attempts[offset]
+        else:
+            tenure.waiting.update(offsets)
+            tenure.due.update(dict.fromkeys(offsets, again_at))
+
+    def owned(self, process: Process) -> Iterable[Tenure]:
+        """What this process owns now."""
+        return [tenure for (owner, _), tenure in self._tenures.items() if owner is process]
+
+    def has_free_worker(self, process: Process) -> None:
+        """A worker found no record to run: each lane's first record is under way."""
+        for tenure in self.owned(process):
+            first = next(iter(tenure.in_hand), None)
+            ready = sorted(tenure.ready().values())
+            idle = [offset for offset in ready if offset == first or not tenure.may_wait]
+            self.occasions[Occasion.HELD] += len(ready) - len(idle)
+            check(not idle, f"{tenure}: {idle} do not run with a free worker")
+
+    # ---- commits ----
+
+    def limited(self, process: Process) -> None:
+        """The broker accepts less metadata than this processor was configured to write."""
+        self.occasions[Occasion.LIMITED] += 1
+        for tenure in self.owned(process):
+            tenure.is_limited = tenure.may_wait = True
+
+    def commits(self, process: Process, offsets: Offsets) -> None:
+        """A processor is about to commit: exactly what is finished is covered."""
+        for partition, at in offsets.items():
+            tenure = self._tenures.get((process, partition))
+            check(tenure is not None, f"{process.name} commits {partition}, which it does not own")
+            assert tenure is not None
+            covered = coverage(at)
+            ahead = [offset for offset in tenure.in_hand if covered(offset)]
+            check(not ahead, f"{tenure} commits {at.offset} and {at.metadata!r} beyond the unfinished {ahead}")
+            check(at.offset <= tenure.end, f"{tenure} commits {at.offset}, and received records up to {tenure.end}")
+            left = sorted(offset for offset in tenure.finished if not covered(offset))
+            check(not left or tenure.is_limited, f"{tenure} commits {at.offset} without the finished {left}")
+
+    def committed(self, offsets: Offsets) -> None:
+        """The coordinator accepted these offsets: they cover all that was covered before."""
+        for partition, at in offsets.items():
+            before = self._committed.get(partition)
+            self._committed[partition] = at
+            if before is None or any(one.is_limited for (_, p), one in self._tenures.items() if p == partition):
+                continue
+            covered, was_covered = coverage(at), coverage(before)
+            finished = self.finished[partition]
+            lost = [offset for offset in finished if was_covered(offset) and not covered(offset)]
+            check(not lost, f"a commit of {at} for {partition} forgets the finished {lost} of {before}")
+
+    def check_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Each record that was received of these partitions is finished, and covered by the committed offset."""
+        for partition in sorted(partitions):
+            received = range(self._world.ledger.prefix(partition))
+            there = [offset for offset in received if exists(partition, offset)]
+            never = [offset for offset in there if not self.finished[partition][offset]]
+            check(not never, f"{never} of {partition} were received and never finished")
+            covered = coverage(self._committed.get(partition))
+            left = [offset for offset in there if not covered(offset)]
+            check(not left, f"{left} of {partition} are finished and not committed: {self._committed.get(partition)}")

@@ -1,0 +1,447 @@
+"""A double of `processing.Processor` in virtual time: an application whose records are handled beside its polls.
+
+Its decisions are made by the real `Scheduler`, `UnfinishedOffsets`, `decode` and `RetryPolicy`. The double keeps the
+order contract of the poll loop and of the workers: it admits the records of a poll, runs as many tasks as there are
+workers, and in on_revoke drains, ignores what still runs, commits, and returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, assert_never, cast
+
+import tenacity
+from confluent_kafka import Message
+
+from consumer_membership.membership.effects import (
+    AssignPartitions,
+    CommitCompleted,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+    StepEffect,
+)
+from consumer_membership.processing.offsets import UnfinishedOffsets
+from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
+from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
+from tests.simulation import inside
+from tests.simulation.application import Application, Habits, Partitions
+from tests.simulation.exchanges import Fetch, Fetched
+from tests.simulation.handling import SLOW, Tenure, exists, key_of
+from tests.simulation.rules import OFFSET_METADATA_TOO_LARGE
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+#: Less than the coordinator's rebalance timeout, with the time for a commit.
+DRAIN_TIMEOUT_S = 1.5
+HANDLER_TIMEOUT_S = 2.5
+COMMIT_INTERVAL_S = 0.5
+#: So much metadata describes the records that a run may have in hand, whatever is finished.
+ENOUGH_METADATA = 4096
+#: The time until a broker has a dead letter.
+DEAD_LETTER_S = 0.05
+
+
+class Temporary(Exception):  # noqa: N818 - the handler reports it
+    """The next attempt may succeed."""
+
+
+class Permanent(Exception):  # noqa: N818 - the handler reports it
+    """No attempt succeeds."""
+
+
+POLICY = RetryPolicy.from_argument(
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((Temporary, TimeoutError)),
+        wait=tenacity.wait_exponential(multiplier=0.1, max=1.0),
+        stop=tenacity.stop_after_attempt(4),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The deciding parts of a processor; a mutant replaces one of them."""
+
+    scheduler: type[Scheduler] = Scheduler
+    offsets: type[UnfinishedOffsets] = UnfinishedOffsets
+    decode: Callable[[str | None, int], FinishedOffsets | None] = decode
+
+
+class Kind(Enum):
+    """What runs the handlers: THREADS cannot be cancelled, COROUTINES can."""
+
+    THREADS = auto()
+    COROUTINES = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a processor, and the probabilities with which an attempt of a handler fails or does not end."""
+
+    order: ProcessingOrder = ProcessingOrder.KEY
+    kind: Kind = Kind.COROUTINES
+    concurrency: int = 4
+    max_queued: int = 12
+    max_batch: int = 1
+    max_wait_s: float = 0.0
+    metadata_limit: int = 4096
+    has_dead_letters: bool = True
+    temporary: float = 0.1
+    permanent: float = 0.03
+    stuck: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the fake log, with the methods of `confluent_kafka.Message` that the scheduler calls."""
+
+    of: TopicPartition
+    at: int
+
+    def topic(self) -> str:
+        """Return the topic."""
+        return self.of.topic
+
+    def partition(self) -> int:
+        """Return the number of the partition."""
+        return self.of.partition
+
+    def offset(self) -> int:
+        """Return the offset."""
+        return self.at
+
+    def leader_epoch(self) -> int:
+        """Return the leader epoch; leaders do not change here."""
+        return 0
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return key_of(self.of, self.at)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call of the handler; a call that is over was cancelled, or has ended."""
+
+    task: Task
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _Drain:
+    """A revocation in progress: of these partitions."""
+
+    partitions: Partitions
+    is_committing: bool = False
+
+
+def offsets_of(task: Task) -> list[int]:
+    """Return the offsets of a task's records."""
+    return [offset for _, offset, _ in task.records]
+
+
+class ProcessorApplication(Application):
+    """One processor: the thread of its poll loop, and its workers."""
+
+    def __init__(self, process: Process, habits: Habits, options: Options, parts: Parts) -> None:
+        super().__init__(process, habits, auto_commit=False)
+        self.options = options
+        self.parts = parts
+        self.scheduler = parts.scheduler(
+            order=options.order,
+            max_queued=options.max_queued,
+            max_batch=options.max_batch,
+            max_wait_s=options.max_wait_s,
+        )
+        #: How much metadata the broker accepts, as far as it is known.
+        self.limit = options.metadata_limit
+        self.paused: set[TopicPartition] = set()
+        self._handling = process.world.handling
+        self._calls: dict[Task, _Call] = {}
+        self._drain: _Drain | None = None
+        #: The committed offsets that on_assign read.
+        self._found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        self._commits_at: Instant = 0.0
+        #: The periodic commit without an answer.
+        self._pending: int | None = None
+        self._wakes_at: Instant | None = None
+
+    @property
+    def now(self) -> Instant:
+        """The time of the world."""
+        return self.process.world.now
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
+        self.process.world.after(seconds, self._guarded(action))
+
+    def _tenure(self, task: Task) -> Tenure:
+        return self._handling.tenure(self.process, task.owned.partition)
+
+    # ---- the poll loop ----
+
+    def _handle_records(self) -> None:
+        """Admit the records of this poll, pause full partitions, and commit when it is time."""
+        if not self.process.failed:
+            for partition in sorted(self.held.keys() - self.frozen - self.paused):
+                self._admit(partition)
+        self.paused.update(self.scheduler.pause_full())
+        self.paused.difference_update(self.scheduler.resume_spacious())
+        self._end_overdue()
+        self._start_tasks()
+        if self.now >= self._commits_at and self._pending is None:
+            self._commits_at = self.now + COMMIT_INTERVAL_S
+            self._pending = self.commit()
+
+    def _admit(self, partition: TopicPartition) -> None:
+        offsets = self._fetch(partition, self._available(partition))
+        if offsets:
+            most = self.options.max_queued + self.habits.batch
+            self._handling.admitted(self.process, partition, offsets, most)
+            records = [Record(partition, offset) for offset in offsets if exists(partition, offset)]
+            self.scheduler.admit(cast("list[Message]", records), self.now)
+
+    def _available(self, partition: TopicPartition) -> int:
+        """How many records a poll returns: without new ones, those that an earlier owner left behind."""
+        world, count = self.process.world, self.habits.batch
+        return min(count, world.ledger.end(partition) - self.held[partition]) if world.is_idle else count
+
+    def _end_overdue(self) -> None:
+        """Cancel the handlers beyond their timeout; one that cannot be cancelled ends the processor."""
+        for task in self.scheduler.overdue(self.now, HANDLER_TIMEOUT_S):
+            if self.options.kind is Kind.COROUTINES:
+                task.is_cancelled = True
+                self._end(self._calls[task], TimeoutError("handler_timeout"))
+            else:
+                self._fail()
+
+    def _fail(self) -> None:
+        """Stop intake; the supervisor closes the processor, which drains and commits, and starts another one."""
+        self._close(self.held)
+        self.process.failed = True
+
+    def _close(self, partitions: Collection[TopicPartition]) -> None:
+        """Start nothing more of these partitions."""
+        self._handling.closing(self.process, partitions)
+        self.scheduler.close(partitions)
+
+    # ---- workers ----
+
+    def _start_tasks(self) -> None:
+        """Have each free worker take a task; disowned ones occupy none, because their worker is replaced."""
+        while len(self.scheduler.running) < self.options.concurrency:
+            task = self.scheduler.take(self.now)
+            if task is None:
+                if self.options.max_wait_s == 0:
+                    self._handling.has_free_worker(self.process)
+                break
+            self._run(task)
+        wakes_at = self.scheduler.next_at
+        if wakes_at is not None and wakes_at != self._wakes_at:
+            self._wakes_at = wakes_at
+            self.process.world.at(wakes_at, self._guarded(self._start_tasks))
+
+    def _run(self, task: Task) -> None:
+        self._handling.began(self.process, task.owned.partition, offsets_of(task), task.attempt)
+        seconds, error = self._drawn(task)
+        call = self._calls[task] = _Call(task)
+        self._later(seconds, lambda: self._end(call, error))
+
+    def _drawn(self, task: Task) -> tuple[float, Exception | None]:
+        """How long this attempt takes, and how it ends."""
+        world, options = self.process.world, self.options
+        chance = world.random.random
+        seconds = 0.3 * chance() ** 2
+        if any(message.key() == SLOW for message in task.messages):
+            seconds += chance()
+        if world.is_quiet:
+            return seconds / 10, None
+        lot = chance()
+        if lot < options.stuck:
+            return 2 * HANDLER_TIMEOUT_S, None
+        if lot < options.stuck + options.permanent:
+            return seconds, Permanent("bad record")
+        if lot < options.stuck + options.permanent + options.temporary:
+            return seconds, Temporary("try again")
+        return seconds, None
+
+    def _end(self, call: _Call, error: Exception | None) -> None:
+        """A call ends, or is cancelled."""
+        if call.is_over:
+            return
+        call.is_over = True
+        if error is None:
+            self._finish_task(call.task)
+        else:
+            self._fail_attempt(call, error)
+
+    def _finish_task(self, task: Task) -> None:
+        """The records of a task are handled, or in the dead letters."""
+        del self._calls[task]
+        if not task.is_disowned:
+            self._handling.finished_in(self._tenure(task), offsets_of(task))
+        self.scheduler.finish(task, self.now)
+        self._go_on()
+
+    def _fail_attempt(self, call: _Call, error: Exception) -> None:
+        """The next attempt, each record of a batch alone, the dead letters, or the end of the processor."""
+        task = call.task
+        delay = POLICY.after(task.attempt, error, self.now - task.first_at)
+        is_split = delay is None and len(task.records) > 1
+        if delay is None and not is_split and self.options.has_dead_letters and not task.is_disowned:
+            call.is_over = False
+            self._later(DEAD_LETTER_S, lambda: self._end(call, None))
+            return
+        del self._calls[task]
+        again_at = None if is_split else self.now + (delay or 0.0)
+        if not task.is_disowned:
+            self._handling.failed_in(self._tenure(task), offsets_of(task), again_at)
+        if again_at is None:
+            self.scheduler.split(task, self.now)
+        else:
+            self.scheduler.retry(task, again_at, error)
+            if delay is None:
+                self._fail()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._start_tasks()
+        drain = self._drain
+        if drain is not None and self.scheduler.is_drained(drain.partitions):
+            self._commit_revoked(drain)
+
+    # ---- callbacks ----
+
+    def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
+        match step:
+            case AssignPartitions():
+                self._later(2 * self.process.world.faults.latency_s, lambda: self._read_committed(partitions))
+            case RevokePartitions():
+                self._close(partitions)
+                self._drain = drain = _Drain(partitions)
+                if self.scheduler.is_drained(partitions):
+                    self._commit_revoked(drain)
+                else:
+                    self._later(DRAIN_TIMEOUT_S, lambda: self._cut_short(drain))
+            case LosePartitions():
+                self._release(partitions)
+                self._return()
+            case PausePartitions():
+                raise AssertionError("a pause has no callback")
+            case _:
+                assert_never(step)
+
+    def _read_committed(self, partitions: Partitions) -> None:
+        """Read the committed offsets with their metadata, as `Consumer.committed` does, and return from on_assign."""
+        group_id = self.process.settings.group_id
+        answer = self.process.world.coordinator.answer(group_id, Fetch(partitions=partitions), self.now)
+        if isinstance(answer, Fetched):
+            self._found = answer.offsets
+            self._return()
+        else:
+            self._later(0.1, lambda: self._read_committed(partitions))
+
+    def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
+        super()._take(offsets)
+        epoch = inside.epoch(self.process.member)
+        for partition, start in offsets.items():
+            committed = self._found.get(partition)
+            may_wait = self.limit < ENOUGH_METADATA or self.options.max_wait_s > 0
+            self._handling.assigned(self.process, partition, start, committed, self.options.order, may_wait=may_wait)
+            if committed is None:
+                in_hand = self.parts.offsets(None, None, self.limit)
+            else:
+                finished = self.parts.decode(committed.metadata, committed.offset)
+                in_hand = self.parts.offsets(committed.offset, finished, self.limit)
+            self.scheduler.assign(partition, epoch, in_hand)
+            if self.process.failed:
+                self._close([partition])
+
+    def _cut_short(self, drain: _Drain) -> None:
+        """The time for running handlers is over: cancel them, or ignore their results."""
+        if drain.is_committing:
+            return
+        for task in self.scheduler.running_of(drain.partitions):
+            if self.options.kind is Kind.COROUTINES:
+                task.is_cancelled = True
+                self._cancel(task)
+        for task in self.scheduler.running_of(drain.partitions):
+            task.is_disowned = True
+        self._commit_revoked(drain)
+
+    def _cancel(self, task: Task) -> None:
+        """A cancelled coroutine ends at once; its record stays unfinished."""
+        self._calls.pop(task).is_over = True
+        self._handling.failed_in(self._tenure(task), offsets_of(task), self.now)
+        self.scheduler.retry(task, self.now, TimeoutError("cancelled"))
+
+    def _commit_revoked(self, drain: _Drain) -> None:
+        """Commit; the callback returns when the commit is over."""
+        assert self.callback is not None
+        drain.is_committing = True
+        self.callback.awaits_commit = self.commit(drain.partitions)
+        if self.callback.awaits_commit is None:
+            self._revoked(drain, is_clean=True)
+
+    def _callback_committed(self, effect: CommitCompleted) -> None:
+        """The commit of a revocation is over: try again with less metadata, or return from on_revoke."""
+        drain = self._drain
+        assert drain is not None
+        errors = {error.code for error in effect.errors.values() if error is not None}
+        if OFFSET_METADATA_TOO_LARGE in errors:
+            self._commit_revoked(drain)
+        else:
+            self._revoked(drain, is_clean=not errors)
+
+    def _revoked(self, drain: _Drain, *, is_clean: bool) -> None:
+        self._drain = None
+        if is_clean:
+            for partition in drain.partitions:
+                self._handling.revoked_cleanly(self.process, partition)
+        self._release(drain.partitions)
+        self._return()
+
+    def _release(self, partitions: Collection[TopicPartition]) -> None:
+        """Give partitions up; results of tasks that still run are ignored, and coroutines end."""
+        disowned = self.scheduler.release(partitions)
+        for partition in partitions:
+            of_partition = [task for task in disowned if task.owned.partition == partition]
+            offsets = [offset for task in of_partition for offset in offsets_of(task)]
+            self._handling.released(self.process, partition, offsets)
+        if self.options.kind is Kind.COROUTINES:
+            for task in disowned:
+                self._calls.pop(task).is_over = True
+        self.paused.difference_update(partitions)
+        self._start_tasks()
+
+    # ---- commits ----
+
+    def uncommitted(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets to commit."""
+        offsets = self.scheduler.commits(partitions)
+        self._handling.commits(self.process, offsets)
+        return offsets
+
+    def _take_commit(self, effect: CommitCompleted) -> None:
+        self.scheduler.committed({p: at for p, at in effect.offsets.items() if effect.errors.get(p) is None})
+        if effect.commit_id == self._pending:
+            self._pending = None
+        if any(error is not None and error.code == OFFSET_METADATA_TOO_LARGE for error in effect.errors.values()):
+            self._shrink()
+        super()._take_commit(effect)
+
+    def _shrink(self) -> None:
+        """The broker accepts less metadata than was configured: halve the limit."""
+        self.limit //= 2
+        self._handling.limited(self.process)
+        for owned in self.scheduler.partitions.values():
+            owned.offsets.capacity = self.limit
+        self._commits_at = self.now

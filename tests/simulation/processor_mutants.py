@@ -1,0 +1,249 @@
+"""Parts of a processor that break a rule on purpose: the simulation must catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from consumer_membership.processing.offsets import UnfinishedOffsets
+from consumer_membership.processing.scheduler import Lane, OwnedPartition, Queued, Scheduler, Task
+from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
+from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
+
+# ---- decode ----
+
+
+def takes_one_too_many_for_finished(metadata: str | None, committed: int) -> FinishedOffsets | None:
+    """Decode the last unfinished offset as finished."""
+    finished = decode(metadata, committed)
+    if finished is None or len(finished.unfinished) == 1:
+        return finished
+    return replace(finished, unfinished=finished.unfinished[:-1])
+
+
+def decodes_one_higher(metadata: str | None, committed: int) -> FinishedOffsets | None:
+    """Decode the end of the finished offsets one too high."""
+    finished = decode(metadata, committed)
+    return None if finished is None else replace(finished, high=finished.high + 1)
+
+
+def decodes_nothing(metadata: str | None, committed: int) -> None:
+    """Forget what the earlier owner finished."""
+
+
+# ---- UnfinishedOffsets ----
+
+
+class CommitsTheHighestFinished(UnfinishedOffsets):
+    """Commits the offset after the highest finished record, and not the first unfinished one."""
+
+    __slots__ = ()
+
+    def to_commit(self) -> OffsetAndMetadata | None:
+        """Commit too much."""
+        at = super().to_commit()
+        return None if at is None else replace(at, offset=max(at.offset, self._high))
+
+
+class CommitsWithoutMetadata(UnfinishedOffsets):
+    """Commits no finished records beyond the offset."""
+
+    __slots__ = ()
+
+    def to_commit(self) -> OffsetAndMetadata | None:
+        """Leave the metadata out."""
+        at = super().to_commit()
+        return None if at is None else replace(at, metadata="")
+
+
+class AdmitsFinishedRecords(UnfinishedOffsets):
+    """Forgets to skip the records that an earlier owner finished."""
+
+    __slots__ = ()
+
+    def admit(self, offset: int, leader_epoch: int | None = None) -> bool:
+        """Process each record."""
+        if not super().admit(offset, leader_epoch):
+            self._unfinished[offset] = self._admitted
+        return True
+
+
+class StartsWithoutSpace(UnfinishedOffsets):
+    """Starts each record, whether or not the metadata can describe it."""
+
+    __slots__ = ()
+
+    def start(self, offset: int) -> bool:
+        """Reserve no space."""
+        super().start(offset)
+        return True
+
+
+class TakesAllForCommitted(UnfinishedOffsets):
+    """Takes a commit for one of everything that has finished since it was made."""
+
+    __slots__ = ()
+
+    def committed(self, offset: OffsetAndMetadata) -> None:
+        """Note what would be committed now."""
+        super().committed(self.to_commit() or offset)
+
+
+class FinishesOneTooMany(UnfinishedOffsets):
+    """Moves the committed offset over a record that has not finished."""
+
+    __slots__ = ()
+
+    def finish(self, offset: int) -> bool:
+        """Finish the following record as well."""
+        has_moved = super().finish(offset)
+        return super().finish(offset + 1) or has_moved
+
+
+# ---- Scheduler ----
+
+
+class UnlocksTheLaneDuringRetries(Scheduler):
+    """Runs the next records of a lane while a failed one waits for its next attempt."""
+
+    def retry(self, task: Task, at: Instant, error: BaseException) -> bool:
+        """Unlock the lanes."""
+        is_retried = super().retry(task, at, error)
+        if is_retried:
+            self._unlock(task.owned, task.lanes, at)
+        return is_retried
+
+
+class RunsRetriesAtOnce(Scheduler):
+    """Begins the next attempt without a wait."""
+
+    def retry(self, task: Task, at: Instant, error: BaseException) -> bool:
+        """Begin in the past."""
+        return super().retry(task, 0.0 * at, error)
+
+
+class NeverLocksTheLane(Scheduler):
+    """Runs the records of a lane at the same time."""
+
+    def _pop(self, owned: OwnedPartition, lane: Lane) -> Queued:
+        record = super()._pop(owned, lane)
+        if lane.queue and not lane.is_parallel:
+            self._make_ready(owned, lane, 0.0)
+        return record
+
+
+class RunsTheNewestFirst(Scheduler):
+    """Runs the last record of a lane first."""
+
+    def _pop(self, owned: OwnedPartition, lane: Lane) -> Queued:
+        lane.queue.rotate(1)
+        record = super()._pop(owned, lane)
+        lane.queue.rotate(-1)
+        return record
+
+
+class KeepsRunningAfterTheDrain(Scheduler):
+    """Accepts results of handlers that still run when the time of the revocation is over."""
+
+    def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:  # noqa: ARG002
+        """Disown nothing."""
+        return []
+
+
+class ForgetsWhatRuns(Scheduler):
+    """Does not report the records whose handlers run when a partition is lost."""
+
+    def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+        """Report nothing."""
+        super().release(partitions)
+        return []
+
+
+class StartsDuringRevocations(Scheduler):
+    """Starts the queued records of a partition that is being revoked."""
+
+    def close(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Close nothing."""
+
+
+class RetriesAfterRevocations(Scheduler):
+    """Keeps the attempts that wait for their time when their partition is revoked."""
+
+    def close(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Put them back."""
+        retries = list(self._retries)
+        super().close(partitions)
+        for task in retries:
+            if task.owned.is_closing:
+                self._retries.add(task.began_at + 0.1, task)
+
+
+class NeverWakesHeldLanes(Scheduler):
+    """Forgets the lanes that waited for space in the metadata."""
+
+    def _resume_held(self, owned: OwnedPartition, now: Instant) -> None:
+        pass
+
+
+class IsNeverFull(Scheduler):
+    """Accepts records without a bound."""
+
+    def pause_full(self) -> list[TopicPartition]:
+        """Pause nothing."""
+        return []
+
+
+class NeverHasSpaceAgain(Scheduler):
+    """Never resumes a partition that was full."""
+
+    def resume_spacious(self) -> list[TopicPartition]:
+        """Resume nothing."""
+        return []
+
+
+class TakesCommitsForDone(Scheduler):
+    """Takes a commit for done when it is sent, so that a failed one is never repeated."""
+
+    def commits(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Note the offsets at once."""
+        offsets = super().commits(partitions)
+        self.committed(offsets)
+        return offsets
+
+
+class PrefersTheBusyLane(Scheduler):
+    """Gives the lane that has just ended the next turn."""
+
+    def _make_ready(self, owned: OwnedPartition, lane: Lane, now: Instant) -> None:
+        super()._make_ready(owned, lane, now)
+        owned.ready.rotate(1)
+
+
+class PrefersTheBusyPartition(Scheduler):
+    """Gives the partition that had a turn the next one, while it has ready lanes."""
+
+    def _enter(self, owned: OwnedPartition, now: Instant) -> None:
+        was_in_turn = owned.is_in_turn
+        super()._enter(owned, now)
+        if owned.is_in_turn and not was_in_turn:
+            self._turns.rotate(1)
+
+
+class SplitsInDisorder(Scheduler):
+    """Puts the records of a failed batch back in the wrong order."""
+
+    def split(self, task: Task, now: Instant) -> bool:
+        """Reverse them."""
+        task.records.reverse()
+        return super().split(task, now)
+
+
+class CountsNoAttempts(Scheduler):
+    """Tries a record again and again as if it were the first time."""
+
+    def take(self, now: Instant) -> Task | None:
+        """Forget the former attempts."""
+        task = super().take(now)
+        if task is not None:
+            task.attempt = 1
+        return task

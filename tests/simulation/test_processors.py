@@ -1,0 +1,89 @@
+"""Processors in the simulation: what their runs have to contain, and parts that break a rule on purpose."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation import processor_mutants as broken
+from tests.simulation.chaos import SimulationFailure, simulate
+from tests.simulation.handling import Occasion
+from tests.simulation.processor import Parts
+from tests.simulation.profiles import PROFILES
+
+MOST_SEEDS = 60
+SEEDS = 20
+CLEAN, FAULTS, FULL = "processing, no faults", "processing", "processing, full metadata"
+
+#: The part, the profile in whose runs it breaks a rule, and the rule.
+MUTANTS: tuple[tuple[Parts, str, str], ...] = (
+    (Parts(decode=broken.takes_one_too_many_for_finished), CLEAN, "of the same lane|beyond the unfinished"),
+    (Parts(decode=broken.decodes_one_higher), CLEAN, "beyond the unfinished"),
+    (Parts(decode=broken.decodes_nothing), CLEAN, "runs again although it is finished"),
+    (Parts(offsets=broken.CommitsTheHighestFinished), CLEAN, "beyond the unfinished"),
+    (Parts(offsets=broken.CommitsWithoutMetadata), CLEAN, "without the finished"),
+    (Parts(offsets=broken.AdmitsFinishedRecords), FAULTS, "runs again although it is finished"),
+    (Parts(offsets=broken.StartsWithoutSpace), FULL, "without the finished"),
+    (Parts(offsets=broken.TakesAllForCommitted), FAULTS, "no commit covers the finished"),
+    (Parts(offsets=broken.FinishesOneTooMany), CLEAN, "beyond the unfinished"),
+    (Parts(scheduler=broken.UnlocksTheLaneDuringRetries), CLEAN, "of the same lane has not ended"),
+    (Parts(scheduler=broken.RunsRetriesAtOnce), CLEAN, "too early"),
+    (Parts(scheduler=broken.NeverLocksTheLane), CLEAN, "of the same lane has not ended"),
+    (Parts(scheduler=broken.RunsTheNewestFirst), CLEAN, "of the same lane"),
+    (Parts(scheduler=broken.ForgetsWhatRuns), FAULTS, "were reported"),
+    (Parts(scheduler=broken.StartsDuringRevocations), FAULTS, "although the partition is being revoked|does not own"),
+    (Parts(scheduler=broken.RetriesAfterRevocations), FAULTS, "although the partition is being revoked|does not own"),
+    (Parts(scheduler=broken.NeverWakesHeldLanes), FULL, "do not run with a free worker"),
+    (Parts(scheduler=broken.IsNeverFull), CLEAN, "records in hand: too many"),
+    (Parts(scheduler=broken.NeverHasSpaceAgain), FAULTS, "were received and never finished|not committed"),
+    (Parts(scheduler=broken.TakesCommitsForDone), FAULTS, "no commit covers the finished"),
+    (Parts(scheduler=broken.PrefersTheBusyLane), CLEAN, "had two turns"),
+    (Parts(scheduler=broken.PrefersTheBusyPartition), CLEAN, "had two turns"),
+    (Parts(scheduler=broken.SplitsInDisorder), CLEAN, "of the same lane"),
+    (Parts(scheduler=broken.CountsNoAttempts), CLEAN, "counts as 1"),
+)
+
+
+def name_of(parts: Parts) -> str:
+    """The name of the part that is not the real one."""
+    sound = Parts()
+    return next(
+        part.__name__
+        for part, real in (
+            (parts.scheduler, sound.scheduler),
+            (parts.offsets, sound.offsets),
+            (parts.decode, sound.decode),
+        )
+        if part is not real
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parts", "profile", "words"), MUTANTS, ids=[name_of(parts) for parts, *_ in MUTANTS])
+def test_simulation_finds_each_broken_part_of_a_processor(parts: Parts, profile: str, words: str) -> None:
+    """A test that cannot fail is a defect: the rules of handlers report each broken part."""
+    with pytest.raises(SimulationFailure, match=f"Violation: .*({words})"):
+        _run_seeds(parts, profile)
+
+
+def _run_seeds(parts: Parts, profile: str) -> None:
+    for seed in range(MOST_SEEDS):
+        simulate(seed, PROFILES[profile], parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("profile", "never"),
+    [
+        (CLEAN, {Occasion.DISOWNED, Occasion.HELD, Occasion.LIMITED, Occasion.REPEATED}),
+        (FAULTS, {Occasion.LIMITED}),
+        (FULL, set()),
+        ("processing classic", {Occasion.LIMITED}),
+    ],
+)
+def test_processors_of_each_profile_meet_every_occasion_to_break_a_rule(profile: str, never: set[Occasion]) -> None:
+    """Runs that skip, retry or repeat nothing would prove nothing."""
+    occasions: Counter[Occasion] = Counter()
+    for seed in range(SEEDS):
+        occasions += simulate(seed, PROFILES[profile]).occasions
+    assert {occasion for occasion in Occasion if not occasions[occasion]} == never
