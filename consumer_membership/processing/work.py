@@ -12,7 +12,7 @@ a task (`on_available` is called whenever one may be ready), and the poll loop f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from threading import Condition, Lock
+from threading import Condition, RLock
 from time import monotonic
 
 from confluent_kafka import Message
@@ -44,7 +44,8 @@ class Work:
     def __init__(
         self, scheduler: Scheduler, ledger: HandlerLedger, retry: RetryPolicy, *, has_target: bool, max_batch: int
     ) -> None:
-        self.lock = Lock()
+        #: Reentrant, because a signal handler may call `health` or `progress` in the thread that holds it.
+        self.lock = RLock()
         self.scheduler = scheduler
         self.ledger = ledger
         self._retry = retry

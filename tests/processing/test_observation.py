@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from types import FrameType
+
 import pytest
 
 from consumer_membership.errors import HandlerError
@@ -106,6 +109,32 @@ def test_failure_of_the_processor_is_in_its_health(scheduler: Scheduler) -> None
         work.fail(HandlerError(text, A, 0))
     assert observed.health(0.0).failure == "first"
     assert observed.health(0.0).failed_at == work.failed_at
+
+
+def test_health_and_progress_can_be_read_by_a_signal_handler_while_its_thread_holds_the_lock(
+    scheduler: Scheduler,
+) -> None:
+    """A signal handler runs in the thread that polls, at any moment, and must not wait for that thread."""
+    work = Work(
+        scheduler,
+        HandlerLedger(lambda _: HandlerGauges()),
+        RetryPolicy.from_argument(None),
+        has_target=False,
+        max_batch=1,
+    )
+    observed = HandlerObservation(work, TIMEOUT_S)
+
+    def read(_: int, __: FrameType | None) -> None:
+        found.append((observed.health(0.0).failure, len(observed.progress().partitions)))
+
+    found: list[tuple[str | None, int]] = []
+    before = signal.signal(signal.SIGUSR1, read)
+    try:
+        with work.lock:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == [(None, 2)]
 
 
 def test_progress_counts_the_records_of_each_partition(scheduler: Scheduler) -> None:
