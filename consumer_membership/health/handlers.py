@@ -42,6 +42,7 @@ class RunningHandler:
         deadline: When it exceeds `handler_timeout` (monotonic clock); None: never.
         stack: The stack of the handler now, as `traceback` formats it; "": not known.
         can_be_cancelled: Whether the processor can end the call: coroutines and processes, but not threads.
+        is_disowned: Whether the partition was revoked or lost meanwhile, so that the result is ignored.
     """
 
     partition: TopicPartition
@@ -52,6 +53,7 @@ class RunningHandler:
     deadline: Instant | None
     stack: str = ""
     can_be_cancelled: bool = False
+    is_disowned: bool = False
 
     @property
     def place(self) -> str:

@@ -179,6 +179,7 @@ class ProcessReport:
             "began_at": self._moment(handler.began_at),
             "deadline": self._moment(handler.deadline),
             "can_be_cancelled": handler.can_be_cancelled,
+            "is_disowned": handler.is_disowned,
             "stack": speakable(handler.stack).splitlines(),
         }
 

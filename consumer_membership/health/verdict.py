@@ -154,7 +154,7 @@ _Found: TypeAlias = tuple[HealthVerdict, Instant | None, str, Instant | None, bo
 def health_of(now: Instant, of: Circumstances) -> Health:
     """Return the health of a consumer in these circumstances."""
     verdict, since, why, until, helps = (
-        _failed(of)
+        _failed(now, of)
         or _ended(of)
         or _handlers(now, of)
         or _unreachable(now, of)
@@ -187,10 +187,14 @@ def _since(view: MembershipView) -> Instant | None:
     return view.transitions[-1].at if view.transitions else None
 
 
-def _failed(of: Circumstances) -> _Found | None:
-    """Return a processor that failed; it closes its consumer, and the failure remains."""
+def _failed(now: Instant, of: Circumstances) -> _Found | None:
+    """Return a processor that failed, also after it closed its consumer; while a handler is stuck, that handler."""
     if of.handlers is None or of.handlers.failure is None:
         return None
+    stuck = _handlers(now, of)
+    if stuck is not None:
+        verdict, since, why, until, _ = stuck
+        return verdict, since, f"{why}; the processor ends", until, True
     return _V.FATAL, of.handlers.failed_at, of.handlers.failure, None, True
 
 
@@ -223,9 +227,10 @@ def _handlers(now: Instant, of: Circumstances) -> _Found | None:
     first = ordered[0]
     others = f"; {len(ordered) - 1} more stuck" if len(ordered) > 1 else ""
     location = f", at {first.location}" if first.location else ""
+    gone = ", of a partition that was given up" if first.is_disowned else ""
     why = (
         f"a handler exceeded handler_timeout: {first.place}, key {first.key_text}, attempt {first.attempt}, running "
-        f"for {now - first.began_at:.0f} s{location}{others}"
+        f"for {now - first.began_at:.0f} s{location}{gone}{others}"
     )
     return _V.STUCK, first.deadline, why, None, not first.can_be_cancelled
 

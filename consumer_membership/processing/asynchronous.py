@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, Unpack
 
+from consumer_membership.aio.callbacks import LoopCallbacks
 from consumer_membership.health.verdict import Health
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.processing.engine import Engine
 from consumer_membership.processing.progress import ProcessorProgress
 from consumer_membership.processing.settings import ProcessorOptions, ProcessorSettings
+from consumer_membership.runtime.application.lifecycle_events import EventCallback, EventRegistration
 
 
 class AsyncProcessor:
@@ -89,6 +91,18 @@ class AsyncProcessor:
     def metrics(self) -> Metrics:
         """Return all counts of consumer and handlers (`Consumer.metrics`)."""
         return self._engine.consumer.metrics()
+
+    def on_event(self, callback: EventCallback) -> EventRegistration:
+        """Register `callback` for events, as `Processor.on_event`; it runs on the event loop and may be a coroutine.
+
+        Raises:
+            TypeError: the callback is not callable.
+            RuntimeError: the processor is closed, or no event loop is running.
+        """
+        if not callable(callback):
+            raise TypeError("on_event expects a callable")
+        listener = LoopCallbacks(asyncio.get_running_loop()).listener(callback)
+        return self._engine.consumer.on_event(listener)
 
     async def close(self) -> None:
         """Stop, and release everything. Idempotent."""

@@ -162,6 +162,7 @@ class CoroutineWorkers:
                 done, outputs = task, self._outputs_of(task, result)
             except asyncio.CancelledError as cancelled:
                 worker.current = None
+                self._work.end(task)
                 if self._is_stopping:
                     raise
                 worker.uncancel()

@@ -7,6 +7,7 @@ run: one of the engine's own, on a thread of its own, or the caller's.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Collection
 
@@ -26,6 +27,7 @@ from consumer_membership.processing.handlers import HandlerKind
 from consumer_membership.processing.observation import HandlerObservation, gauges_of
 from consumer_membership.processing.outputs import OutputProducer, OutputRecord
 from consumer_membership.processing.poll_loop import HandlerWorkers, LoopSettings, PollLoop
+from consumer_membership.processing.progress import live_line
 from consumer_membership.processing.scheduler import Scheduler, Task
 from consumer_membership.processing.settings import ProcessorSettings
 from consumer_membership.processing.threads import ThreadWorkers, WorkerCall
@@ -108,12 +110,14 @@ class Engine:
             if self._has_started:
                 raise UseError("a processor runs once; create another one to continue")
             self._has_started = True
-        if self._settings.handler.kind is HandlerKind.FUNCTION:
-            self._run(ThreadWorkers(self._work, self._make_call, self._write_dead_letter, self._settings.concurrency))
-        elif loop is not None:
-            self._run(self._coroutine_workers(loop))
-        else:
-            self._run_with_own_loop()
+        settings = self._settings
+        with live_line(self.progress, sys.stderr, is_wanted=settings.live):
+            if settings.handler.kind is HandlerKind.FUNCTION:
+                self._run(ThreadWorkers(self._work, self._make_call, self._write_dead_letter, settings.concurrency))
+            elif loop is not None:
+                self._run(self._coroutine_workers(loop))
+            else:
+                self._run_with_own_loop()
 
     def _run(self, workers: HandlerWorkers) -> None:
         settings = self._settings

@@ -27,8 +27,7 @@ class HandlerObservation:
         work = self._work
         with work.lock:
             scheduler = work.scheduler
-            overdue = [] if self._timeout_s is None else scheduler.overdue(now, self._timeout_s)
-            stuck = tuple(self._running(task, with_stack=True) for task in overdue)
+            stuck = tuple(self._running(task, with_stack=True) for task in self._overdue(now))
             tasks = _Tasks(scheduler)
             oldest = {
                 owned.partition: record
@@ -54,6 +53,14 @@ class HandlerObservation:
             running = tuple(self._running(task, with_stack=False) for task in scheduler.running)
         return ProcessorProgress(at=now, partitions=partitions, running=running, counts=counts)
 
+    def _overdue(self, now: Instant) -> list[Task]:
+        """Return the handlers beyond their timeout, also of partitions that were given up: their threads still run."""
+        timeout_s = self._timeout_s
+        if timeout_s is None:
+            return []
+        disowned = [task for task in self._work.disowned if now - task.began_at >= timeout_s]
+        return sorted([*self._work.scheduler.overdue(now, timeout_s), *disowned], key=lambda task: task.began_at)
+
     def _running(self, task: Task, *, with_stack: bool) -> RunningHandler:
         message, offset, _ = task.records[0]
         key: str | bytes | None = message.key()
@@ -67,6 +74,7 @@ class HandlerObservation:
             deadline=None if self._timeout_s is None else task.began_at + self._timeout_s,
             stack=runner.stack() if with_stack and runner is not None else "",
             can_be_cancelled=runner is not None and runner.can_cancel,
+            is_disowned=task.is_disowned,
         )
 
 

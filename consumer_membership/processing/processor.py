@@ -14,6 +14,7 @@ from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.processing.engine import Engine
 from consumer_membership.processing.progress import ProcessorProgress
 from consumer_membership.processing.settings import ProcessorOptions, ProcessorSettings
+from consumer_membership.runtime.application.lifecycle_events import EventCallback, EventRegistration
 
 
 class Processor:
@@ -72,6 +73,18 @@ class Processor:
     def metrics(self) -> Metrics:
         """Return all counts of consumer and handlers (`Consumer.metrics`)."""
         return self._engine.consumer.metrics()
+
+    def on_event(self, callback: EventCallback) -> EventRegistration:
+        """Register `callback` for lifecycle events of consumer and handlers from now on (`Consumer.on_event`).
+
+        In addition to the events of every consumer, there are `STUCK` and `RECOVERED` for handlers, `DEAD_LETTERED`,
+        `DISOWNED`, and `FATAL` for a failure of the processor.
+
+        Raises:
+            TypeError: the callback is not callable, or is a coroutine function.
+            RuntimeError: the processor is closed.
+        """
+        return self._engine.consumer.on_event(callback)
 
     def close(self) -> None:
         """Release everything. Idempotent; `run` has released all but what `progress`, `health` and `metrics` read."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TextIO
 
 from consumer_membership.health.handlers import RunningHandler, UnfinishedRecord
@@ -17,6 +19,8 @@ _DEFAULT_COLUMNS = 80
 #: Return to the beginning of the line, and erase it (ECMA-48: EL 2).
 _ERASE_LINE = "\r\x1b[2K"
 _MINUTE_S, _HOUR_S = 60, 3600
+#: The interval between two values of the live line, in seconds.
+_LIVE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,36 @@ class LiveLine:
             return os.get_terminal_size(self._out.fileno()).columns or _DEFAULT_COLUMNS
         except (OSError, ValueError):  # not a terminal, or closed
             return _DEFAULT_COLUMNS
+
+
+def live_line(
+    progress: Callable[[], ProcessorProgress], out: TextIO | None, *, is_wanted: bool
+) -> AbstractContextManager[None]:
+    """Show the progress on this terminal during the block, twice per second; nothing if it is not a terminal."""
+    if not is_wanted or out is None or not out.isatty():
+        return nullcontext()
+    return _shown_live(progress, LiveLine(out))
+
+
+@contextmanager
+def _shown_live(progress: Callable[[], ProcessorProgress], line: LiveLine) -> Iterator[None]:
+    # On its own thread, because the thread that polls waits for handlers during a rebalance.
+    is_over = threading.Event()
+
+    def show() -> None:
+        with suppress(OSError, ValueError):  # the terminal is gone, or closed
+            while not is_over.wait(_LIVE_S):
+                line.show(progress())
+            line.show(progress())
+            line.close()
+
+    thread = threading.Thread(target=show, name="consumer-membership-live-line", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _rate(before: ProcessorProgress, after: ProcessorProgress) -> float:

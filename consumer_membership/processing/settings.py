@@ -84,6 +84,8 @@ class ProcessorOptions(TypedDict, total=False):
     """How long `stop` waits for running handlers. Default 25 s, less than the 30 s that Kubernetes waits."""
     membership: Literal["default", "leave", "remain"]
     """What happens to the member's place in its group at the end, as in `Consumer.close`."""
+    live: bool
+    """Whether a line on stderr shows the progress while the processor runs, if stderr is a terminal. Default False."""
 
 
 _OPTIONS = tuple(ProcessorOptions.__annotations__)
@@ -117,6 +119,7 @@ class ProcessorSettings:
         transactional_id: the producer's transactional.id, if the caller chose one.
         grace_period_s: how long `stop` waits for running handlers.
         membership: what happens to the member's place in its group at the end.
+        live: whether a line on stderr shows the progress.
         key_deserializer: reads the keys of records, if set.
         value_deserializer: reads the values of records, if set.
     """
@@ -143,6 +146,7 @@ class ProcessorSettings:
     transactional_id: str | None
     grace_period_s: float
     membership: Literal["default", "leave", "remain"]
+    live: bool
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
 
@@ -198,6 +202,7 @@ class ProcessorSettings:
             transactional_id=transactional_id,
             grace_period_s=_seconds("grace_period", options.get("grace_period", 25.0)),
             membership=_membership(options.get("membership", "default")),
+            live=_flag(options, "live"),
             key_deserializer=keys.key_deserializer,
             value_deserializer=keys.value_deserializer,
         )

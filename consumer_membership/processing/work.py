@@ -59,6 +59,8 @@ class Work:
         #: Why the processor has to stop; set once, with the lock held.
         self.failure: HandlerError | None = None
         self.failed_at: Instant | None = None
+        #: Running tasks whose partitions were given up; their results are ignored.
+        self.disowned: dict[Task, None] = {}
         #: Set by the poll loop: workers take nothing more.
         self.is_over = False
 
@@ -76,6 +78,7 @@ class Work:
             if self.scheduler.has_turns or self.scheduler.next_at is not None:
                 self.on_available()
             orphans, self.scheduler.orphans = self.scheduler.orphans, []
+            self.disowned.update(dict.fromkeys(orphans))
         return orphans
 
     def close(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -86,7 +89,9 @@ class Work:
     def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Forget these partitions; return the tasks that still run, whose results are ignored."""
         with self.lock:
-            return self.scheduler.release(partitions)
+            found = self.scheduler.release(partitions)
+            self.disowned.update(dict.fromkeys(found))
+        return found
 
     def wait_until(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until a condition, which is checked with the lock held, is true; return whether it is."""
@@ -140,11 +145,23 @@ class Work:
     def finished(self, task: Task, outputs: Collection[OutputRecord] = ()) -> None:
         """End a task that succeeded. The caller holds the lock."""
         now = monotonic()
-        if self.scheduler.finish(task, now, outputs):
-            self.ledger.finished += len(task.records)
+        if self._finish(task, now, outputs):
             self.ledger.handler_time.add(now - task.began_at, now)
+
+    def _finish(self, task: Task, now: Instant, outputs: Collection[OutputRecord]) -> bool:
+        is_current = self.scheduler.finish(task, now, outputs)
+        if is_current:
+            self.ledger.finished += len(task.records)
+        else:
+            self.disowned.pop(task, None)
         if self._is_awaited:
             self._changed.notify_all()
+        return is_current
+
+    def end(self, task: Task) -> None:
+        """Forget a disowned task that has ended without a result."""
+        with self.lock:
+            self.disowned.pop(task, None)
 
     def failed(self, task: Task, error: BaseException) -> bool:
         """End an attempt that failed; return True if the caller has to write a dead letter for its record.
@@ -156,6 +173,7 @@ class Work:
         with self.lock:
             self.ledger.handler_time.add(now - task.began_at, now)
             if task.is_disowned:
+                self.disowned.pop(task, None)
                 return False
             if task.owned.is_closing and task.is_cancelled:
                 self.scheduler.retry(task, now, error)
@@ -189,12 +207,14 @@ class Work:
         """End a task whose record is in the target for dead letters."""
         with self.lock:
             self.ledger.dead_letters += 1
-            self.finished(task, outputs)
+            self._finish(task, monotonic(), outputs)
 
     def give_up(self, task: Task, error: BaseException) -> None:
         """Stop the processor at this record: it can be neither handled nor written to the target for dead letters."""
         with self.lock:
-            if not task.is_disowned:
+            if task.is_disowned:
+                self.disowned.pop(task, None)
+            else:
                 self._stop_at(task, error)
             self._changed.notify_all()
 

@@ -176,6 +176,7 @@ def test_report_shows_handlers_beyond_their_timeout_and_the_oldest_unfinished_re
             "began_at": "2025-12-31T23:54:40.000Z",
             "deadline": "2025-12-31T23:59:40.000Z",
             "can_be_cancelled": False,
+            "is_disowned": False,
             "stack": ['  File "/app/orders.py", line 12, in handle', "    time.sleep(3600)"],
         }
     ]

@@ -370,6 +370,16 @@ def test_failed_processor_is_fatal_also_after_its_close() -> None:
         )
 
 
+def test_failed_processor_is_stuck_while_a_handler_runs_beyond_its_timeout() -> None:
+    """The stuck handler is the cause, and the verdict says where it is; a cancelled one that does not end is as bad."""
+    for stuck in (STUCK_HANDLER, replace(STUCK_HANDLER, can_be_cancelled=True)):
+        failed = HandlerHealth(stuck=(stuck,), failure="orders-1 offset 42 exceeded handler_timeout")
+        for is_closed in (False, True):
+            found = health(view(S.STABLE), progress(p0=MOVES), handlers=failed, is_closed=is_closed)
+            assert (found.verdict, found.since, found.would_restart_help) == (V.STUCK, NOW - 20, True)
+            assert found.why.endswith("at orders.py:12 in handle; the processor ends")
+
+
 def test_stuck_handler_is_reported_before_unreachable_brokers_but_after_an_ended_membership() -> None:
     """A stuck handler is in this process, unlike unreachable brokers; an ended membership has lost the records."""
     stuck = HandlerHealth(stuck=(STUCK_HANDLER,))

@@ -6,6 +6,7 @@ import signal
 from types import FrameType
 
 import pytest
+import tenacity
 
 from consumer_membership.errors import HandlerError
 from consumer_membership.health.handlers import UnfinishedRecord
@@ -97,6 +98,51 @@ def test_handlers_beyond_their_timeout_are_stuck_with_their_stacks(scheduler: Sc
     assert {one.location for one in stuck} == {"orders.py:12 in handle"}
     assert {one.stack for one in observed.progress().running} == {""}
     assert observation_of(scheduler, None).health(1e9).stuck == ()
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_handler_of_a_partition_that_was_given_up_is_stuck_until_it_ends(
+    scheduler: Scheduler, *, has_failed: bool
+) -> None:
+    """Its thread still runs, although the partition and the result are gone; a restart is the only way to end it."""
+    work = Work(
+        scheduler,
+        HandlerLedger(lambda _: HandlerGauges()),
+        RetryPolicy.from_argument(None),
+        has_target=False,
+        max_batch=1,
+    )
+    observed = HandlerObservation(work, TIMEOUT_S)
+    scheduler.admit(records("a"), 0.0)
+    task = taken(scheduler, 10.0)
+    assert work.release([A]) == [task]
+    assert observed.health(69.9).stuck == ()
+    (stuck,) = observed.health(70.0).stuck
+    assert (stuck.partition, stuck.offset, stuck.is_disowned) == (A, 0, True)
+    if has_failed:
+        assert not work.failed(task, ValueError("too late"))
+    else:
+        with work.lock:
+            work.finished(task)
+    assert observed.health(71.0).stuck == ()
+    assert work.ledger.finished == 0
+
+
+def test_dead_letter_counts_the_time_of_its_handler_once(scheduler: Scheduler) -> None:
+    """The time in which the dead letter is written is not the handler's."""
+    work = Work(
+        scheduler,
+        HandlerLedger(lambda _: HandlerGauges()),
+        RetryPolicy.from_argument(tenacity.Retrying(stop=tenacity.stop_after_attempt(1))),
+        has_target=True,
+        max_batch=1,
+    )
+    scheduler.admit(records("a"), 0.0)
+    task = taken(scheduler)
+    assert work.failed(task, ValueError("no"))
+    work.dead_lettered(task)
+    counts = work.ledger.counts(0.0)
+    assert (counts.handler_time.count, counts.finished, counts.dead_letters) == (1, 1, 1)
 
 
 def test_failure_of_the_processor_is_in_its_health(scheduler: Scheduler) -> None:

@@ -9,10 +9,11 @@ import pty
 import struct
 import termios
 from dataclasses import replace
+from itertools import count
 
 from consumer_membership.health.handlers import UnfinishedRecord
 from consumer_membership.metrics.handler_ledger import HandlerCounts, HandlerGauges, HandlerLedger
-from consumer_membership.processing.progress import HandlingProgress, LiveLine, ProcessorProgress
+from consumer_membership.processing.progress import HandlingProgress, LiveLine, ProcessorProgress, live_line
 from consumer_membership.types import TopicPartition
 
 NOW = 1_000.0
@@ -85,3 +86,30 @@ def test_live_line_fits_the_terminal() -> None:
         shown = os.read(reader, 1_000).decode()
     os.close(reader)
     assert shown == "\r\x1b[2K0 partitions, 123,4"
+
+
+def test_live_line_is_shown_on_terminals_only() -> None:
+    """The line is updated until the end of the block, where it has the last progress; a file or a pipe gets nothing."""
+    reader, writer = pty.openpty()
+    numbers = count(1)
+    with os.fdopen(writer, "w") as out:
+        with live_line(lambda: progress(finished=next(numbers)), out, is_wanted=True):
+            pass
+        with live_line(lambda: progress(finished=100), out, is_wanted=False):
+            pass
+        shown = os.read(reader, 1_000).decode()
+    os.close(reader)
+    assert shown == "\r\x1b[2K0 partitions, 1 finished\r\n"
+    for other in (io.StringIO(), None):
+        with live_line(lambda: progress(finished=1), other, is_wanted=True):
+            pass
+        assert other is None or other.getvalue() == ""
+
+
+def test_live_line_ends_quietly_with_its_terminal() -> None:
+    """A terminal that is closed while the processor runs ends the line, and not the processor."""
+    reader, writer = pty.openpty()
+    os.close(reader)
+    out = os.fdopen(writer, "w")
+    with live_line(lambda: progress(finished=1), out, is_wanted=True):
+        out.close()
