@@ -24,6 +24,7 @@ from tests.support.kafka import appended, create_topic, produce, read_committed,
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, Proxy
 from tests.support.seeds import seed_for
+from tests.support.signals import handles
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -66,9 +67,7 @@ class Worker:
     @property
     def handles_sigterm(self) -> bool:
         """Whether it has installed its handler; a SIGTERM before that ends Python at once."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
-        return bool(caught >> (signal.SIGTERM - 1) & 1)
+        return handles(self.process.pid, signal.SIGTERM)
 
 
 class Crew:

@@ -59,6 +59,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
+        # 200,000 records and a dozen processors that are killed: the gate has 5,000 and three.
+        "tests/integration/test_processor_kills.py::*[[]200000-*": AT_LENGTH,
+        "tests/integration/test_processor_kills.py::*[[]5000-3-dynamic]": AT_LENGTH,
+        "tests/integration/test_processor_kills.py::test_owner_that_ignores_*": AT_LENGTH,
         "tests/integration/test_exactly_once.py::test_stopped_worker_*[[]static]": AT_LENGTH,
         # A minute and a half of tests that the gate has with the installed release.
         "tests/frameworks/test_oldest.py::test_oldest_confluent_kafka_passes_*": AT_LENGTH,

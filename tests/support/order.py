@@ -43,6 +43,7 @@ FIRST = (
     "tests/spark/test_brokers_assignment.py",
     # Transactions.
     "tests/integration/test_exactly_once.py",
+    "tests/integration/test_processor_kills.py",
     "tests/processing/test_transactional_producer.py",
     # Groups that are converted.
     "tests/integration/test_migration.py",

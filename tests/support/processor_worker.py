@@ -1,0 +1,113 @@
+"""A processor in a process of its own, whose handler logs its calls (`tests.support.handler_calls`).
+
+    python -m tests.support.processor_worker '{"config": {...}, "topic": "...", ...}'
+
+It ends with SIGTERM, or is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tenacity import retry, stop_after_attempt, wait_fixed
+
+from consumer_membership.processing import HandlerContext, Processor, poll_loop
+from tests.support.handler_calls import CallLog, Kind
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+_PR_SET_PDEATHSIG = 1
+#: The numbers of the keys that are not like the others.
+HOT, SLOW, POISON = 0, 1, 2
+#: How often a poison record is tried.
+ATTEMPTS = 2
+_RETRY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What one worker does.
+
+    Attributes:
+        config: The configuration of its processor.
+        topic: The topic.
+        dead_letters: The topic for dead letters.
+        log: The file of its calls.
+        record_s: How long a record takes.
+        slow_s: How long a record of the slow key takes.
+        reads_metadata: Whether it skips the records that an earlier owner has finished beyond the committed offset.
+        concurrency: The number of threads.
+    """
+
+    config: dict[str, object]
+    topic: str
+    dead_letters: str
+    log: str
+    record_s: float
+    slow_s: float
+    reads_metadata: bool
+    concurrency: int
+
+    def command(self) -> list[str]:
+        """Return the command line of a worker with this job."""
+        return [sys.executable, "-m", "tests.support.processor_worker", json.dumps(asdict(self))]
+
+
+class PoisonError(Exception):
+    """A record that no attempt can handle."""
+
+
+@dataclass(slots=True)
+class LoggingHandler:
+    """Logs the beginning and the end of each call."""
+
+    job: Job
+    log: CallLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = CallLog(Path(self.job.log))
+
+    def __call__(self, record: Message, context: HandlerContext) -> None:
+        """Handle one record.
+
+        Raises:
+            PoisonError: It has the poison key.
+        """
+        key = int(record.key() or b"")
+        which = (context.attempt, context.partition.partition, key, record.offset() or 0)
+        self.log.note(Kind.BEGAN, *which)
+        if key == POISON:
+            self.log.note(Kind.FAILED, *which)
+            raise PoisonError
+        time.sleep(self.job.slow_s if key == SLOW else self.job.record_s)
+        self.log.note(Kind.SUCCEEDED, *which)
+
+
+def main() -> None:
+    """Run the processor of the job on the command line."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    job = Job(**json.loads(sys.argv[1]))
+    if not job.reads_metadata:
+        # As an owner that is another client: the commits are the same, and the next owner takes their offsets alone.
+        poll_loop.decode = lambda _, __: None  # type: ignore[attr-defined]  # the name in the module that uses it
+    with Processor(
+        job.config,
+        [job.topic],
+        LoggingHandler(job),
+        concurrency=job.concurrency,
+        retry=retry(stop=stop_after_attempt(ATTEMPTS), wait=wait_fixed(_RETRY_S)),
+        dead_letter=job.dead_letters,
+    ) as processor:
+        processor.run()
+
+
+if __name__ == "__main__":
+    main()
