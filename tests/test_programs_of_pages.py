@@ -37,6 +37,8 @@ _NAMES = (
         "handlers",
         "aio-handlers",
         "handlers-eos",
+        "payments",
+        "orders.dlq",
         "avro-orders",
         "avro-payments",
         "read-since",
@@ -164,6 +166,24 @@ def test_handler_with_outputs_writes_each_result_once(kafka: Broker, tmp_path: P
         assert end(process) == 0
     invoices = Counter(message.value() for message in read_committed(page.servers, page.names["invoices"]))
     assert invoices == Counter(b"invoice for order %d" % number for number in range(100))
+
+
+def test_failed_records_become_dead_letters_and_are_replayed(kafka: Broker, tmp_path: Path) -> None:
+    """The program of docs/consuming/dead-letters.md writes failed records to its topic, and the commands read them."""
+    page = Programs("consuming/dead-letters.md", kafka, tmp_path)
+    topic, dead = page.with_orders(), create_topic(page.servers, page.names["orders.dlq"], 3)
+    produce(page.servers, topic, [(None, b"no number")])
+    with page.started("payments.py") as (process, output):
+        wait_until(lambda: page.committed("payments") == 101, "all offsets", seen=output.read_text)
+        assert end(process) == 0
+    words = ["-m", "consumer_membership", "dead-letters", dead]
+    listed = map(json.loads, page.run(*words, "list", "-b", page.servers, "--json"))
+    assert Counter(letter["exception"] for letter in listed) == {
+        "LookupError": 10,
+        "confluent_kafka.error.ValueDeserializationError": 1,
+    }
+    replay = page.run(*words, "replay", "-b", page.servers, "--exception", "LookupError")
+    assert replay[0] == f"{dead}: 10 dead letters replayed, group {dead}.replay"
 
 
 @pytest.mark.parametrize(("program", "group"), [("service.py", "service"), ("aio_service.py", "aio-service")])

@@ -40,7 +40,7 @@ ORIGINAL_GROUP = f"{SPRING}original-consumer-group"
 #: Spring's header with the number of attempts.
 ATTEMPTS = "kafka_deliveryAttempt"
 #: The header of this package that a replay adds to the original record: how often it was replayed, as text.
-REPLAYS = "consumer_membership.replays"
+REPLAYS = "consumer-membership-replays"
 
 _CONNECT_STACK, _CONNECT_MESSAGE = f"{CONNECT}exception.stacktrace", f"{CONNECT}exception.message"
 #: Connect's stages (`Stage`) for a failed handler and for records that cannot be deserialized.

@@ -122,7 +122,7 @@ def test_replayed_record_is_the_original_with_a_count(ground: Ground) -> None:
         assert message.partition() == number % PARTITIONS
         assert message.key() == b"%d" % number
         assert message.timestamp() == (TIMESTAMP_CREATE_TIME, WHEN_MS + number)
-        assert message.headers() == [("trace", b"%d" % number), ("consumer_membership.replays", b"1")]
+        assert message.headers() == [("trace", b"%d" % number), ("consumer-membership-replays", b"1")]
 
 
 def test_letters_of_spring_and_connect_are_replayed_to_their_partition(ground: Ground) -> None:
@@ -147,7 +147,7 @@ def test_letters_of_spring_and_connect_are_replayed_to_their_partition(ground: G
     ground.replay()
     found = {message.value(): message for message in read_committed(ground.servers, ground.original)}
     assert (found[b"spring"].partition(), found[b"connect"].partition()) == (2, 1)
-    assert found[b"connect"].headers() == [("own", b"1"), ("consumer_membership.replays", b"1")]
+    assert found[b"connect"].headers() == [("own", b"1"), ("consumer-membership-replays", b"1")]
     assert found.keys() == {b"spring", b"connect", b"gone"}
 
 

@@ -304,11 +304,11 @@ def test_dead_letter_of_connect_is_read() -> None:
     assert letter.original_headers() == (("own", b"1"),)
 
 
-names = st.sampled_from([name for name, _ in headers_of(record(), failure(), 1, "g")] + ["consumer_membership.replays"])
+names = st.sampled_from([name for name, _ in headers_of(record(), failure(), 1, "g")] + ["consumer-membership-replays"])
 
 
 @given(st.lists(st.tuples(names | st.text(), st.none() | st.binary())))
-@example([("kafka_dlt-original-partition", b"\xff" * 4), ("consumer_membership.replays", b"\xb2")])
+@example([("kafka_dlt-original-partition", b"\xff" * 4), ("consumer-membership-replays", b"\xb2")])
 @example([("__connect.errors.partition", b"9" * 5_000)])
 def test_any_headers_are_read(headers: list[RawHeader]) -> None:
     """A dead-letter topic may contain anything; a damaged header counts as absent and never raises."""
@@ -323,7 +323,7 @@ def test_replayed_headers_drop_failure_and_count_replays() -> None:
     own: list[RawHeader] = [("trace", b"1")]
     letter = DeadLetter.of(record(headers_of(record(own), failure(), 3, "billing")))
     replayed = letter.replayed_headers()
-    assert replayed == (("trace", b"1"), ("consumer_membership.replays", b"1"))
+    assert replayed == (("trace", b"1"), ("consumer-membership-replays", b"1"))
     again = DeadLetter.of(record(headers_of(record(replayed), failure(), 3, "billing")))
     assert again.replays == 1
-    assert again.replayed_headers() == (("trace", b"1"), ("consumer_membership.replays", b"2"))
+    assert again.replayed_headers() == (("trace", b"1"), ("consumer-membership-replays", b"2"))

@@ -60,7 +60,7 @@ KEYS = frozenset(
     }
 )
 #: The first part of dotted names that are not keys of a consumer.
-KEY_PREFIXES = frozenset({"spark", "context", "consumer", "messaging", "app", "kubernetes"})
+KEY_PREFIXES = frozenset({"spark", "context", "consumer", "messaging", "app", "kubernetes", "orders"})
 #: Operations of Kafka's ACLs, states of Java's members, options of other libraries, environment variables of other
 #: programs.
 CAPITALS = frozenset(
@@ -95,6 +95,7 @@ CLASSES = frozenset(
         "ConsumerGroupHeartbeat",
         "Container",
         "Create",
+        "CreateTime",
         "DataFrame",
         "Delete",
         "Deny",
@@ -111,6 +112,7 @@ CLASSES = frozenset(
         "KafkaConsumer",
         "LeaveGroup",
         "ListOffsets",
+        "LogAppendTime",
         "Metadata",
         "OffsetCommit",
         "OffsetFetch",
