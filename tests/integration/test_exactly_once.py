@@ -1,4 +1,7 @@
-"""`examples/exactly_once.py` in processes that are killed or stopped writes each record's result once."""
+"""Two examples in processes that are killed or stopped write each record's result once.
+
+`exactly_once.py` has the transactions in its own loop; `processor_exactly_once.py` leaves them to a `Processor`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = "examples/exactly_once.py"
+LOOP, PROCESSOR = "examples/exactly_once.py", "examples/processor_exactly_once.py"
 PARTITIONS, WORKERS = 6, 3
 #: In one transaction.
 BATCH = 10
@@ -48,6 +51,7 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     log: Path
+    example: str
 
     @property
     def said(self) -> list[str]:
@@ -61,8 +65,10 @@ class Worker:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has written a record and is alive."""
-        return self.process.poll() is None and self.log.stat().st_size > 0
+        """Whether it is alive, and has written a record (the loop) or handles records (the processor)."""
+        if self.process.poll() is not None:
+            return False
+        return self.log.stat().st_size > 0 if self.example == LOOP else self.handles_sigterm
 
     @property
     def handles_sigterm(self) -> bool:
@@ -73,7 +79,8 @@ class Worker:
 class Crew:
     """A group of such processes, its input topic and its output topic."""
 
-    def __init__(self, broker: Broker, folder: Path, records: int, held: ExitStack) -> None:
+    def __init__(self, broker: Broker, folder: Path, records: int, held: ExitStack, example: str = LOOP) -> None:
+        self.example = example
         self.servers = broker.bootstrap_servers
         self.records = 0
         self.topic = create_topic(self.servers, unique("in"), PARTITIONS)
@@ -85,7 +92,7 @@ class Crew:
     def produce(self, records: int) -> None:
         """Produce this many more numbered records."""
         numbers = range(self.records, self.records + records)
-        produce(self.servers, self.topic, ((None, str(number)) for number in numbers))
+        produce(self.servers, self.topic, ((f"key-{number % 7}", str(number)) for number in numbers))
         self.records += records
 
     def worker(
@@ -109,15 +116,14 @@ class Crew:
             self.topic,
             "-o",
             self.out,
-            "--batch",
-            str(BATCH),
         ]
-        words += ["--idle", str(NEVER_S), "--transaction-timeout", str(transaction_s)]
+        if self.example == LOOP:
+            words += ["--batch", str(BATCH), "--idle", str(NEVER_S), "--transaction-timeout", str(transaction_s)]
         words += [] if instance is None else ["-i", instance]
         with log.open("wb") as lines:
             process = self._held.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-u", *via, EXAMPLE, *words],
+                    [sys.executable, "-u", *via, self.example, *words],
                     cwd=ROOT,
                     env={**os.environ, "PYTHONPATH": str(ROOT)},
                     stdout=lines,
@@ -125,7 +131,7 @@ class Crew:
                 )
             )
         self._held.callback(process.kill)
-        return Worker(process, log)
+        return Worker(process, log, self.example)
 
     def wait_for(self, appended_records: int) -> None:
         """Wait until the output topic has this many records, committed or not."""
@@ -164,16 +170,16 @@ def held() -> Iterator[ExitStack]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
-@pytest.mark.parametrize(("records", "kills"), [(2000, 3), (20_000, 12)])
+@pytest.mark.parametrize(("example", "records", "kills"), [(LOOP, 2000, 3), (LOOP, 20_000, 12), (PROCESSOR, 5000, 6)])
 def test_workers_killed_at_random_write_each_result_once(
-    broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int, membership: str
+    broker: Broker, tmp_path: Path, held: ExitStack, example: str, records: int, kills: int, membership: str
 ) -> None:
     """Each result is written once, wherever a worker is killed.
 
     Its successor continues with an instance id, the other workers without.
     """
     chance = random.Random(seed_for("kills"))  # noqa: S311 - which worker is killed when
-    crew = Crew(broker, tmp_path, records, held)
+    crew = Crew(broker, tmp_path, records, held, example)
     instances = [f"worker-{number}" if membership == "static" else None for number in range(WORKERS)]
     workers = [crew.worker(instance) for instance in instances]
     for threshold in sorted(chance.sample(range(1, records), kills)):
@@ -222,6 +228,27 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     (refusal,) = zombie.refusals
     print(refusal)
     assert re.fullmatch(rf"not written, {BATCH} records: .*(generation|member).*", refusal, re.IGNORECASE)
+    assert crew.results() == crew.expected()
+
+
+@pytest.mark.parametrize("membership", ["static", "dynamic"])
+def test_stopped_processor_aborts_its_transaction_and_works_again(
+    broker: Broker, tmp_path: Path, held: ExitStack, membership: str
+) -> None:
+    """The results of a processor that was replaced while it was stopped are aborted; it joins again and works."""
+    crew = Crew(broker, tmp_path, 500, held, PROCESSOR)
+    instances = ["one", "other"] if membership == "static" else [None, None]
+    zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction")
+    _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), zombie.said
+    other = crew.worker(instances[1])
+    crew.wait_for_the_end()
+    zombie.process.send_signal(signal.SIGCONT)
+    crew.produce(100)
+    crew.wait_for_the_end()
+    for worker in (zombie, other):
+        worker.process.send_signal(signal.SIGTERM)
+    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.said
     assert crew.results() == crew.expected()
 
 
