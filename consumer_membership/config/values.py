@@ -209,6 +209,7 @@ receive_bytes = _integer(1000, _MAX_INT)
 idle_ms = _integer(0, _MAX_INT)
 #: A commit's metadata is a STRING of Kafka's protocol, which C ends with a zero.
 metadata_bytes = _integer(0, LONGEST_STRING - 1)
+message_bytes = _integer(1000, 1_000_000_000)
 rebootstraps = _choice({"rebootstrap": True, "none": False})
 canonical = _choice({"use_all_dns_ips": False, "resolve_canonical_bootstrap_servers_only": True})
 family = _choice({family.value: family for family in AddressFamily})

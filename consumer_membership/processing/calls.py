@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.handlers import RecordHandler
-from consumer_membership.processing.outputs import OutputRecord, outputs_of
+from consumer_membership.processing.outputs import DEFAULT_MAX_BYTES, OutputRecord, outputs_of
 from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
@@ -24,7 +24,11 @@ _OWN_FRAMES = 8
 
 
 class HandlerCalls:
-    """Calls one handler. `prepare` is applied to each record before each attempt (deserializers)."""
+    """Calls one handler.
+
+    `prepare` is applied to each record before each attempt (deserializers). Outputs with more than `max_output_bytes`
+    fail the attempt.
+    """
 
     def __init__(
         self,
@@ -34,12 +38,14 @@ class HandlerCalls:
         is_batch: bool,
         timeout_s: float | None,
         prepare: Callable[[Message], Message] | None,
+        max_output_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self._handler = handler
         self._retry = retry if retry.judges_results else None
         self._is_batch = is_batch
         self._timeout_s = timeout_s
         self._prepare = prepare
+        self._max_output_bytes = max_output_bytes
         self._takes_context = handler.takes_context
 
     def run(self, task: Task) -> Collection[OutputRecord]:
@@ -74,7 +80,7 @@ class HandlerCalls:
             delay = self._retry.after_result(task.attempt, result, monotonic() - task.first_at)
             if delay is not None:
                 raise ResultRejectedError(delay)
-        return () if result is None else outputs_of(result, self._handler.name)
+        return () if result is None else outputs_of(result, self._handler.name, self._max_output_bytes)
 
     def _records(self, task: Task) -> Message | list[Message]:
         prepare = self._prepare

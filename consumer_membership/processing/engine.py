@@ -21,7 +21,12 @@ from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLed
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls, ProcessCall
 from consumer_membership.processing.commits import FinishedCommits, MetadataLimit, OffsetCommits
 from consumer_membership.processing.coroutines import CoroutineWorkers
-from consumer_membership.processing.dead_letters import DeadLetters, FunctionDeadLetters, TopicDeadLetters
+from consumer_membership.processing.dead_letters import (
+    NO_CLIENT_LIMIT,
+    DeadLetters,
+    FunctionDeadLetters,
+    TopicDeadLetters,
+)
 from consumer_membership.processing.deserialization import Deserialized
 from consumer_membership.processing.handlers import HandlerKind
 from consumer_membership.processing.observation import HandlerObservation, gauges_of
@@ -77,6 +82,7 @@ class Engine:
             is_batch=settings.max_batch > 1,
             timeout_s=settings.handler_timeout_s,
             prepare=_deserializer_of(settings),
+            max_output_bytes=settings.max_output_bytes,
         )
         self._starting = threading.Lock()
         self._has_started = False
@@ -168,12 +174,14 @@ class Engine:
 
     def _made_commits(self) -> FinishedCommits:
         settings = self._settings
+        # Outputs were checked where they were returned; a dead letter is larger than its record.
+        producer_config = {**settings.cluster_config, "message.max.bytes": NO_CLIENT_LIMIT}
         if not settings.transactional:
-            outputs = OutputProducer(settings.cluster_config)
+            outputs = OutputProducer(producer_config)
             return OffsetCommits(self.consumer, self._work, settings.commit_interval_s, self._limit, outputs)
         instance_id = self.consumer.membership().instance_id
         name = settings.transactional_id or default_transactional_id(settings.group_id, instance_id)
-        transactions = Transactions(settings.cluster_config, name, self.consumer.committed)
+        transactions = Transactions(producer_config, name, self.consumer.committed)
         return TransactionalCommits(self.consumer, self._work, transactions, self._limit)
 
     def _write_dead_letter(self, task: Task) -> Collection[OutputRecord]:

@@ -137,6 +137,11 @@ class DeliveryFailures:
         if self.error is None and error is not None and error.code() not in self._ignored:
             self.error, self.topic = error, message.topic()
 
+    def fail(self, error: KafkaError, topic: str) -> None:
+        """Note a record that was rejected before it was sent."""
+        if self.error is None:
+            self.error, self.topic = error, topic
+
     def clear(self) -> None:
         """Forget the failed record."""
         self.error = self.topic = None
@@ -172,23 +177,33 @@ class OutputProducer:
             OutputError: a topic does not exist, or librdkafka rejected a record; earlier records may be written.
         """
         for output in outputs:
-            if self._producer is None:
-                self._producer = Producer(dict(self._config), logger=_log)
-            if output.topic not in self._known_topics:
-                error = topic_error(self._producer, output.topic, TOPIC_S, _log)
-                if error is not None:
-                    raise refused_output(output.topic, error)
-                self._known_topics.add(output.topic)
-            try:
-                enqueue(self._producer, output)
-            except KafkaException as refused:
-                raise refused_output(output.topic, refused.args[0]) from refused
+            error = self._error_of(output)
+            if error is not None:
+                self._failures.fail(error, output.topic)
+                raise refused_output(output.topic, error)
+
+    def _error_of(self, output: OutputRecord) -> KafkaError | None:
+        """Queue a record, and return why it was rejected; None if it was not."""
+        if self._producer is None:
+            self._producer = Producer(dict(self._config), logger=_log)
+        if output.topic not in self._known_topics:
+            error = topic_error(self._producer, output.topic, TOPIC_S, _log)
+            if error is not None:
+                return error
+            self._known_topics.add(output.topic)
+        try:
+            enqueue(self._producer, output)
+        except KafkaException as refused:
+            rejected: KafkaError = refused.args[0]
+            return rejected
+        return None
 
     def flush(self, timeout_s: float) -> bool:
         """Return whether the brokers have acknowledged all records within `timeout_s`; call it again if they have not.
 
         Raises:
-            OutputError: a record was not delivered; the offset of its source must not be committed.
+            OutputError: a record was rejected or not delivered, now or earlier. The offset of its source must not be
+                committed.
         """
         if self._producer is None:
             return True

@@ -25,6 +25,7 @@ from consumer_membership.config.environment import naming_variables, variable_of
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError, MembershipError
 from consumer_membership.processing.handlers import RecordHandler, checked_handler, name_of
 from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.outputs import DEFAULT_MAX_BYTES
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.text import LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption
@@ -100,7 +101,6 @@ class ProcessorSettings:
             commits; it may contain secrets.
         cluster_config: the keys that connect another client, such as a producer, to the same cluster.
         group_id: the group.
-        instance_id: the group.instance.id of a static member, or None.
         topics: names and patterns to subscribe to.
         handler: the handler, and how it is called.
         order: which records run one after the other.
@@ -114,6 +114,7 @@ class ProcessorSettings:
         max_wait_s: how long an incomplete batch waits for further records.
         max_queued: the most unfinished records of a partition.
         metadata_limit: the most bytes of a commit's metadata (offset.metadata.max.bytes of the brokers).
+        max_output_bytes: the most bytes of key and value of a record that a handler returns (message.max.bytes).
         processes: whether handlers run in worker processes.
         transactional: whether outputs, dead letters and offsets are written in one transaction.
         transactional_id: the producer's transactional.id, if the caller chose one.
@@ -127,7 +128,6 @@ class ProcessorSettings:
     consumer_config: Mapping[str, object] = field(repr=False)
     cluster_config: Mapping[str, object] = field(repr=False)
     group_id: str
-    instance_id: str | None
     topics: tuple[str, ...]
     handler: RecordHandler
     order: ProcessingOrder
@@ -141,6 +141,7 @@ class ProcessorSettings:
     max_wait_s: float
     max_queued: int
     metadata_limit: int
+    max_output_bytes: int
     processes: bool
     transactional: bool
     transactional_id: str | None
@@ -183,7 +184,6 @@ class ProcessorSettings:
             consumer_config=keys.consumer_config,
             cluster_config=keys.consumer.cluster_config(),
             group_id=keys.consumer.group_id,
-            instance_id=keys.consumer.group_instance_id,
             topics=names,
             handler=called,
             order=_order(options.get("order", ProcessingOrder.KEY)),
@@ -197,6 +197,7 @@ class ProcessorSettings:
             max_wait_s=_max_wait(options, max_batch),
             max_queued=max_queued,
             metadata_limit=keys.metadata_limit,
+            max_output_bytes=keys.max_output_bytes,
             processes=processes,
             transactional=_flag(options, "transactional") or transactional_id is not None,
             transactional_id=transactional_id,
@@ -219,6 +220,7 @@ class _ProcessorKeys:
     consumer_config: Mapping[str, object] = field(repr=False)
     drain_timeout_s: float
     metadata_limit: int
+    max_output_bytes: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
 
@@ -238,6 +240,7 @@ class _ProcessorKeys:
             _refuse_automatic_commits(consumer)
             drain_ms = _read(consumer, _DRAIN_TIMEOUT, values.duration_ms, _DRAIN_TIMEOUT_MS)
             metadata_limit = _read(consumer, _METADATA_LIMIT, values.metadata_bytes, _METADATA_BYTES)
+            max_output_bytes = _read(consumer, "message.max.bytes", values.message_bytes, DEFAULT_MAX_BYTES)
         # None unsets what the environment sets, which the consumer would pass to librdkafka.
         hidden = {key: None for key in PROCESSOR_KEYS if variable_of(key) in os.environ}
         kept = {key: value for key, value in given.items() if key not in PROCESSOR_KEYS}
@@ -246,6 +249,7 @@ class _ProcessorKeys:
             consumer_config={**kept, **hidden, "enable.auto.commit": False},
             drain_timeout_s=min(drain_ms, _DRAIN_SHARE * consumer.max_poll_interval_ms) / 1000,
             metadata_limit=metadata_limit,
+            max_output_bytes=max_output_bytes,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )

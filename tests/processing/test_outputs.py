@@ -124,9 +124,10 @@ def test_output_producer_reports_a_record_that_was_not_delivered_at_the_flush() 
 
 @pytest.mark.usefixtures("short_lookups")
 def test_output_producer_refuses_a_record_that_is_too_large() -> None:
-    """The size is compared with message.max.bytes when the record is queued."""
+    """The size is compared with message.max.bytes when the record is queued; later flushes raise the error again."""
     producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": 1000, "log_level": 0})
-    with pytest.raises(OutputError) as refused:
-        producer.send([OutputRecord("invoices", bytes(2000))])
-    assert str(refused.value).startswith("a record for topic 'invoices' cannot be written: ")
+    for call in (lambda: producer.send([OutputRecord("invoices", bytes(2000))]), lambda: producer.flush(0)):
+        with pytest.raises(OutputError) as refused:
+            call()
+        assert str(refused.value).startswith("a record for topic 'invoices' cannot be written: ")
     producer.close()

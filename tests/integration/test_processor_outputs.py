@@ -1,0 +1,142 @@
+"""Outputs of a `Processor` on a real broker: with offsets in transactions, or at least once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import tenacity
+from confluent_kafka import Message
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import ArgumentTypeError, HandlerError, OutputError
+from consumer_membership.processing import OutputRecord
+from consumer_membership.translation.offset_metadata import decode
+from tests.integration.processors import Run, committed, running, value_of
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import create_topic, produce, read_committed, unique
+from tests.support.kinds import TRANSACTIONS
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ONE_ATTEMPT = tenacity.Retrying(stop=tenacity.stop_after_attempt(1))
+HUGE = 2_000_000
+
+
+@pytest.fixture
+def broker(broker_pool: RunBrokers) -> Broker:
+    """A broker that soon aborts abandoned transactions and soon ends sessions."""
+    return broker_pool.shared(properties=TRANSACTIONS)
+
+
+class Place:
+    """An input topic with one partition, an output topic, a dead-letter topic and a group."""
+
+    def __init__(self, broker: Broker, values: list[str]) -> None:
+        self.servers = broker.bootstrap_servers
+        self.group = unique("g")
+        self.topic = create_topic(self.servers, unique("in"))
+        self.out = create_topic(self.servers, unique("out"))
+        self.letters = create_topic(self.servers, unique("dlq"))
+        produce(self.servers, self.topic, [(value, value) for value in values])
+
+    def written(self, topic: str) -> list[str]:
+        """The values that readers of committed records get, sorted."""
+        return sorted(value_of(message) for message in read_committed(self.servers, topic))
+
+    def committed(self) -> tuple[int, str]:
+        """The committed offset and its metadata."""
+        return committed(self.servers, self.group, self.topic, 1)[0]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_next_owner_writes_only_the_outputs_of_unfinished_records(broker: Broker, *, transactional: bool) -> None:
+    """The metadata of a commit lists the finished records whose outputs are written, so each output is written once."""
+    values = [str(number) for number in range(10)]
+    place = Place(broker, values)
+    is_held = threading.Event()
+    lock = threading.Lock()
+    handled: list[str] = []
+
+    def handle(record: Message) -> list[OutputRecord]:
+        value = value_of(record)
+        with lock:
+            handled.append(value)
+        if value == "0" and not is_held.is_set():
+            is_held.wait(60)
+        return [OutputRecord(place.out, value)]
+
+    config: dict[str, object] = {"auto.commit.interval.ms": 50}
+    first = Run(place.servers, place.topic, place.group, handle, config, transactional=transactional, grace_period=0.0)
+    wait_until(lambda: place.written(place.out) == values[1:], "the outputs", seen=lambda: place.written(place.out))
+    wait_until(lambda: place.committed()[1] != "", "the commit", seen=place.committed)
+    offset, metadata = place.committed()
+    finished = decode(metadata, offset)
+    assert (offset, None if finished is None else finished.count) == (0, 9)
+    first.stop()
+    is_held.set()
+    handled.clear()
+    with running(Run(place.servers, place.topic, place.group, handle, config, transactional=transactional)):
+        wait_until(lambda: place.committed() == (10, ""), "the rest", seen=place.committed)
+    assert (handled, place.written(place.out)) == (["0"], values)
+
+
+def test_dead_letter_is_part_of_the_transaction(broker: Broker) -> None:
+    """Dead letters, outputs and offsets are visible together; an output that is too large fails its record only."""
+    place = Place(broker, ["bad", "good", "huge"])
+
+    def handle(record: Message) -> OutputRecord:
+        value = value_of(record)
+        if value == "bad":
+            raise ValueError(value)
+        return OutputRecord(place.out, bytes(HUGE) if value == "huge" else value)
+
+    run = Run(
+        place.servers,
+        place.topic,
+        place.group,
+        handle,
+        transactional=True,
+        dead_letter=place.letters,
+        retry=ONE_ATTEMPT,
+    )
+    with running(run):
+        wait_until(lambda: place.committed() == (3, ""), "the commit", seen=place.committed)
+        assert (place.written(place.out), place.written(place.letters)) == (["good"], ["bad", "huge"])
+    errors = [
+        dict(letter.headers() or [])["kafka_dlt-exception-fqcn"]
+        for letter in read_committed(place.servers, place.letters)
+    ]
+    assert sorted(map(str, errors)) == ["b'ValueError'", "b'consumer_membership.errors.OutputError'"]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_handler_with_a_wrong_return_value_stops_the_processor(broker: Broker, *, transactional: bool) -> None:
+    """Each record would fail, so none goes to the dead-letter topic, and nothing is committed."""
+    place = Place(broker, ["one"])
+
+    def handle(_: Message) -> int:
+        return 42
+
+    run = Run(place.servers, place.topic, place.group, handle, transactional=transactional, dead_letter=place.letters)
+    error = run.join()
+    assert isinstance(error, HandlerError)
+    assert isinstance(error.__cause__, ArgumentTypeError)
+    assert "the handler returned a value of type int" in str(error)
+    assert (place.written(place.letters), place.committed()) == ([], (0, ""))
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_output_for_a_missing_topic_stops_the_processor(broker: Broker, *, transactional: bool) -> None:
+    """The run raises an error with the topic, and the record is not committed."""
+    place = Place(broker, ["one"])
+    missing = unique("missing")
+
+    def handle(record: Message) -> OutputRecord:
+        return OutputRecord(missing, record.value())
+
+    error = Run(place.servers, place.topic, place.group, handle, transactional=transactional).join()
+    assert isinstance(error, OutputError)
+    assert f"'{missing}'" in str(error)
+    assert place.committed()[0] <= 0
