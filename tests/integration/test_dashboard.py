@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import monotonic
+from threading import Thread
 
 import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
-from consumer_membership.health.handlers import HandlerHealth
-from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
+from consumer_membership.processing import Processor
 from tests.support.dashboard import queries
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.prometheus import Prometheus, prometheus
@@ -28,7 +27,7 @@ VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$group": ".*"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Two members of one group, of which the first has joined, and the address of their metrics."""
+    """Two members of one group, of which the first has joined, a processor, and the address of their metrics."""
 
     address: str
     topic: str
@@ -37,7 +36,7 @@ class Process:
 
 @pytest.fixture
 def process(kafka: Broker) -> Iterator[Process]:
-    """This process, until both members are closed."""
+    """This process, until all members are closed."""
     (port,) = draw_ports(1)
     address = f"{LOOPBACK}:{port}"
     topic, group = create_topic(kafka.bootstrap_servers, unique("dashboard"), 4), unique("group")
@@ -50,11 +49,16 @@ def process(kafka: Broker) -> Iterator[Process]:
         "health.http.address": address,
     }
     first, second = (Consumer({**settings, "client.id": f"member-{number}"}) for number in range(2))
+    processor = Processor({**settings, "group.id": unique("group")}, [topic], lambda _: None)
+    handling = Thread(target=processor.run)
+    handling.start()
     try:
         for member in (first, second):
             member.subscribe([topic], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         yield Process(address=address, topic=topic, members=(first, second))
     finally:
+        processor.stop()
+        handling.join()
         first.close()
         second.close()
 
@@ -74,8 +78,6 @@ def empty(server: Prometheus) -> list[str]:
 def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) -> None:
     """Prometheus parses each query and returns a number while records flow and after the second member has joined."""
     first, second = process.members
-    ledger = HandlerLedger(lambda _: HandlerGauges())
-    first._observer.watch_handlers(lambda _: HandlerHealth(), ledger)
     with prometheus(process.address) as server:
         polled = [first]
 
@@ -84,9 +86,8 @@ def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) 
             for _ in range(20):
                 for member in polled:
                     member.poll(0.02)
-            ledger.handler_time.add(0.02, monotonic())
             # What happened before the first scrape is no increase.
-            if server.numbers("sum(kafka_consumer_assigned_partitions) == 4"):
+            if server.numbers('sum(kafka_consumer_assigned_partitions{client_id=~"member-.*"}) == 4'):
                 polled[:] = [first, second]
 
         wait_until(

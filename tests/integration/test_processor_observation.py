@@ -8,6 +8,7 @@ from queue import Queue
 
 import pytest
 import tenacity
+from confluent_kafka import KafkaException
 
 from consumer_membership import HealthVerdict, LifecycleEvent, LifecycleKind, PartitionWaitsFor
 from consumer_membership.config.settings import ListenAddress
@@ -173,3 +174,26 @@ def test_records_in_hand_at_the_end_of_a_drain_are_reported(kafka: Broker) -> No
             assert (*moved, 0) in disowned.records
             assert moved in disowned.partitions
             first.release()
+
+
+def test_records_in_hand_when_the_session_is_lost_are_reported(kafka: Broker) -> None:
+    """A newer member with the same instance id takes the place: what runs at this moment is reported, not committed."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("t")), unique("g")
+    produce(kafka.bootstrap_servers, topic, [("a", "0"), ("a", "1")])
+    first, second = Handled(), Handled()
+    first.hold("0")
+    config: dict[str, object] = {"group.instance.id": "a"}
+    events: Queue[LifecycleEvent] = Queue()
+    one = Run(kafka.bootstrap_servers, topic, group, first, config)
+    one.processor.on_event(events.put)
+    first.wait_for_begin("0")
+    with running(Run(kafka.bootstrap_servers, topic, group, second, config)):
+        disowned = next_of(events, LifecycleKind.DISOWNED)
+        assert disowned.records == ((topic, 0, 0),)
+        assert disowned.cause.startswith("the partitions were lost while the handlers ran")
+        assert not first.contexts["0"].is_current
+        second.wait_for_end("0", "1")
+        first.release()
+        assert isinstance(one.join(), KafkaException)
+        health = one.processor.health()
+        assert (health.verdict, health.would_restart_help) == (HealthVerdict.CLOSED, False)
