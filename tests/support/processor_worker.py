@@ -97,7 +97,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     if not job.reads_metadata:
         # As an owner that is another client: the commits are the same, and the next owner takes their offsets alone.
-        poll_loop.decode = lambda _, __: None  # type: ignore[attr-defined]  # the name in the module that uses it
+        poll_loop.decode = lambda _, __: None  # type: ignore[attr-defined, assignment]  # where it is used
     with Processor(
         job.config,
         [job.topic],
