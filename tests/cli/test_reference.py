@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from consumer_membership.admin import (
 from consumer_membership.cli import main
 from consumer_membership.cli.command import COMMANDS
 from consumer_membership.cli.consume import json_line
+from consumer_membership.cli.dead_letters import DeadLetterOptions, json_of, replayed_json
 from consumer_membership.cli.doctor import findings_json
 from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalOptions, described_json, removals_json
 from consumer_membership.cli.overview import ListOptions, lag_json, listed_json
@@ -29,6 +31,8 @@ from consumer_membership.membership.events import CoordinatorLost, Polled
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.rates import Rates
+from consumer_membership.processing.dead_letter_headers import DeadLetter
+from consumer_membership.processing.dead_letter_replay import LeftOut, ReplayReport
 from consumer_membership.types import BrokerAddress
 from tests.admin.builders import group, member, partitions
 from tests.observe.builders import seen, survey
@@ -173,3 +177,17 @@ def test_command_line_document_shows_the_json_keys_of_files(
     monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
     main(words)
     assert set(keys_of(json.loads(capsys.readouterr().out))) == documented(name)
+
+
+def test_command_line_document_shows_the_json_keys_of_dead_letters() -> None:
+    """The section of `dead-letters` has two JSON blocks: that of `show`, and that of `replay`."""
+    letter = DeadLetter.of(Message(topic="t", partition=0, offset=0, headers=[("trace", b"1")]))
+    report = ReplayReport(
+        replayed=Counter(orders=1), started_at={0: 1}, left_out=[LeftOut(partition=0, offset=2, reason="no topic")]
+    )
+    options = DeadLetterOptions(topic="t", action="replay", config={})
+    outputs = (json_of(letter, with_content=True), replayed_json(report, options))
+    blocks = [one for one in all_blocks(section(DOCUMENT.read_text(), "dead-letters")) if one.language == "json"]
+    assert [set(keys_of(json.loads(block.code))) for block in blocks] == [
+        set(keys_of(json.loads(output))) for output in outputs
+    ]
