@@ -22,6 +22,12 @@ _ENOUGH = f"{_ACLS}::test_read_on_group_and_topic_is_enough_for_a_static_consume
 _FORBIDDEN = f"{_REFUSALS}::test_forbidden_group_is_fatal_and_forbidden_topic_is_reported"
 _TRANSACTIONAL = f"{_ACLS}::test_transactional_producer_needs_write_on_transactional_id_and_topic"
 _SURVEY = f"{_ACLS}::test_survey_names_open_transactions_only_with_read_and_describe"
+_WITH_DEAD_LETTERS = "`Processor` with a dead-letter topic"
+_DEAD_LETTERS = "integration/test_dead_letters.py::test_check_of_dead_letter_topic_names_missing_operations"
+_REPLAY = (
+    "integration/test_dead_letter_replay.py"
+    "::test_replay_needs_read_on_topic_and_group_and_write_on_the_transactional_id"
+)
 _SINK = f"{_SPARK}::test_kafka_sink_needs_write_on_its_transactional_id_and_topics"
 _CHECKPOINT = f"{_SPARK}::test_checkpoint_commands_need_describe_to_read_a_group_and_read_to_write_it"
 
@@ -50,6 +56,13 @@ TESTS: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("Transactional producer", "WRITE", "transactional id"): (_TRANSACTIONAL,),
     ("Transactional producer", "WRITE", "output topic"): (_TRANSACTIONAL,),
     ("Transactional producer", "READ", "group and source topic"): (_TRANSACTIONAL,),
+    (_WITH_DEAD_LETTERS, "WRITE", "dead-letter topic"): (_DEAD_LETTERS,),
+    (_WITH_DEAD_LETTERS, "DESCRIBE_CONFIGS", "dead-letter topic"): (_DEAD_LETTERS,),
+    ("`dead-letters`", "READ", "dead-letter topic"): (_REPLAY,),
+    ("`dead-letters replay`", "READ", "group `<topic>.replay`"): (_REPLAY,),
+    ("`dead-letters replay`", "WRITE", "transactional id `<topic>.replay`"): (_REPLAY,),
+    ("`dead-letters replay`", "WRITE", "original topic"): (_REPLAY,),
+    ("`dead-letters replay`", "DESCRIBE_CONFIGS", "original topic"): (_REPLAY,),
     (_DESCRIBING, "DESCRIBE", "group"): (_MISSING,),
     (_DESCRIBING, "DESCRIBE", "every topic of the group"): (_MISSING,),
     ("`GroupAdmin.remove_members`, `remove-members`", "READ", "group"): (_MISSING,),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,8 @@ def test_replay_needs_read_on_topic_and_group_and_write_on_the_transactional_id(
     allow(servers, ResourceType.TRANSACTIONAL_ID, ground.topic, AclOperation.WRITE)
     allow(servers, ResourceType.TOPIC, ground.original, AclOperation.WRITE)
     assert ground.replay(LetterSelection(most=1)).replayed.total() == 1
+    with DeadLetterTopic(ground.config, ground.topic) as source:
+        assert source.greatest_age_ms(ground.original) == inf
     for kind, name, operation in (
         (ResourceType.TRANSACTIONAL_ID, ground.topic, AclOperation.WRITE),
         (ResourceType.GROUP, ground.topic, AclOperation.READ),

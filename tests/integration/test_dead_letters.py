@@ -203,7 +203,8 @@ def test_check_of_dead_letter_topic_names_missing_operations(broker_pool: RunBro
     """Without DESCRIBE or WRITE the check raises; without DESCRIBE_CONFIGS only the topic's limit stays unknown."""
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     servers = broker.bootstrap_servers
-    read_only, hidden, writable = (create_topic(servers, unique(name)) for name in ("read", "hidden", "writable"))
+    read_only, hidden = (create_topic(servers, unique(name)) for name in ("read", "hidden"))
+    writable = create_topic(servers, unique("writable"), config={"max.message.bytes": "2000"})
     allow(servers, ResourceType.TOPIC, read_only, AclOperation.READ)
     with pytest.raises(ConfigurationError, match="grant WRITE on it"):
         target(broker, read_only)
@@ -212,6 +213,7 @@ def test_check_of_dead_letter_topic_names_missing_operations(broker_pool: RunBro
         target(broker, hidden)
     allow(servers, ResourceType.TOPIC, writable, AclOperation.WRITE)
     dead_letters = target(broker, writable)
+    assert dead_letters._most_bytes == MOST_BYTES
     dead_letters.send(record(), failure(), 1, "billing")
     dead_letters.close()
 
