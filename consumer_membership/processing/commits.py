@@ -36,6 +36,9 @@ _PERIODIC_FLUSH_S, _FINAL_FLUSH_S = 1.0, 10.0
 class FinishedCommits(Protocol):
     """Commits the offsets of finished records, with their outputs; used by the poll loop only."""
 
+    #: Whether a record that an earlier owner finished must not be processed again.
+    must_not_repeat: bool
+
     @property
     def tick_s(self) -> float:
         """The longest time between two calls of `tick`."""
@@ -97,6 +100,8 @@ class OffsetCommits:
         limit: The limit of the metadata.
         outputs: Writes outputs; the offset of a record is committed when they are acknowledged.
     """
+
+    must_not_repeat = False
 
     def __init__(
         self, consumer: Consumer, work: Work, interval_s: float, limit: MetadataLimit, outputs: OutputProducer

@@ -230,13 +230,19 @@ class PollLoop:
     def _committed(
         self, consumer: Consumer, partitions: list[PartitionOffset]
     ) -> Mapping[TopicPartition, PartitionOffset | None]:
-        """Return the committed offsets; without an answer none, so that records may be repeated but are never lost."""
+        """Return the committed offsets; without an answer none, so that records may be repeated but are never lost.
+
+        Raises:
+            KafkaException: the coordinator did not respond, and records must not be repeated (`must_not_repeat`).
+        """
         found: dict[TopicPartition, PartitionOffset | None] = {
             TopicPartition(one.topic, one.partition): None for one in partitions
         }
         try:
             answer = consumer.committed(partitions, COMMITTED_S)
         except KafkaException as failed:
+            if self._commits.must_not_repeat:
+                raise
             _log.warning(
                 "The metadata of committed offsets could not be read (%s); records that an earlier owner finished "
                 "beyond the committed offset may be processed again",
@@ -244,6 +250,8 @@ class PollLoop:
             )
             return found
         for one in answer:
+            if one.error is not None and self._commits.must_not_repeat:
+                raise KafkaException(one.error)
             if one.error is None:
                 found[TopicPartition(one.topic, one.partition)] = one
         return found

@@ -463,6 +463,12 @@ def _transactional_id(options: Mapping[str, object], consumer: ConsumerConfig) -
         if "transactional" in options and not wanted:
             remedy = "it has no effect with transactional=False; remove one of the two options"
             raise ConfigurationError("transactional_id", value, remedy)
+    if (wanted or value is not None) and not consumer.isolation_level:
+        remedy = (
+            "transactions need read_committed: offsets of an open transaction would be read, and records after them "
+            "skipped or repeated; remove the key"
+        )
+        raise ConfigurationError("isolation.level", consumer.given["isolation.level"], remedy)
     if "transactional.id" in consumer.given:
         remedy = "this is a key of producers; use the option transactional_id of the processor"
         raise ConfigurationError("transactional.id", consumer.given["transactional.id"], remedy)

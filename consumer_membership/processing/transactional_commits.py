@@ -57,6 +57,8 @@ class TransactionalCommits:
         interval_s: The time between two transactions.
     """
 
+    must_not_repeat = True
+
     def __init__(
         self,
         consumer: Consumer,

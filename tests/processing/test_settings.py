@@ -318,6 +318,15 @@ def test_transactional_id_implies_transactions() -> None:
     assert "no effect" in refusal_of(transactional_id="orders-1", transactional=False).remedy
 
 
+@pytest.mark.parametrize("options", [{"transactional": True}, {"transactional_id": "a"}])
+def test_transactions_refuse_to_read_uncommitted_offsets(options: dict[str, object]) -> None:
+    """Without read_committed, a new owner would not wait for the end of the transaction of the earlier one."""
+    config = {"isolation.level": "read_uncommitted"}
+    refused = refusal_of(config=config, **options)
+    assert (refused.key, refused.value) == ("isolation.level", "read_uncommitted")
+    assert not settings_of(config).transactional
+
+
 # ---- functions for dead letters ----
 
 
