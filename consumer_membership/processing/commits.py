@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Protocol
@@ -25,7 +26,7 @@ from consumer_membership.processing.work import Work
 from consumer_membership.runtime.application.partition_offsets import placed
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: How soon outputs are passed to the producer, once a handler has returned one.
 _OUTPUTS_S = 0.05
@@ -79,7 +80,7 @@ class MetadataLimit:
         if not self.value:
             return False
         self.value //= 2
-        _log.warning(
+        _log().warning(
             "The broker rejects commits whose metadata has more bytes than its offset.metadata.max.bytes; continuing "
             "with %d bytes. Set offset.metadata.max.bytes of the processor to the broker's value",
             self.value,
@@ -156,10 +157,10 @@ class OffsetCommits:
                 if self._limit.value == limit:
                     return
         except OutputError as refused:
-            _log.warning("Offsets of finished records are not committed: %s", refused)
+            _log().warning("Offsets of finished records are not committed: %s", refused)
             return
         if offsets is None:
-            _log.warning("Offsets of finished records are not committed: their outputs are not acknowledged")
+            _log().warning("Offsets of finished records are not committed: their outputs are not acknowledged")
 
     def close(self) -> None:
         """Release the producer of outputs."""
@@ -171,7 +172,7 @@ class OffsetCommits:
         except KafkaException as refused:
             error = refused.args[0]
             if error.code() != KafkaError.OFFSET_METADATA_TOO_LARGE or not self._limit.halve():
-                _log.warning("Offset commit for partitions %s failed: %s", _named(offsets), error.str())
+                _log().warning("Offset commit for partitions %s failed: %s", _named(offsets), error.str())
 
     def _offsets(
         self, partitions: Iterable[tuple[str, int]] | None, flush_s: float
@@ -199,7 +200,7 @@ class OffsetCommits:
             elif one.error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 is_too_large = True
             else:
-                _log.warning("Offset commit for partition %s-%d failed: %s", *partition, one.error.str())
+                _log().warning("Offset commit for partition %s-%d failed: %s", *partition, one.error.str())
         with self._work.lock:
             self._work.scheduler.committed(done)
         if is_too_large and self._limit.halve():

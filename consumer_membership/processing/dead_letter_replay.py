@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -31,7 +32,7 @@ from consumer_membership.processing.transactional_producer import TransactionalP
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import OffsetAndMetadata
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: The most records of a transaction, and about how many bytes it may have.
 TRANSACTION_RECORDS, _TRANSACTION_BYTES = 500, 10_000_000
@@ -259,7 +260,7 @@ class _Writer:
         self._is_in_transaction = False
 
     def _started(self) -> TransactionalProducer:
-        producer = TransactionalProducer(self._config, _log)
+        producer = TransactionalProducer(self._config, _log())
         try:
             producer.start()
         except KafkaException as refused:

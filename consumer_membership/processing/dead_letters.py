@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Condition
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -23,7 +24,7 @@ from consumer_membership.processing.settings import DeadLetterFunction
 if TYPE_CHECKING:  # imported for types only: the import of confluent_kafka.admin takes time
     from confluent_kafka.admin import AdminClient
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 _KEY = "dead_letter"
 #: How long the check waits for the brokers.
@@ -106,7 +107,7 @@ class TopicDeadLetters:
         from confluent_kafka.admin import AclOperation, AdminClient  # noqa: PLC0415
 
         config = cast("dict[str, str | int | float | bool]", self._config)
-        admin = AdminClient(config, logger=_log.getChild("librdkafka"))
+        admin = AdminClient(config, logger=_log().getChild("librdkafka"))
         topics = TopicCollection([self.topic])
         asked = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
         try:
@@ -128,7 +129,7 @@ class TopicDeadLetters:
             raise ConfigurationError(
                 _KEY, self.topic, f"the brokers responded: {error.str()}; grant DESCRIBE and WRITE on the topic"
             )
-        _log.warning("Dead-letter topic %s could not be checked: %s", self.topic, error.str())
+        _log().warning("Dead-letter topic %s could not be checked: %s", self.topic, error.str())
 
     def _read_settings(self, admin: AdminClient) -> None:
         """Read the topic's configuration, if this client may."""
@@ -138,7 +139,7 @@ class TopicDeadLetters:
         try:
             entries = admin.describe_configs([resource], request_timeout=_CHECK_S)[resource].result()
         except KafkaException as failed:
-            _log.debug("The configuration of topic %s could not be read: %s", self.topic, failed.args[0].str())
+            _log().debug("The configuration of topic %s could not be read: %s", self.topic, failed.args[0].str())
             return
         if "cleanup.policy" in entries and "compact" in (policy := str(entries["cleanup.policy"].value)):
             remedy = (
@@ -231,7 +232,7 @@ class TopicDeadLetters:
             if self._is_closed:
                 raise DeadLetterError(f"dead-letter topic {self.topic!r} is closed; the record was not written")
             if self._producer is None:
-                self._producer = Producer({**self._config, **_PRODUCER}, logger=_log.getChild("librdkafka"))
+                self._producer = Producer({**self._config, **_PRODUCER}, logger=_log().getChild("librdkafka"))
             return self._producer
 
     def _wait(self, deliveries: Sequence[_Delivery]) -> None:

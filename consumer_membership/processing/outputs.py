@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -40,7 +41,7 @@ _ANY_PARTITION, _NOW = -1, 0
 #: The interval of retries while librdkafka's queue is full.
 _QUEUE_S = 0.1
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +186,9 @@ class OutputProducer:
     def _error_of(self, output: OutputRecord) -> KafkaError | None:
         """Queue a record, and return why it was rejected; None if it was not."""
         if self._producer is None:
-            self._producer = Producer(dict(self._config), logger=_log)
+            self._producer = Producer(dict(self._config), logger=_log())
         if output.topic not in self._known_topics:
-            error = topic_error(self._producer, output.topic, TOPIC_S, _log)
+            error = topic_error(self._producer, output.topic, TOPIC_S, _log())
             if error is not None:
                 return error
             self._known_topics.add(output.topic)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Literal, Protocol
@@ -28,7 +29,7 @@ from consumer_membership.processing.work import Work, timeout_of
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import TopicPartition
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: The most records of one poll.
 POLL_RECORDS = 500
@@ -174,7 +175,7 @@ class PollLoop:
         if error.fatal():
             raise KafkaException(error)
         if error.code() != KafkaError._PARTITION_EOF:
-            _log.warning("Consumer error: %s", error.str())
+            _log().warning("Consumer error: %s", error.str())
         return False
 
     # ---- full partitions ----
@@ -243,7 +244,7 @@ class PollLoop:
         except KafkaException as failed:
             if self._commits.must_not_repeat:
                 raise
-            _log.warning(
+            _log().warning(
                 "The metadata of committed offsets could not be read (%s); records that an earlier owner finished "
                 "beyond the committed offset may be processed again",
                 failed.args[0].str(),
@@ -280,7 +281,7 @@ class PollLoop:
         for task in disowned:
             place = task.owned.partition
             offsets[place] = (*offsets.get(place, ()), *(offset for _, offset, _ in task.records))
-        _log.warning(
+        _log().warning(
             "Handlers still run for %s, which were %s; their results are ignored, and the next owner processes these "
             "records again",
             ", ".join(f"{topic}-{number} {list(at)}" for (topic, number), at in sorted(offsets.items())),

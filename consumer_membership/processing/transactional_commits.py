@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from consumer_membership.processing.work import Work
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: The interval of transactions: Kafka Streams' and the Parallel Consumer's. Readers of committed records wait for it.
 TRANSACTION_S = 0.1
@@ -102,7 +103,7 @@ class TransactionalCommits:
             self._aborts += 1
             pause_s = min(_FIRST_PAUSE_S * 2**self._aborts, _LONGEST_PAUSE_S)
             self._due_at = monotonic() + pause_s
-            _log.log(
+            _log().log(
                 logging.WARNING if self._aborts > 1 else logging.INFO,
                 "Aborted transaction number %d in a row, which is tried again in %.1f s: %s",
                 self._aborts,
@@ -131,7 +132,7 @@ class TransactionalCommits:
         try:
             attempts(self._commit, given_up)
         except MembershipError as refused:
-            _log.warning(
+            _log().warning(
                 "Finished records of %s are not committed, and the next owner processes them again: %s",
                 ", ".join(f"{topic}-{number}" for topic, number in sorted(given_up)),
                 refused,

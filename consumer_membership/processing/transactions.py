@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import TypeAlias
 from uuid import uuid4
@@ -63,7 +64,7 @@ _REJECTED_RECORD = frozenset(
     }
 )
 
-_log = logging.getLogger("consumer_membership.processing")
+_log = partial(logging.getLogger, "consumer_membership.processing")
 
 
 def default_transactional_id(group_id: str, instance_id: str | None) -> str:
@@ -164,7 +165,9 @@ class Transactions:
     def _ready(self) -> TransactionalProducer:
         """Return the producer for the next transaction: a new one if a late request could affect it."""
         if self._producer is not None and self._producer.may_have_late_requests:
-            _log.info("The transactional producer %s is replaced: one of its requests may still be in flight", self._id)
+            _log().info(
+                "The transactional producer %s is replaced: one of its requests may still be in flight", self._id
+            )
             self.close()
         if self._producer is None:
             self._producer = self._started()
@@ -172,7 +175,7 @@ class Transactions:
 
     def _started(self) -> TransactionalProducer:
         self._began = monotonic()
-        producer = TransactionalProducer(self._config, _log)
+        producer = TransactionalProducer(self._config, _log())
         try:
             producer.start()
         except KafkaException as refused:
@@ -206,7 +209,7 @@ class Transactions:
         try:
             producer.abort()
         except KafkaException as refused:
-            _log.debug("The transaction was not aborted: %s", refused)
+            _log().debug("The transaction was not aborted: %s", refused)
             # Dropped, not closed: in the middle of a transaction, `close` would wait for the brokers forever.
             self._producer = None
             error: KafkaError = refused.args[0]
