@@ -9,7 +9,8 @@ from consumer_membership.types import Instant, TopicPartition
 class HandlerContext:
     """One call of a handler, which receives it as its second argument.
 
-    `is_current` and `is_cancelled` may change while the handler runs; all other values are those of the call.
+    `is_current`, `is_ending` and `is_cancelled` may change while the handler runs; the other values are those of the
+    call.
 
     Attributes:
         partition: The partition of the records.
@@ -34,6 +35,14 @@ class HandlerContext:
     def is_current(self) -> bool:
         """Whether the result of this call still counts: the partition is owned by this processor."""
         return not self._task.is_disowned
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the partition is being given up, by a revocation or a stop, which waits for this call.
+
+        A long job can save its state and raise an exception: the record then stays unfinished for the next owner.
+        """
+        return self._task.owned.is_closing
 
     @property
     def is_cancelled(self) -> bool:

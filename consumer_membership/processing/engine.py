@@ -134,6 +134,7 @@ class Engine:
             self._commits,
             LoopSettings(
                 topics=list(settings.topics),
+                max_queued=settings.max_queued,
                 handler_timeout_s=settings.handler_timeout_s,
                 drain_timeout_s=settings.drain_timeout_s,
                 grace_period_s=settings.grace_period_s,

@@ -31,7 +31,7 @@ from consumer_membership.types import TopicPartition
 
 _log = partial(logging.getLogger, "consumer_membership.processing")
 
-#: The most records of one poll.
+#: The most records of one poll, and at most so many that a partition can have in hand.
 POLL_RECORDS = 500
 #: How long a poll waits for records: normally, and while a paused partition may have space soon.
 POLL_S, PAUSED_POLL_S = 0.2, 0.005
@@ -52,6 +52,7 @@ class LoopSettings:
     """The settings of a poll loop; durations in seconds, None: no limit."""
 
     topics: list[str]
+    max_queued: int
     handler_timeout_s: float | None
     drain_timeout_s: float
     grace_period_s: float
@@ -163,7 +164,7 @@ class PollLoop:
         is_moving = self._finished != self._work.ledger.finished
         self._finished = self._work.ledger.finished
         poll_s = PAUSED_POLL_S if self._paused and is_moving else min(POLL_S, self._commits.tick_s)
-        found = self._consumer.consume(POLL_RECORDS, poll_s)
+        found = self._consumer.consume(min(POLL_RECORDS, self._settings.max_queued), poll_s)
         if all(message.error() is None for message in found):
             return found
         return [message for message in found if self._is_record(message)]
@@ -267,13 +268,17 @@ class PollLoop:
     def _give_up(self, partitions: list[TopicPartition], timeout_s: float) -> None:
         """End the work on these partitions, commit what is finished, and forget them."""
         self._wait_for_handlers(partitions, timeout_s)
+        # Before the commit: a handler that ends after it must not count as finished.
+        self._report(self._work.disown(partitions), is_loss=False)
         self._commits.commit(partitions)
         self._forget(partitions, is_loss=False)
 
     def _forget(self, partitions: list[TopicPartition], *, is_loss: bool) -> None:
-        work = self._work
-        disowned = work.release(partitions)
+        self._report(self._work.release(partitions), is_loss=is_loss)
         self._paused.difference_update(partitions)
+
+    def _report(self, disowned: list[Task], *, is_loss: bool) -> None:
+        """Replace the workers of disowned tasks, and log their records."""
         if not disowned:
             return
         self._workers.replace(disowned)

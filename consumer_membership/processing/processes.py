@@ -79,6 +79,11 @@ class ProcessContext:
         return True
 
     @property
+    def is_ending(self) -> bool:
+        """False: a worker process is not informed of a revocation or a stop, which waits for this call."""
+        return False
+
+    @property
     def is_cancelled(self) -> bool:
         """False: a process with a call that should end is killed."""
         return False

@@ -273,14 +273,20 @@ class Scheduler:
         wanted = set(partitions)
         return [task for task in self._running if task.owned.partition in wanted]
 
-    def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
-        """Forget these partitions; return the tasks that still run, whose results are ignored from now on."""
+    def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+        """Close these partitions; return the tasks that still run, whose results are ignored from now on."""
         given_up = list(partitions)
         self.close(given_up)
         disowned = self.running_of(given_up)
         for task in disowned:
+            self._end(task)
             task.is_disowned = task.is_cancelled = True
-            del self._running[task]
+        return disowned
+
+    def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+        """Forget these partitions; return the tasks that still ran, as `disown` does."""
+        given_up = list(partitions)
+        disowned = self.disown(given_up)
         for partition in given_up:
             self._owned.pop(partition, None)
         return disowned

@@ -86,6 +86,11 @@ class Work:
         with self.lock:
             self.scheduler.close(partitions)
 
+    def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+        """Close these partitions; return the tasks that still run, whose results are ignored from now on."""
+        with self.lock:
+            return self.scheduler.disown(partitions)
+
     def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Forget these partitions; return the tasks that still run, whose results are ignored."""
         with self.lock:

@@ -277,3 +277,23 @@ def test_processor_without_a_run_can_be_closed() -> None:
     processor = Processor({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, ["t"], Handled())
     processor.stop()
     processor.close()
+
+
+def test_long_job_can_end_early_when_its_partition_is_given_up(broker: Broker) -> None:
+    """`is_ending` tells a running handler of a stop; if it raises then, its record stays for the next owner."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0")])
+    began = threading.Event()
+
+    def handle(_: Message, context: HandlerContext) -> None:
+        began.set()
+        wait_until(lambda: context.is_ending, "the stop")
+        raise InterruptedError
+
+    run = Run(broker.bootstrap_servers, topic, group, handle)
+    began.wait()
+    run.stop()
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0][0] == 0
+    after = Handled()
+    with running(Run(broker.bootstrap_servers, topic, group, after)):
+        after.wait_for_end("0")
