@@ -97,9 +97,12 @@ class TransactionalCommits:
         """
         if now < self._due_at and (self._aborts or not self._has_many_outputs()):
             return
+        limit = self._limit.value
         try:
             self._commit(None)
         except TransactionAbortedError as aborted:
+            if self._limit.value < limit:
+                return  # again at once, with less metadata
             self._aborts += 1
             pause_s = min(_FIRST_PAUSE_S * 2**self._aborts, _LONGEST_PAUSE_S)
             self._due_at = monotonic() + pause_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -109,6 +110,31 @@ def test_dead_letter_is_part_of_the_transaction(broker: Broker) -> None:
         for letter in read_committed(place.servers, place.letters)
     ]
     assert sorted(map(str, errors)) == ["b'ValueError'", "b'consumer_membership.errors.OutputError'"]
+
+
+def test_transaction_waits_until_its_metadata_fits(broker_pool: RunBrokers, caplog: pytest.LogCaptureFixture) -> None:
+    """If the broker permits less metadata, outputs of records that it cannot describe are not written before them."""
+    broker = broker_pool.shared(properties=TRANSACTIONS | {"offset.metadata.max.bytes": "24"})
+    values = [f"{number:03}" for number in range(200)]
+    place = Place(broker, values)
+    loops: list[asyncio.AbstractEventLoop] = []
+    released: list[asyncio.Event] = []
+
+    async def handle(record: Message) -> OutputRecord:
+        value = value_of(record)
+        if not loops:
+            loops.append(asyncio.get_running_loop())
+            released.append(asyncio.Event())
+        if int(value) % 2 == 0:
+            await released[0].wait()
+        return OutputRecord(place.out, value)
+
+    with running(Run(place.servers, place.topic, place.group, handle, transactional=True, concurrency=300)):
+        wait_until(lambda: "The broker rejects commits whose metadata" in caplog.text, "a smaller limit")
+        assert place.written(place.out) == []
+        loops[0].call_soon_threadsafe(released[0].set)
+        wait_until(lambda: place.committed() == (200, ""), "the commit", seen=place.committed)
+    assert place.written(place.out) == values
 
 
 @pytest.mark.parametrize("transactional", [True, False])
