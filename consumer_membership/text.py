@@ -70,3 +70,17 @@ def speakable(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """The number with its noun in the singular or the plural."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception, which may be of any class of an application: its `__str__` may fail."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - of the application's class
+        return "<exception str() failed>"
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as text, `Class: message`; without a message, `Class`."""
+    message, kind = message_of(error), type(error).__name__
+    return f"{kind}: {message}" if message else kind

@@ -26,6 +26,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import KeyDeserializationError, ValueDeserializationError
 
+from consumer_membership.text import message_of
+
 RawHeader: TypeAlias = tuple[str, bytes | None]
 _T = TypeVar("_T")
 
@@ -130,7 +132,7 @@ def _failure_headers(record: Message, error: BaseException, attempts: int, group
     is_key = isinstance(error, KeyDeserializationError)
     style = _OF_KEY if is_key else _OF_VALUE
     cause = error.__cause__ or error
-    message, stack = str(error), "".join(traceback.format_exception(error))
+    message, stack = message_of(error), "".join(traceback.format_exception(error))
     stage = _KEY_CONVERTER if is_key else _VALUE_CONVERTER if isinstance(error, ValueDeserializationError) else _TASK
     return {
         ORIGINAL_TOPIC: _bytes(topic),

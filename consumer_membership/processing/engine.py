@@ -196,6 +196,7 @@ class Engine:
                 outputs.append(target.to_output(message, error, task.attempt, group_id))
             else:
                 target.send(message, error, task.attempt, group_id)
+        self._work.failures.dead_lettered(task, error)
         self._observer.on_handlers(
             RecordDeadLettered(
                 partition=task.owned.partition,

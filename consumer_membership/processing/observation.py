@@ -12,6 +12,7 @@ from consumer_membership.metrics.handler_ledger import HandlerGauges
 from consumer_membership.processing.progress import HandlingProgress, ProcessorProgress
 from consumer_membership.processing.scheduler import OwnedPartition, Scheduler, Task
 from consumer_membership.processing.work import Work
+from consumer_membership.text import error_text
 from consumer_membership.types import Instant
 
 
@@ -148,4 +149,4 @@ def _progress(tasks: _Tasks, owned: OwnedPartition) -> HandlingProgress:
 
 
 def _text_of(error: BaseException | None) -> str:
-    return "" if error is None else f"{type(error).__name__}: {error}"
+    return "" if error is None else error_text(error)

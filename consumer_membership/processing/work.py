@@ -20,10 +20,12 @@ from confluent_kafka.error import KeyDeserializationError, ValueDeserializationE
 
 from consumer_membership.errors import ConfigurationError, HandlerError
 from consumer_membership.metrics.handler_ledger import HandlerLedger
+from consumer_membership.processing.failures import HandlerFailures
 from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.text import error_text
 from consumer_membership.types import Instant, TopicPartition
 
 #: Errors that each attempt with the same bytes would raise again.
@@ -51,6 +53,7 @@ class Work:
         self._retry = retry
         self._has_target = has_target
         self._is_batch = max_batch > 1
+        self.failures = HandlerFailures()
         self._changed = Condition(self.lock)
         #: Whether the poll loop waits for the end of tasks, so that workers have to notify it.
         self._is_awaited = False
@@ -175,6 +178,8 @@ class Work:
         """
         now = monotonic()
         delay = None if task.is_disowned else self._delay(task, error, now)
+        if not task.is_disowned and not (task.is_cancelled and task.owned.is_closing):
+            self.failures.failed(task, error, delay)
         with self.lock:
             self.ledger.handler_time.add(now - task.began_at, now)
             if task.is_disowned:
@@ -237,7 +242,7 @@ def failure_of(task: Task, error: BaseException) -> HandlerError:
     attempts = "1 attempt" if task.attempt == 1 else f"{task.attempt} attempts"
     failure = HandlerError(
         f"the handler failed for offset {task.first_offset} of {topic}-{partition} after {attempts}: "
-        f"{type(error).__name__}: {error}. The offset is not committed. Fix the handler, or set dead_letter",
+        f"{error_text(error)}. The offset is not committed. Fix the handler, or set dead_letter",
         TopicPartition(topic, partition),
         task.first_offset,
     )

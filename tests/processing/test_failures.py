@@ -1,0 +1,97 @@
+"""The log of failed handlers: each kind of error once with its traceback, then counted."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from consumer_membership.processing.failures import MOST_KINDS, HandlerFailures
+from consumer_membership.processing.scheduler import Task
+from tests.processing.records import records, scheduler_of, taken
+
+LOGGER = "consumer_membership.processing"
+
+
+class UnspeakableError(Exception):
+    """An exception of an application whose message cannot be formatted."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def task() -> Task:
+    """Return a task of one record, offset 0 of orders-0."""
+    scheduler = scheduler_of()
+    scheduler.admit(records("a"), 0.0)
+    return taken(scheduler)
+
+
+def raised(error: Exception) -> Exception:
+    """Return this error with a traceback."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+def test_first_failure_of_each_kind_is_logged_with_its_traceback(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """The traceback shows the line of the handler; the message has no more than record, attempt and error."""
+    failures = HandlerFailures()
+    with caplog.at_level(logging.WARNING, LOGGER):
+        failures.failed(task, raised(ValueError("no")), 0.25)
+        failures.failed(task, raised(ValueError("no")), 0.25)
+        failures.failed(task, raised(KeyError("k")), None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The handler failed for orders-0 offset 0, attempt 1: ValueError: no; the next attempt follows in 0.2 s",
+        "The handler failed for orders-0 offset 0, attempt 1: KeyError: 'k'; no attempt follows",
+    ]
+    assert caplog.text.count("in raised") == 2
+
+
+def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand failures of one kind are four warnings; the others are at DEBUG."""
+    failures = HandlerFailures()
+    with caplog.at_level(logging.DEBUG, LOGGER):
+        for _ in range(1_000):
+            failures.failed(task, ValueError("no"), 0.0)
+    assert len(caplog.records) == 1_000
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 4
+    assert warnings[-1] == (
+        "Handlers failed 1000 times with ValueError; the latest failure, for orders-0 offset 0, attempt 1: no; the "
+        "next attempt follows in 0.0 s"
+    )
+
+
+def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """A poison topic fills no log."""
+    failures = HandlerFailures()
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for _ in range(100):
+            failures.dead_lettered(task, ValueError("no"))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Dead-lettered orders-0 offset 0 after attempt 1: ValueError: no ({count} dead letters in all)"
+        for count in (1, 10, 100)
+    ]
+
+
+def test_number_of_kinds_is_bounded(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """A program that creates exception classes for each failure fills neither memory nor log."""
+    failures = HandlerFailures()
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for number in range(MOST_KINDS + 50):
+            failures.failed(task, type(f"Error{number}", (Exception,), {})(), None)
+    assert len(failures._failed) == MOST_KINDS + 1
+    assert len(caplog.records) == MOST_KINDS + 2  # the first and the tenth of the others
+
+
+def test_error_whose_message_cannot_be_formatted_is_logged(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception class of an application may be broken; its worker must not end by that."""
+    failures = HandlerFailures()
+    with caplog.at_level(logging.WARNING, LOGGER):
+        failures.failed(task, raised(UnspeakableError()), None)
+        failures.dead_lettered(task, UnspeakableError())
+    assert "UnspeakableError: <exception str() failed>; no attempt follows" in caplog.text
