@@ -8,8 +8,6 @@ the commit; with transactions it is an output of the record's transaction (`Topi
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from threading import Condition
 from typing import TYPE_CHECKING, Protocol, cast
@@ -46,6 +44,8 @@ _PRODUCER: ClientConfig = {
     "partitioner": "murmur2_random",
     # A caller waits for each record.
     "linger.ms": 0,
+    # The check has found the topic, so it is not a new one. The default is 30 s.
+    "topic.metadata.propagation.max.ms": 5_000,
 }
 #: The size limit that leaves out every text of the exception but its class.
 _LEAST_BYTES = 0
@@ -107,7 +107,7 @@ class TopicDeadLetters:
         from confluent_kafka.admin import AclOperation, AdminClient  # noqa: PLC0415
 
         config = cast("dict[str, str | int | float | bool]", self._config)
-        admin = AdminClient(config, logger=_log().getChild("librdkafka"))
+        admin = AdminClient(config, logger=_log())
         topics = TopicCollection([self.topic])
         asked = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
         try:
@@ -167,42 +167,23 @@ class TopicDeadLetters:
         )
 
     def send(self, record: Message, error: BaseException, attempts: int, group: str) -> None:
-        """Write a dead letter and return when the brokers have acknowledged it; see `send_all`."""
-        self.send_all([record], error, attempts, group)
-
-    def send_all(self, records: Sequence[Message], error: BaseException, attempts: int, group: str) -> None:
-        """Write the dead letters of a failed batch, and return when the brokers have acknowledged all of them.
+        """Write a dead letter and return when the brokers have acknowledged it.
 
         The call waits up to 2 minutes while the brokers do not respond.
 
         Raises:
-            DeadLetterError: a dead letter was not stored; others may have been.
+            DeadLetterError: the dead letter was not stored.
         """
-        outputs = [self.to_output(record, error, attempts, group) for record in records]
-        deliveries = [self._begin(output) for output in outputs]
-        self._wait(deliveries)
-        for record, output, delivery in zip(records, outputs, deliveries, strict=True):
-            if delivery.error is not None:
-                smaller = self._output(record, error, attempts, group, _LEAST_BYTES)
-                self._send_again(record, output, delivery.error, smaller)
-
-    def _send_again(self, record: Message, output: OutputRecord, refusal: KafkaError, smaller: OutputRecord) -> None:
-        """Write a refused dead letter again: smaller, or with a new producer.
-
-        The brokers refuse the size if the topic's limit was lowered after the check or could not be read.
-        """
+        output = self.to_output(record, error, attempts, group)
         has_new_producer = False
-        error: KafkaError | None = refusal
-        while error is not None:
-            if error.code() in _TOO_LARGE and output.headers != smaller.headers:
-                output = replace(output, headers=smaller.headers)
-            elif _is_fatal(error) and not has_new_producer:
+        while (refusal := self._deliver(output)) is not None:
+            smaller = self._output(record, error, attempts, group, _LEAST_BYTES)
+            if refusal.code() in _TOO_LARGE and smaller != output:
+                output = smaller  # the topic's limit was lowered after the check, or could not be read
+            elif _is_fatal(refusal) and not has_new_producer:
                 has_new_producer = True
             else:
-                raise self._failure(record, error)
-            delivery = self._begin(output)
-            self._wait([delivery])
-            error = delivery.error
+                raise self._failure(record, refusal)
 
     def _failure(self, record: Message, error: KafkaError) -> DeadLetterError:
         remedy = ""
@@ -217,31 +198,26 @@ class TopicDeadLetters:
 
     # ---- the producer ----
 
-    def _begin(self, output: OutputRecord) -> _Delivery:
-        """Give a record to the producer; its delivery has the result later."""
-        producer = self._started()
-        delivery = _Delivery(producer)
+    def _deliver(self, output: OutputRecord) -> KafkaError | None:
+        """Write a record, and return None when the brokers have acknowledged it, or the error."""
+        producer, delivery = self._started(), _Delivery()
         try:
             enqueue(producer, output, delivery.report)
         except KafkaException as refused:
             delivery.report(refused.args[0], None)
-        return delivery
+        while not delivery.is_done:
+            self._serve_reports(producer)
+        if delivery.error is not None and _is_fatal(delivery.error):
+            self._abandon(producer)
+        return delivery.error
 
     def _started(self) -> Producer:
         with self._condition:
             if self._is_closed:
                 raise DeadLetterError(f"dead-letter topic {self.topic!r} is closed; the record was not written")
             if self._producer is None:
-                self._producer = Producer({**self._config, **_PRODUCER}, logger=_log().getChild("librdkafka"))
+                self._producer = Producer({**self._config, **_PRODUCER}, logger=_log())
             return self._producer
-
-    def _wait(self, deliveries: Sequence[_Delivery]) -> None:
-        """Return when the producer has reported every delivery."""
-        for delivery in deliveries:
-            while not delivery.is_done:
-                self._serve_reports(delivery.producer)
-            if delivery.error is not None and _is_fatal(delivery.error):
-                self._abandon(delivery.producer)
 
     def _serve_reports(self, producer: Producer) -> None:
         """Poll, or wait until another thread has polled: reports of all threads arrive at the thread that polls."""
@@ -274,12 +250,11 @@ class TopicDeadLetters:
 
 
 class _Delivery:
-    """The delivery of one record by a producer."""
+    """The delivery of one record."""
 
-    __slots__ = ("error", "is_done", "producer")
+    __slots__ = ("error", "is_done")
 
-    def __init__(self, producer: Producer) -> None:
-        self.producer = producer
+    def __init__(self) -> None:
         self.error: KafkaError | None = None
         self.is_done = False
 

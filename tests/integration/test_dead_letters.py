@@ -118,14 +118,6 @@ def test_many_threads_write_dead_letters_at_once(kafka: Broker, dlq: str) -> Non
     assert sorted(letter.original_offset or 0 for letter in letters(kafka, dlq)) == list(range(500))
 
 
-def test_batch_of_records_is_written_together(kafka: Broker, dlq: str) -> None:
-    """All records of a failed batch have the batch's exception."""
-    dead_letters = target(kafka, dlq)
-    dead_letters.send_all([record(offset=offset) for offset in range(10)], failure(), 2, "billing")
-    dead_letters.close()
-    assert {letter.original_offset for letter in letters(kafka, dlq)} == set(range(10))
-
-
 # ---- refused records ------------------------------------------------------------------------------------------------
 
 
