@@ -20,7 +20,7 @@ from consumer_membership.processing.work import ResultRejectedError
 from consumer_membership.types import Instant
 
 #: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `RecordHandler.run`.
-_OWN_FRAMES = 8
+_OWN_FRAMES = 6
 
 
 class HandlerCalls:
@@ -51,7 +51,8 @@ class HandlerCalls:
     def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
         context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
-        return self.outputs_of(task, self._handler.run(self._records(task), context))
+        result = self._handler.run(self._records(task), context)
+        return () if result is None and self._retry is None else self.outputs_of(task, result)
 
     def run_in(self, process: WorkerProcess, task: Task) -> Collection[OutputRecord]:
         """Call a function in a worker process; return the outputs."""
@@ -93,17 +94,13 @@ class HandlerCalls:
 
 
 class FunctionCall:
-    """Calls the handler on the worker's own thread (`threads.Call`); nothing can end a running call."""
+    """Calls the handler on the worker's own thread (`threads.WorkerCall`); nothing can end a running call."""
 
     can_cancel = False
 
     def __init__(self, calls: HandlerCalls) -> None:
-        self._run = calls.run
+        self.run = calls.run
         self._thread = threading.get_ident()
-
-    def __call__(self, task: Task) -> Collection[OutputRecord]:
-        """Handle the records of this task and return the outputs."""
-        return self._run(task)
 
     def cancel(self) -> None:
         """Do nothing: Python cannot interrupt a thread."""
@@ -128,7 +125,7 @@ class ProcessCall:
         self.cancel = self._process.cancel
         self.close = self._process.close
 
-    def __call__(self, task: Task) -> Collection[OutputRecord]:
+    def run(self, task: Task) -> Collection[OutputRecord]:
         """Handle the records of this task and return the outputs."""
         return self._calls.run_in(self._process, task)
 

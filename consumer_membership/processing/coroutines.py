@@ -177,17 +177,18 @@ class CoroutineWorkers:
         """End a task that succeeded and return the next one, or None; wake the next worker if more are ready."""
         work = self._work
         with work.lock:
-            if done is not None:
-                work.finished(done, outputs)
-            task = work.take()
-            has_turns, next_at = work.scheduler.has_turns, work.scheduler.next_at
-            if task is not None:
+            task = work.exchange(done, outputs)
+            if task is None:
+                next_at = work.scheduler.next_at
+            else:
                 task.runner = worker
                 worker.current = task
-        if task is not None and has_turns:
+                has_turns = work.scheduler.has_turns
+        if task is None:
+            if next_at is not None:
+                self._dispatch_at(next_at)
+        elif has_turns:
             self._wake_one()
-        elif task is None and next_at is not None:
-            self._dispatch_at(next_at)
         return task
 
     async def _wait(self) -> None:

@@ -178,27 +178,27 @@ class _Delayed(Generic[T]):
     """Values that wait for a moment; the earliest first, equal ones in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Instant, int, T]] = []
+        self.heap: list[tuple[Instant, int, T]] = []
         self._numbers = count()
 
     def add(self, at: Instant, value: T) -> None:
-        heapq.heappush(self._heap, (at, next(self._numbers), value))
+        heapq.heappush(self.heap, (at, next(self._numbers), value))
 
     @property
     def next_at(self) -> Instant | None:
-        return self._heap[0][0] if self._heap else None
+        return self.heap[0][0] if self.heap else None
 
     def pop_until(self, now: Instant) -> Iterator[T]:
-        while self._heap and self._heap[0][0] <= now:
-            yield heapq.heappop(self._heap)[2]
+        while self.heap and self.heap[0][0] <= now:
+            yield heapq.heappop(self.heap)[2]
 
     def __iter__(self) -> Iterator[T]:
-        return (value for _, _, value in self._heap)
+        return (value for _, _, value in self.heap)
 
     def keep(self, values: Collection[T]) -> None:
         """Drop all other values."""
-        self._heap = [one for one in self._heap if one[2] in values]
-        heapq.heapify(self._heap)
+        self.heap = [one for one in self.heap if one[2] in values]
+        heapq.heapify(self.heap)
 
 
 class Scheduler:
@@ -391,27 +391,34 @@ class Scheduler:
 
     def take(self, now: Instant) -> Task | None:
         """Return the next task to run, which then runs until `finish`, `retry` or `split`; None: nothing may start."""
-        if self._retries.next_at is not None:
-            for due in self._retries.pop_until(now):
-                due.owned.due.append(due)
-                if not due.owned.is_in_turn:
-                    self._enter(due.owned, now)
-        if self._batches.next_at is not None:
-            for owned in self._batches.pop_until(now):
-                if not owned.is_in_turn and owned.ready and owned.wakes_at is not None and owned.wakes_at <= now:
-                    self._enter(owned, now)
+        if self._retries.heap or self._batches.heap:
+            self._end_waits(now)
         turns = self._turns
         while turns:
             owned = turns.popleft()
             task = self._take_of(owned, now)
-            owned.is_in_turn = False
-            if owned.ready or owned.due:
+            if not owned.ready and not owned.due:
+                owned.is_in_turn = False
+            elif self._max_wait_s:
+                owned.is_in_turn = False
                 self._enter(owned, now)
+            else:
+                turns.append(owned)
             if task is not None:
                 owned.running += 1
                 self._running[task] = None
                 return task
         return None
+
+    def _end_waits(self, now: Instant) -> None:
+        """Give a turn to tasks whose next attempt is due, and to batches that have waited long enough."""
+        for due in self._retries.pop_until(now):
+            due.owned.due.append(due)
+            if not due.owned.is_in_turn:
+                self._enter(due.owned, now)
+        for owned in self._batches.pop_until(now):
+            if not owned.is_in_turn and owned.ready and owned.wakes_at is not None and owned.wakes_at <= now:
+                self._enter(owned, now)
 
     def _take_of(self, owned: OwnedPartition, now: Instant) -> Task | None:
         if owned.due:
@@ -419,46 +426,55 @@ class Scheduler:
             task.attempt += 1
             task.began_at = now
             return task
-        found: Task | None = None
-        while owned.ready and (found is None or len(found.records) < self._max_batch):
-            lane = owned.ready[0]
-            if found is not None and lane.alone:
-                break
-            if not owned.offsets.start(lane.queue[0][1]):
-                self._hold(owned, lane)
-                continue
-            record = self._pop(owned, lane)
-            if found is None:
-                found = Task(owned, lane, record, now)
-            else:
-                found.records.append(record)
-                if lane is not found.lanes[-1]:
-                    found.lanes.append(lane)
-            if lane.alone:
-                lane.alone -= 1
-                break
-            if self._max_batch > 1 and not lane.is_parallel:
-                self._fill(found, owned, lane)
-        return found
+        ready, offsets = owned.ready, owned.offsets
+        while ready:
+            lane = ready[0]
+            if offsets.start(lane.queue[0][1]):
+                task = Task(owned, lane, self._pop(owned, lane), now)
+                if lane.alone:
+                    lane.alone -= 1
+                elif self._max_batch > 1:
+                    self._fill(task, owned, lane)
+                return task
+            self._hold(owned, lane)
+        return None
 
     def _pop(self, owned: OwnedPartition, lane: Lane) -> Queued:
         """Take the first record of the lane whose turn it is; a serial lane is locked."""
-        record = lane.queue.popleft()
-        if lane.is_parallel:
-            owned.ready_records -= 1
-            if lane.queue:
-                owned.ready.rotate(-1)
-            else:
-                owned.ready.popleft()
-                lane.state = _IDLE
+        queue = lane.queue
+        record = queue.popleft()
+        if not lane.is_parallel:
+            owned.ready.popleft()
+            owned.ready_records -= len(queue) + 1
+            lane.state = _BUSY
+            return record
+        owned.ready_records -= 1
+        if queue:
+            owned.ready.rotate(-1)
         else:
             owned.ready.popleft()
-            owned.ready_records -= len(lane.queue) + 1
-            lane.state = _BUSY
+            lane.state = _IDLE
         return record
 
     def _fill(self, task: Task, owned: OwnedPartition, lane: Lane) -> None:
-        """Add the next records of a locked lane to the batch, in their order."""
+        """Add records to a batch: the next ones of its locked lane, then those of other lanes."""
+        self._add_next(task, owned, lane)
+        while owned.ready and len(task.records) < self._max_batch:
+            lane = owned.ready[0]
+            if lane.alone:
+                return
+            if not owned.offsets.start(lane.queue[0][1]):
+                self._hold(owned, lane)
+                continue
+            task.records.append(self._pop(owned, lane))
+            if lane is not task.lanes[-1]:
+                task.lanes.append(lane)
+            self._add_next(task, owned, lane)
+
+    def _add_next(self, task: Task, owned: OwnedPartition, lane: Lane) -> None:
+        """Add the next records of a locked lane to a batch, in their order."""
+        if lane.is_parallel:
+            return
         while lane.queue and len(task.records) < self._max_batch and owned.offsets.start(lane.queue[0][1]):
             task.records.append(lane.queue.popleft())
 
@@ -475,7 +491,8 @@ class Scheduler:
         owned = self._end(task)
         has_moved = False
         for _, offset, _ in task.records:
-            has_moved = owned.offsets.finish(offset) or has_moved
+            if owned.offsets.finish(offset):
+                has_moved = True
         if outputs:
             owned.outputs.extend(outputs)
             self.has_outputs = True
@@ -483,11 +500,15 @@ class Scheduler:
         self._unlock(owned, task.lanes, now)
         if has_moved and owned.held:
             self._resume_held(owned, now)
+        if owned.is_paused or self._full:
+            self._note_space(owned)
+        return True
+
+    def _note_space(self, owned: OwnedPartition) -> None:
         if owned.in_hand <= self._max_queued // 2:
             self._full.discard(owned)
             if owned.is_paused and not owned.is_closing:
                 self._spacious.add(owned)
-        return True
 
     def retry(self, task: Task, at: Instant, error: BaseException) -> bool:
         """End an attempt that failed; the next one may begin at this moment. Its lanes stay locked until then.

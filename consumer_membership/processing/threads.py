@@ -21,7 +21,7 @@ from consumer_membership.types import Instant
 class WorkerCall(Runner, Protocol):
     """What one worker calls for each task."""
 
-    def __call__(self, task: Task) -> Collection[OutputRecord]:
+    def run(self, task: Task) -> Collection[OutputRecord]:
         """Handle the records of this task and return the outputs; an exception fails the attempt."""
 
     def close(self) -> None:
@@ -90,18 +90,15 @@ class ThreadWorkers:
         try:
             task = self._next(call, None, ())
             while task is not None:
-                task = self._perform(call, task)
+                try:
+                    outputs = call.run(task)
+                except BaseException as error:  # noqa: BLE001 - a handler may raise anything; the retry policy decides
+                    self._fail(task, error)
+                    task = None if task.is_disowned else self._next(call, None, ())
+                else:
+                    task = self._next(call, task, outputs)
         finally:
             call.close()
-
-    def _perform(self, call: WorkerCall, task: Task) -> Task | None:
-        """Run one task and return the next one."""
-        try:
-            outputs = call(task)
-        except BaseException as error:  # noqa: BLE001 - a handler may raise anything; the retry policy decides
-            self._fail(task, error)
-            return None if task.is_disowned else self._next(call, None, ())
-        return self._next(call, task, outputs)
 
     def _fail(self, task: Task, error: BaseException) -> None:
         if not self._work.failed(task, error):
@@ -118,15 +115,16 @@ class ThreadWorkers:
         """End a task that succeeded, and wait for the next one; None: this thread ends."""
         work = self._work
         with work.lock:
-            if done is not None:
+            if done is not None and done.is_disowned:
                 work.finished(done, outputs)
-                if done.is_disowned:
-                    return None  # another thread has replaced this one
-            while (task := work.take()) is None:
+                return None  # another thread has replaced this one
+            task = work.exchange(done, outputs)
+            while task is None:
                 if self._is_stopping:
                     self._alive -= 1
                     return None
                 self._wait()
+                task = work.take()
             task.runner = call
             if work.scheduler.has_turns:
                 self._wake()

@@ -55,8 +55,8 @@ class Work:
         self._is_batch = max_batch > 1
         self.failures = HandlerFailures()
         self._changed = Condition(self.lock)
-        #: Whether the poll loop waits for the end of tasks, so that workers have to notify it.
-        self._is_awaited = False
+        #: The condition that the poll loop waits for. Workers check it, because to wake the loop costs more.
+        self._awaited: Callable[[], bool] | None = None
         #: Called with the lock held when a task may be ready; set by the workers.
         self.on_available: Callable[[], None] = lambda: None
         #: Why the processor has to stop; set once, with the lock held.
@@ -104,11 +104,11 @@ class Work:
     def wait_until(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until a condition, which is checked with the lock held, is true; return whether it is."""
         with self.lock:
-            self._is_awaited = True
+            self._awaited = is_over
             try:
                 return self._changed.wait_for(is_over, timeout_s)
             finally:
-                self._is_awaited = False
+                self._awaited = None
 
     def cancel(self, tasks: Iterable[Task]) -> list[Task]:
         """End the running attempts of these tasks; return those that nothing can end."""
@@ -139,16 +139,24 @@ class Work:
 
     # ---- workers ----
 
-    def take(self) -> Task | None:
-        """Return the next task, or None. The caller holds the lock."""
+    def exchange(self, done: Task | None, outputs: Collection[OutputRecord] = ()) -> Task | None:
+        """End a task that succeeded, if there is one, and return the next task, or None. The caller holds the lock."""
+        now = monotonic()
+        ledger = self.ledger
+        if done is not None and self._finish(done, now, outputs):
+            ledger.handler_time.add(now - done.began_at, now)
         if self.is_over:
             return None
-        now = monotonic()
         task = self.scheduler.take(now)
         if task is not None and task.attempt == 1:
+            add = ledger.queue_time.add
             for _, _, queued_at in task.records:
-                self.ledger.queue_time.add(now - queued_at, now)
+                add(now - queued_at, now)
         return task
+
+    def take(self) -> Task | None:
+        """Return the next task, or None. The caller holds the lock."""
+        return self.exchange(None)
 
     def finished(self, task: Task, outputs: Collection[OutputRecord] = ()) -> None:
         """End a task that succeeded. The caller holds the lock."""
@@ -162,7 +170,7 @@ class Work:
             self.ledger.finished += len(task.records)
         else:
             self.disowned.pop(task, None)
-        if self._is_awaited:
+        if self._awaited is not None and self._awaited():
             self._changed.notify_all()
         return is_current
 
@@ -200,8 +208,7 @@ class Work:
                 if self._has_target and isinstance(error, Exception) and not isinstance(error, ConfigurationError):
                     return True
                 self._stop_at(task, error)
-            if self._is_awaited or self.failure is not None:
-                self._changed.notify_all()
+            self._changed.notify_all()
         return False
 
     def _delay(self, task: Task, error: BaseException, now: Instant) -> float | None:

@@ -45,7 +45,7 @@ class ScriptedCall:
         self._function = function
         self.is_closed = False
 
-    def __call__(self, task: Task) -> Collection[OutputRecord]:
+    def run(self, task: Task) -> Collection[OutputRecord]:
         """Call the function."""
         self._function(task)
         return ()
