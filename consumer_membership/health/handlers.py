@@ -146,7 +146,8 @@ class HandlersDisowned:
 
     Attributes:
         offsets: The offsets of the records in hand, by partition.
-        is_loss: The partitions were lost; False: they were revoked, and `drain.timeout.ms` was exceeded.
+        is_loss: The partitions were lost; False: they were given up after `drain.timeout.ms`, or after the grace period
+            of the end.
     """
 
     offsets: Mapping[TopicPartition, tuple[int, ...]]
@@ -160,7 +161,7 @@ class HandlersDisowned:
             for (topic, number), offsets in sorted(self.offsets.items())
             for offset in offsets
         )
-        return f"disowned the handlers of {'lost' if self.is_loss else 'revoked'} partitions: {', '.join(places)}"
+        return f"disowned the handlers of {'lost' if self.is_loss else 'released'} partitions: {', '.join(places)}"
 
 
 HandlerFact: TypeAlias = RecordDeadLettered | HandlersDisowned

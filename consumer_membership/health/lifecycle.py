@@ -327,7 +327,7 @@ class _HandlerChanges:
                 if len(self._dead) < _MOST_RECORDS:
                     self._dead.append(TopicPartitionOffset(*fact.partition, fact.offset))
             case HandlersDisowned():
-                gone = "lost" if fact.is_loss else "revoked, and drain.timeout.ms was exceeded,"
+                gone = "lost" if fact.is_loss else "given up"
                 cause = f"the partitions were {gone} while the handlers ran; the next owner processes the records again"
                 records = [
                     TopicPartitionOffset(*partition, offset)

@@ -335,6 +335,8 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
             None,
             False,
         )
+    if not progress.partitions and of.handlers is not None and of.handlers.oldest:
+        return _unmoved(of)  # the partitions are newer than the sample
     if not progress.partitions:
         why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "no partitions are assigned"
         return _V.IDLE, view.waits_since or _since(view), why, None, False

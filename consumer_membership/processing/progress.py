@@ -69,31 +69,34 @@ class ProcessorProgress:
         """Return the progress in one line for a terminal; with an earlier value, with finished records per second."""
         partitions, counts = self.partitions.values(), self.counts
         rate = f" ({_rate(before, self):,.0f}/s)" if before is not None and self.at > before.at else ""
-        numbers = (
+        in_hand = _numbers(
             ("running", sum(one.running for one in partitions)),
             ("queued", sum(one.queued for one in partitions)),
             ("waiting for a retry", sum(one.retrying for one in partitions)),
-            ("finished beyond the committed offsets", sum(one.finished_beyond for one in partitions)),
+        )
+        others = _numbers(
             ("dead-lettered", counts.dead_letters),
             ("skipped", counts.skipped),
+            ("finished beyond the commits", sum(one.finished_beyond for one in partitions)),
         )
-        shown = [f"{number:,} {name}" for name, number in numbers if number]
-        parts = [counted(len(self.partitions), "partition"), f"{counts.finished:,} finished{rate}", *shown]
-        return ", ".join(parts) + self._oldest()
+        # A terminal cuts the end.
+        parts = [f"{counts.finished:,} finished{rate}", *in_hand, *self._oldest(), *others]
+        return ", ".join([*parts, counted(len(self.partitions), "partition")])
 
-    def _oldest(self) -> str:
+    def _oldest(self) -> Iterator[str]:
+        """Yield the record that has been in hand for longest, if there is one."""
         unfinished = [
             (one.oldest_unfinished.since, name, one.oldest_unfinished)
             for name, one in self.partitions.items()
             if one.oldest_unfinished
         ]
         if not unfinished:
-            return ""
+            return
         since, partition, record = min(unfinished, key=lambda one: one[:2])
-        error = f", {excerpt(printable(record.last_error))}" if record.last_error else ""
+        error = f"; {excerpt(printable(record.last_error))}" if record.last_error else ""
         attempt = f" (attempt {record.attempt}{error})" if record.attempt > 1 or error else ""
         where = f"{partition.topic}-{partition.partition} offset {record.offset}"
-        return f"; oldest: {where} for {_lasted(self.at - since)}{attempt}"
+        yield f"oldest {where} for {_lasted(self.at - since)}{attempt}"
 
 
 class LiveLine:
@@ -151,6 +154,11 @@ def _shown_live(progress: Callable[[], ProcessorProgress], line: LiveLine) -> It
     finally:
         is_over.set()
         thread.join()
+
+
+def _numbers(*numbers: tuple[str, int]) -> list[str]:
+    """Return the numbers that are not zero, with their names."""
+    return [f"{number:,} {name}" for name, number in numbers if number]
 
 
 def _rate(before: ProcessorProgress, after: ProcessorProgress) -> float:

@@ -279,7 +279,9 @@ class Scheduler:
         self.close(given_up)
         disowned = self.running_of(given_up)
         for task in disowned:
+            runner = task.runner
             self._end(task)
+            task.runner = runner  # it still runs
             task.is_disowned = task.is_cancelled = True
         return disowned
 
@@ -338,7 +340,9 @@ class Scheduler:
             if task.owned is not owned or all(at < offset for _, at, _ in task.records):
                 continue
             if task in self._running:
+                runner = task.runner
                 self._end(task)
+                task.runner = runner  # it still runs
                 task.is_disowned = task.is_cancelled = True
                 self.orphans.append(task)
             self._return_records(task)

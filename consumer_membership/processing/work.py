@@ -92,7 +92,9 @@ class Work:
     def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Close these partitions; return the tasks that still run, whose results are ignored from now on."""
         with self.lock:
-            return self.scheduler.disown(partitions)
+            found = self.scheduler.disown(partitions)
+            self.disowned.update(dict.fromkeys(found))
+        return found
 
     def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Forget these partitions; return the tasks that still run, whose results are ignored."""

@@ -401,5 +401,7 @@ def test_consumer_with_busy_handlers_is_consuming_although_no_position_moves() -
     assert found.why == (
         "records are being handled; the oldest unfinished record is orders-1 offset 4 (attempt 3; TimeoutError: slow)"
     )
+    new = health(view(S.STABLE), progress(), handlers=busy)
+    assert (new.verdict, new.why) == (V.CONSUMING, found.why)
     idle = health(view(S.STABLE), progress(p0=RESTS), handlers=HandlerHealth())
     assert idle.verdict is V.IDLE

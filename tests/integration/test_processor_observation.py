@@ -111,7 +111,7 @@ def test_partition_behind_a_slow_handler_waits_for_it_and_is_not_stuck(kafka: Br
         assert (seen.oldest_unfinished.offset, seen.oldest_unfinished.attempt) == (3, 1)
         progress = run.processor.progress()
         assert progress.partitions[place].oldest_unfinished == seen.oldest_unfinished
-        assert f"oldest: {topic}-0 offset 3" in progress.line()
+        assert f"oldest {topic}-0 offset 3 for" in progress.line()
         handled.release()
         handled.wait_for_end("1999")
 

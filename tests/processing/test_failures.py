@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
+from confluent_kafka import Message
 
+from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.failures import MOST_KINDS, HandlerFailures
+from consumer_membership.processing.handlers import checked_handler
 from consumer_membership.processing.scheduler import Task
 from tests.processing.records import records, scheduler_of, taken
 
@@ -51,6 +54,24 @@ def test_first_failure_of_each_kind_is_logged_with_its_traceback(task: Task, cap
     assert caplog.text.count("in raised") == 2
 
 
+def test_traceback_begins_with_the_frame_of_the_handler(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """The frames of the processor would only hide that of the handler."""
+
+    def handle(_: Message) -> None:
+        raise ValueError("no")
+
+    handler = checked_handler(handle, max_batch=1, processes=False)
+    with pytest.raises(ValueError, match="no") as caught:
+        handler.run(task.messages[0], HandlerContext(task, None))
+    error = caught.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next  # without the frame of this test
+    with caplog.at_level(logging.WARNING, LOGGER):
+        HandlerFailures().failed(task, error, None)
+    assert "in handle" in caplog.text
+    assert "in run" not in caplog.text
+
+
 def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """A thousand failures of one kind are four warnings; the others are at DEBUG."""
     failures = HandlerFailures()
@@ -73,7 +94,7 @@ def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.Lo
         for _ in range(100):
             failures.dead_lettered(task, ValueError("no"))
     assert [record.getMessage() for record in caplog.records] == [
-        f"Dead-lettered orders-0 offset 0 after attempt 1: ValueError: no ({count} dead letters in all)"
+        f"Dead-lettered orders-0 offset 0 after attempt 1: ValueError: no (dead letters: {count})"
         for count in (1, 10, 100)
     ]
 

@@ -115,10 +115,13 @@ def test_handler_of_a_partition_that_was_given_up_is_stuck_until_it_ends(
     observed = HandlerObservation(work, TIMEOUT_S)
     scheduler.admit(records("a"), 0.0)
     task = taken(scheduler, 10.0)
-    assert work.release([A]) == [task]
+    task.runner = Call(can_cancel=False)
+    assert work.disown([A]) == [task]
+    assert work.release([A]) == []
     assert observed.health(69.9).stuck == ()
     (stuck,) = observed.health(70.0).stuck
     assert (stuck.partition, stuck.offset, stuck.is_disowned) == (A, 0, True)
+    assert stuck.location == "orders.py:12 in handle"
     if has_failed:
         assert not work.failed(task, ValueError("too late"))
     else:

@@ -34,7 +34,7 @@ def progress(at: float = NOW, *, finished: int = 0, **partitions: HandlingProgre
 
 def test_line_of_an_idle_processor_has_only_partitions_and_finished_records() -> None:
     """Numbers that are zero are left out."""
-    assert progress(p0=HandlingProgress(), finished=1_234).line() == "1 partition, 1,234 finished"
+    assert progress(p0=HandlingProgress(), finished=1_234).line() == "1,234 finished, 1 partition"
 
 
 def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
@@ -46,22 +46,22 @@ def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
         p1=HandlingProgress(oldest_unfinished=old, running=1, queued=10, retrying=1, finished_beyond=40),
     )
     assert found.line() == (
-        "2 partitions, 0 finished, 3 running, 15 queued, 1 waiting for a retry, 40 finished beyond the committed "
-        "offsets; oldest: orders-1 offset 17 for 1 min 15 s (attempt 3, ValueError: two\\nlines)"
+        "0 finished, 3 running, 15 queued, 1 waiting for a retry, oldest orders-1 offset 17 for 1 min 15 s (attempt 3; "
+        "ValueError: two\\nlines), 40 finished beyond the commits, 2 partitions"
     )
 
 
 def test_line_has_the_rate_since_an_earlier_value() -> None:
     """The rate is that of finished records between two values."""
     before, after = progress(NOW, finished=100), progress(NOW + 2, finished=2_100)
-    assert after.line(before) == "0 partitions, 2,100 finished (1,000/s)"
-    assert after.line(after) == "0 partitions, 2,100 finished"
+    assert after.line(before) == "2,100 finished (1,000/s), 0 partitions"
+    assert after.line(after) == "2,100 finished, 0 partitions"
 
 
 def test_line_of_a_processor_with_dead_letters_and_skipped_records_shows_both() -> None:
     """Dead letters and records that a former owner finished are totals."""
     found = replace(progress(finished=5), counts=counts(finished=5, dead_letters=2, skipped=3))
-    assert found.line() == "0 partitions, 5 finished, 2 dead-lettered, 3 skipped"
+    assert found.line() == "5 finished, 2 dead-lettered, 3 skipped, 0 partitions"
 
 
 def test_live_line_replaces_itself_and_stays_at_the_end() -> None:
@@ -71,7 +71,7 @@ def test_live_line_replaces_itself_and_stays_at_the_end() -> None:
     line.show(progress(finished=1))
     line.show(progress(finished=2))
     line.close()
-    assert out.getvalue() == "\r\x1b[2K0 partitions, 1 finished\r\x1b[2K0 partitions, 2 finished\n"
+    assert out.getvalue() == "\r\x1b[2K1 finished, 0 partitions\r\x1b[2K2 finished, 0 partitions\n"
     empty = io.StringIO()
     LiveLine(empty).close()
     assert empty.getvalue() == ""
@@ -85,7 +85,7 @@ def test_live_line_fits_the_terminal() -> None:
         LiveLine(out).show(progress(finished=123_456))
         shown = os.read(reader, 1_000).decode()
     os.close(reader)
-    assert shown == "\r\x1b[2K0 partitions, 123,4"
+    assert shown == "\r\x1b[2K123,456 finished, 0"
 
 
 def test_live_line_is_shown_on_terminals_only() -> None:
@@ -99,7 +99,7 @@ def test_live_line_is_shown_on_terminals_only() -> None:
             pass
         shown = os.read(reader, 1_000).decode()
     os.close(reader)
-    assert shown == "\r\x1b[2K0 partitions, 1 finished\r\n"
+    assert shown == "\r\x1b[2K1 finished, 0 partitions\r\n"
     for other in (io.StringIO(), None):
         with live_line(lambda: progress(finished=1), other, is_wanted=True):
             pass
