@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.effects import PausePartitions, StateChanged
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.observe.labels import partitions_named
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Replay, ReplayedEvent
+from consumer_membership.text import counted
 from consumer_membership.types import TopicPartition
 
 _S = MemberState
@@ -25,6 +27,8 @@ _CAUSES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.FATAL, _S.UNSUBSCRIBI
 #: The states that are also events of their own.
 _REPORTED = frozenset({_S.FENCED, _S.STALE, _S.FATAL, _S.JOINING, _S.UNSUBSCRIBING})
 _ENDS = frozenset({_S.FENCED, _S.STALE, _S.FATAL})
+#: Dead letters with at most this many seconds between them are one event.
+_TOGETHER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class _RecordingReader:
             note = (
                 f"{file} is shown up to event {run.count - 1}: this version of the package behaves differently there."
             )
+        self._add_handlers(end)
         self._runs += [
             OwnedRun(partition=partition, member_id=member_id, begin=begin, end=end)
             for partition, (member_id, begin) in self._owned.items()
@@ -126,7 +131,7 @@ class _RecordingReader:
             end=end,
             runs=tuple(self._runs),
             standstills=tuple(self._standstills),
-            events=tuple(self._events),
+            events=tuple(sorted(self._events, key=lambda event: event.at)),
             note=note,
         )
 
@@ -178,6 +183,26 @@ class _RecordingReader:
         text = f"assigned {partitions_named(added)} in epoch {view.member_epoch}"
         self._add_event(at, text + _after(waited_s, " after a wait of"), self._cause or "start of the recording")
 
+    def _add_handlers(self, until: float) -> None:
+        """Add the facts about handlers until then; dead letters in quick succession are one event."""
+        dead: list[RecordDeadLettered] = []
+        dead_at = 0.0
+        for entry in self._recording.handlers:
+            at = self._recording.moment(entry.at)
+            if at > until:
+                break
+            if dead and (at - dead_at > _TOGETHER_S or not isinstance(entry.fact, RecordDeadLettered)):
+                self._add_event(dead_at, _dead_letters(dead))
+                dead = []
+            match entry.fact:
+                case RecordDeadLettered() as fact:
+                    dead.append(fact)
+                    dead_at = at
+                case HandlersDisowned() as fact:
+                    self._add_event(at, fact.text)
+        if dead:
+            self._add_event(dead_at, _dead_letters(dead))
+
     def _standstill(self, since: Iterable[tuple[TopicPartition, float]], at: float) -> float:
         longest = 0.0
         for partition, begin in since:
@@ -190,6 +215,15 @@ class _RecordingReader:
         suffix = f": {cause}" if cause else ""
         name = f"{self._name} ({self._member_id[:8]})" if self._member_id else self._name
         self._events.append(RecordedEvent(at=at, text=f"{name} {text}{suffix}"))
+
+
+def _dead_letters(facts: list[RecordDeadLettered]) -> str:
+    """Return the text of one or several dead letters."""
+    if len(facts) == 1:
+        return facts[0].text
+    errors = sorted({fact.error for fact in facts})
+    partitions = partitions_named(sorted({fact.partition for fact in facts}))
+    return f"dead-lettered {counted(len(facts), 'record')} of {partitions}: {', '.join(errors)}"
 
 
 def _after(seconds: float, text: str) -> str:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from consumer_membership.health.handlers import HandlersDisowned, RecordDeadLettered
 from consumer_membership.membership.events import (
     Polled,
     StartOffsetsFetched,
@@ -91,3 +92,23 @@ def test_recording_ends_at_first_replay_difference(
     recorded = recorded_member(tmp_path / "a")
     assert recorded.runs == ()
     assert "this version of the package behaves differently" in recorded.note
+
+
+def test_recording_reports_dead_letters_together_and_disowned_handlers(member: Recorded, tmp_path: Path) -> None:
+    """Dead letters within five seconds are one event; a pause, or disowned handlers, begin another one."""
+    begun = member.now
+    for at, error in ((0.0, "ValueError"), (4.0, "KeyError"), (20.0, "ValueError")):
+        dead = RecordDeadLettered(partition=ONE, offset=int(at), attempts=2, error=error)
+        member.recorder.note_handlers(dead, begun + at)
+    member.recorder.note_handlers(HandlersDisowned(offsets={ONE: (30,)}, is_loss=True), begun + 21.0)
+    member.now += 30.0
+    recorded, recording = told(member, tmp_path)
+    texts = [(event.at, event.text.partition(") ")[2]) for event in recorded.events[-3:]]
+    assert texts == [
+        (pytest.approx(recording.moment(begun + 4.0)), "dead-lettered 2 records of orders[0]: KeyError, ValueError"),
+        (
+            pytest.approx(recording.moment(begun + 20.0)),
+            "dead-lettered orders-0 offset 20 after 2 attempts: ValueError",
+        ),
+        (pytest.approx(recording.moment(begun + 21.0)), "disowned the handlers of lost partitions: orders-0 offset 30"),
+    ]
