@@ -15,6 +15,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from inspect import iscoroutinefunction, signature
 from math import inf, isinf, isnan
+from types import MappingProxyType
 from typing import Literal, Self, TypedDict
 
 from tenacity import BaseRetrying
@@ -42,6 +43,11 @@ _METADATA_LIMIT = "offset.metadata.max.bytes"
 _KEY_DESERIALIZER, _VALUE_DESERIALIZER = "key.deserializer", "value.deserializer"
 #: The keys of the configuration that a processor reads itself; a plain consumer does not know them.
 PROCESSOR_KEYS = (_DRAIN_TIMEOUT, _METADATA_LIMIT, _KEY_DESERIALIZER, _VALUE_DESERIALIZER)
+#: The keys that a processor sets for its consumer. With eager callbacks, each rebalance would revoke all partitions and
+#: wait for the handlers of those that stay.
+_FIXED_KEYS: Mapping[str, object] = MappingProxyType(
+    {"enable.auto.commit": False, "rebalance.callbacks": "incremental"}
+)
 
 _DRAIN_TIMEOUT_MS = 30_000
 #: The part of max.poll.interval.ms, the rebalance timeout, that a drain may use. The rest is for the commit and the
@@ -246,7 +252,7 @@ class _ProcessorKeys:
         kept = {key: value for key, value in given.items() if key not in PROCESSOR_KEYS}
         return cls(
             consumer=consumer,
-            consumer_config={**kept, **hidden, "enable.auto.commit": False},
+            consumer_config={**kept, **hidden, **_FIXED_KEYS},
             drain_timeout_s=min(drain_ms, _DRAIN_SHARE * consumer.max_poll_interval_ms) / 1000,
             metadata_limit=metadata_limit,
             max_output_bytes=max_output_bytes,

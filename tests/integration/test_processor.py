@@ -143,6 +143,25 @@ def test_handler_that_outlasts_the_drain_is_disowned(broker: Broker) -> None:
     assert {place: at[0] for place, at in committed(broker.bootstrap_servers, group, topic, 2).items()} == {0: 1, 1: 1}
 
 
+@pytest.mark.parametrize("callbacks", [{}, {"rebalance.callbacks": "eager"}], ids=["default", "eager"])
+def test_long_job_keeps_its_partition_while_another_one_moves(broker: Broker, callbacks: dict[str, object]) -> None:
+    """A rebalance concerns only the partitions that move: the job on the other one runs on, and its result counts."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t"), 2), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0"), ("b", "1")])
+    first, second = Handled(), Handled()
+    first.hold("0", "1")
+    with running(Run(broker.bootstrap_servers, topic, group, first, callbacks | {"drain.timeout.ms": 200})):
+        first.wait_for_begin("0", "1")
+        with running(Run(broker.bootstrap_servers, topic, group, second, callbacks)):
+            second.wait_for(lambda: bool(second.ended), "a record of the second member")
+            (kept,) = {"0", "1"} - {*second.ended}
+            assert first.contexts[kept].is_current
+            first.release()
+            first.wait_for_end(kept)
+    assert len(second.began) == 1
+    assert sorted(first.began) == ["0", "1"]
+
+
 def test_coroutines_run_at_the_same_time_and_are_cancelled_at_their_timeout(broker: Broker) -> None:
     """A coroutine beyond handler_timeout is cancelled, and its record is retried."""
     topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")

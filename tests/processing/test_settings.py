@@ -93,10 +93,20 @@ def test_drain_timeout_is_at_most_half_of_the_rebalance_timeout() -> None:
 
 
 def test_consumer_gets_the_configuration_without_the_keys_of_the_processor() -> None:
-    """The consumer commits nothing itself, and librdkafka never sees the keys that it does not know."""
-    config = {"drain.timeout.ms": 1, "offset.metadata.max.bytes": 100, "value.deserializer": str, "client.id": "a"}
+    """The consumer commits nothing itself, and revokes only partitions that move.
+
+    librdkafka never sees the keys that it does not know.
+    """
+    config = {
+        "rebalance.callbacks": "eager",
+        "drain.timeout.ms": 1,
+        "offset.metadata.max.bytes": 100,
+        "value.deserializer": str,
+        "client.id": "a",
+    }
     found = settings_of(config)
-    assert found.consumer_config == {**LEAST, "client.id": "a", "enable.auto.commit": False}
+    own = {"enable.auto.commit": False, "rebalance.callbacks": "incremental"}
+    assert found.consumer_config == {**LEAST, "client.id": "a", **own}
     assert (found.metadata_limit, found.value_deserializer) == (100, str)
     assert found.cluster_config == {"bootstrap.servers": "broker:9092", "client.id": "a"}
 
