@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import traceback
 from collections.abc import Awaitable, Callable, Collection
 from time import monotonic
 
@@ -16,11 +14,9 @@ from consumer_membership.processing.outputs import DEFAULT_MAX_BYTES, OutputReco
 from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.stacks import stack_of_thread
 from consumer_membership.processing.work import ResultRejectedError
 from consumer_membership.types import Instant
-
-#: The frames of a worker's thread below the handler: of the interpreter's thread, the worker, and `RecordHandler.run`.
-_OWN_FRAMES = 6
 
 
 class HandlerCalls:
@@ -106,9 +102,8 @@ class FunctionCall:
         """Do nothing: Python cannot interrupt a thread."""
 
     def stack(self) -> str:
-        """Return the stack of the thread, without the frames of this package."""
-        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the documented way to a thread's stack
-        return "" if frame is None else "".join(traceback.format_stack(frame)[_OWN_FRAMES:])
+        """Return the stack of the thread, from the handler on."""
+        return stack_of_thread(self._thread)
 
     def close(self) -> None:
         """Release nothing."""

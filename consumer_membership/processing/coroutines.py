@@ -7,12 +7,13 @@ than most handlers. To cancel a call, its worker is cancelled; the worker catche
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Collection
+from threading import get_ident
 from time import monotonic
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.stacks import stack_of_coroutine
 from consumer_membership.processing.work import Work
 
 
@@ -23,12 +24,14 @@ class HandlerCancelledError(Exception):
 class _Worker:
     """One worker (`scheduler.Runner`). `current` is its running task, which `cancel` ends."""
 
-    __slots__ = ("_loop", "_self", "current")
+    __slots__ = ("_loop", "_self", "_thread", "current")
     can_cancel = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop, own: asyncio.Task[None]) -> None:
         self._loop = loop
         self._self = own
+        #: The thread of the loop, which creates the worker.
+        self._thread = get_ident()
         self.current: Task | None = None
 
     def cancel(self) -> None:
@@ -37,7 +40,7 @@ class _Worker:
 
     def stack(self) -> str:
         """Return the stack of the coroutine, in any thread."""
-        return "".join(line for frame in self._self.get_stack() for line in traceback.format_stack(frame, 1))
+        return stack_of_coroutine(self._self.get_coro(), self._thread)
 
     def _cancel(self, task: Task | None) -> None:
         if task is not None and task is self.current:

@@ -10,9 +10,9 @@ import logging
 from collections import Counter
 from functools import partial
 from threading import Lock
-from types import TracebackType
 
 from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.stacks import traceback_of_handler
 from consumer_membership.runtime.failures import is_power_of_ten
 from consumer_membership.text import error_text, message_of
 
@@ -21,8 +21,6 @@ _log = partial(logging.getLogger, "consumer_membership.processing")
 #: The kinds of errors that are counted separately: a program may create exception classes without a limit.
 MOST_KINDS = 100
 _OTHER = "other errors"
-#: The modules that call handlers.
-_PACKAGE = "consumer_membership.processing."
 
 
 class HandlerFailures:
@@ -50,7 +48,7 @@ class HandlerFailures:
         topic, number = task.owned.partition
         what = f"{topic}-{number} offset {task.first_offset}, attempt {task.attempt}"
         if count == 1:
-            exc_info = type(error), error, _of_the_handler(error.__traceback__)
+            exc_info = type(error), error, traceback_of_handler(error.__traceback__)
             _log().warning("The handler failed for %s: %s; %s", what, error_text(error), following, exc_info=exc_info)
         else:
             _log().log(
@@ -79,11 +77,3 @@ class HandlerFailures:
             error_text(error),
             count,
         )
-
-
-def _of_the_handler(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins with the handler's own frame."""
-    found = traceback
-    while found is not None and str(found.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
-        found = found.tb_next
-    return found if found is not None else traceback

@@ -5,12 +5,13 @@ It refers to the work only, never to the consumer: the member's thread keeps it,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import monotonic
 
 from consumer_membership.health.handlers import HandlerHealth, RunningHandler, UnfinishedRecord
 from consumer_membership.metrics.handler_ledger import HandlerGauges
 from consumer_membership.processing.progress import HandlingProgress, ProcessorProgress
-from consumer_membership.processing.scheduler import OwnedPartition, Scheduler, Task
+from consumer_membership.processing.scheduler import OwnedPartition, Runner, Scheduler, Task
 from consumer_membership.processing.work import Work
 from consumer_membership.text import error_text
 from consumer_membership.types import Instant
@@ -28,7 +29,7 @@ class HandlerObservation:
         work = self._work
         with work.lock:
             scheduler = work.scheduler
-            stuck = tuple(self._running(task, with_stack=True) for task in self._overdue(now))
+            overdue = [(task, task.runner) for task in self._overdue(now)]
             tasks = _Tasks(scheduler)
             oldest = {
                 owned.partition: record
@@ -37,11 +38,22 @@ class HandlerObservation:
             }
             failure = work.failure
         return HandlerHealth(
-            stuck=stuck,
+            stuck=tuple(self._stuck(overdue)),
             failure=None if failure is None else str(failure),
             failed_at=work.failed_at,
             oldest=oldest,
         )
+
+    def _stuck(self, overdue: list[tuple[Task, Runner | None]]) -> Iterator[RunningHandler]:
+        """Yield these handlers with their stacks, which are read without the lock, unless they end meanwhile."""
+        work = self._work
+        for task, runner in overdue:
+            stack = "" if runner is None else runner.stack()
+            with work.lock:
+                is_running = task in work.scheduler.running or task in work.disowned
+                found = self._running(task, stack) if is_running and task.runner is runner else None
+            if found is not None:
+                yield found
 
     def progress(self) -> ProcessorProgress:
         """Return the progress of all partitions."""
@@ -51,7 +63,7 @@ class HandlerObservation:
             scheduler = work.scheduler
             tasks = _Tasks(scheduler)
             partitions = {owned.partition: _progress(tasks, owned) for owned in scheduler.partitions.values()}
-            running = tuple(self._running(task, with_stack=False) for task in scheduler.running)
+            running = tuple(self._running(task) for task in scheduler.running)
         return ProcessorProgress(at=now, partitions=partitions, running=running, counts=counts)
 
     def _overdue(self, now: Instant) -> list[Task]:
@@ -62,7 +74,7 @@ class HandlerObservation:
         disowned = [task for task in self._work.disowned if now - task.began_at >= timeout_s]
         return sorted([*self._work.scheduler.overdue(now, timeout_s), *disowned], key=lambda task: task.began_at)
 
-    def _running(self, task: Task, *, with_stack: bool) -> RunningHandler:
+    def _running(self, task: Task, stack: str = "") -> RunningHandler:
         message, offset, _ = task.records[0]
         key: str | bytes | None = message.key()
         runner = task.runner
@@ -73,7 +85,7 @@ class HandlerObservation:
             attempt=task.attempt,
             began_at=task.began_at,
             deadline=None if self._timeout_s is None else task.began_at + self._timeout_s,
-            stack=runner.stack() if with_stack and runner is not None else "",
+            stack=stack,
             can_be_cancelled=runner is not None and runner.can_cancel,
             is_disowned=task.is_disowned,
         )

@@ -148,6 +148,21 @@ def test_dead_letter_counts_the_time_of_its_handler_once(scheduler: Scheduler) -
     assert (counts.handler_time.count, counts.finished, counts.dead_letters) == (1, 1, 1)
 
 
+def test_handler_that_ends_while_its_stack_is_read_is_not_stuck(scheduler: Scheduler) -> None:
+    """Stacks are read without the lock, so the thread may handle another record at that time."""
+    observed = observation_of(scheduler)
+    scheduler.admit(records("a", "b"), 0.0)
+    ends, stays = taken(scheduler), taken(scheduler)
+
+    class Ending(Call):
+        def stack(self) -> str:
+            scheduler.finish(ends, 100.0)
+            return super().stack()
+
+    ends.runner, stays.runner = Ending(can_cancel=False), Call(can_cancel=False)
+    assert [one.offset for one in observed.health(100.0).stuck] == [1]
+
+
 def test_failure_of_the_processor_is_in_its_health(scheduler: Scheduler) -> None:
     """The first failure is reported with its time; a later one does not replace it."""
     ledger = HandlerLedger(lambda _: HandlerGauges())
