@@ -199,6 +199,8 @@ def replayed_text(report: ReplayReport, options: DeadLetterOptions) -> Iterator[
     yield f"{options.topic}: {count} dead letter{'' if count == 1 else 's'} {act}, group {options.replay_group}"
     if report.replayed_before:
         yield f"Replayed earlier: {report.replayed_before}"
+    if report.duplicates:
+        yield f"Duplicates of these records, not replayed: {report.duplicates}"
     for partition, offset in sorted(report.started_at.items()):
         yield f"Replayed earlier: all before offset {offset} of {options.topic}[{partition}]"
     if report.replayed:
@@ -218,6 +220,7 @@ def replayed_json(report: ReplayReport, options: DeadLetterOptions) -> str:
         "dry_run": options.is_dry_run,
         "replayed": [{"topic": topic, "records": number} for topic, number in sorted(report.replayed.items())],
         "replayed_before": report.replayed_before,
+        "duplicates": report.duplicates,
         "started_at": [
             {"partition": partition, "offset": offset} for partition, offset in sorted(report.started_at.items())
         ],

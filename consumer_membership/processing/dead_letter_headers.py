@@ -16,6 +16,7 @@ import struct
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TypeAlias, TypeVar
 
 from confluent_kafka import (
@@ -280,6 +281,18 @@ class DeadLetter:
             stage=first(_text, f"{CONNECT}stage"),
             replays=first(_decimal, REPLAYS) or 0,
         )
+
+    @property
+    def identity(self) -> bytes | None:
+        """A digest that is equal for the dead letters of one record, and different for others; None: it is unknown.
+
+        It contains the record itself, because a topic that was deleted and created again has the same offsets.
+        """
+        place = (self.original_topic, self.original_partition, self.original_offset)
+        if None in place:
+            return None
+        content = (*place, self.original_timestamp_ms, self.key, self.value)
+        return blake2b(repr(content).encode(), digest_size=16).digest()
 
     def original_headers(self) -> tuple[RawHeader, ...]:
         """Return the headers of the original record: those that do not describe the failure or count replays."""

@@ -59,12 +59,15 @@ class ReplayReport:
         replayed: The number of records by target topic.
         replayed_before: The number of selected dead letters that an earlier replay had put back, of those that were
             read.
+        duplicates: The number of dead letters of records that this replay has already put back. A record has several
+            if its processor was killed before the commit, or if it failed in several groups.
         started_at: The first offset that was read, for each partition whose earlier dead letters were all replayed.
         left_out: The selected dead letters that could not be replayed.
     """
 
     replayed: Counter[str] = field(default_factory=Counter)
     replayed_before: int = 0
+    duplicates: int = 0
     started_at: dict[int, int] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
 
@@ -74,7 +77,8 @@ class DeadLetterReplay:
 
     The record has its original key, value and timestamp, and its original headers with the number of replays. In its
     original topic it gets its original partition, so that it follows the other records of its key. If the topic would
-    reject or soon delete a record with that timestamp, the record gets the present time.
+    reject or soon delete a record with that timestamp, the record gets the present time. Several dead letters of one
+    record put it back once.
 
     Args:
         source: The dead-letter topic, with the group of the replay.
@@ -96,6 +100,7 @@ class DeadLetterReplay:
         self._to = to
         self._transaction_records = transaction_records
         self._targets: dict[str, _Target | None] = {}
+        self._seen: set[bytes] = set()
         self.report = ReplayReport()
 
     def run(self, *, is_dry_run: bool = False) -> ReplayReport:
@@ -113,15 +118,17 @@ class DeadLetterReplay:
         try:
             # After the start of the producer: no earlier replay can still commit offsets.
             committed = self._source.committed(partitions)
-            for partition in partitions:
-                self._replay(partition, committed.get(partition), writer)
+            bounds = [self._source.bounds(partition) for partition in partitions]
+            for partition, (first, end) in zip(partitions, bounds, strict=True):
+                self._replay(partition, first, end, committed.get(partition), writer)
         finally:
             if writer is not None:
                 writer.close()
         return self.report
 
-    def _replay(self, partition: int, committed: OffsetAndMetadata | None, writer: _Writer | None) -> None:
-        first, end = self._source.bounds(partition)
+    def _replay(
+        self, partition: int, first: int, end: int, committed: OffsetAndMetadata | None, writer: _Writer | None
+    ) -> None:
         start = first
         if committed is not None and committed.offset > first:
             self.report.started_at[partition] = start = committed.offset
@@ -147,10 +154,20 @@ class DeadLetterReplay:
                 )
                 self._leave_out(letter, reason)
                 continue
-            batch.add(letter, output)
+            offsets.finish(letter.offset)
+            batch.add(output, is_duplicate=self._is_duplicate(letter))
             if batch.size >= _TRANSACTION_BYTES or len(batch.outputs) == self._transaction_records:
                 self._commit(batch, writer)
         self._commit(batch, writer)
+
+    def _is_duplicate(self, letter: DeadLetter) -> bool:
+        """Return whether this replay has already put back the record of another dead letter."""
+        identity = letter.identity
+        if identity is None:
+            return False
+        is_duplicate = identity in self._seen
+        self._seen.add(identity)
+        return is_duplicate
 
     def _output(self, letter: DeadLetter) -> OutputRecord | None:
         """Return the record to write; None if it cannot be replayed, which is reported."""
@@ -177,8 +194,8 @@ class DeadLetterReplay:
         self.report.left_out.append(LeftOut(partition=letter.partition, offset=letter.offset, reason=reason))
 
     def _commit(self, batch: _Batch, writer: _Writer | None) -> None:
-        outputs = batch.take()
-        if not outputs:
+        outputs, duplicates = batch.take()
+        if not outputs and not duplicates:
             return
         offset = batch.offsets.to_commit()
         if offset is None:
@@ -188,6 +205,7 @@ class DeadLetterReplay:
             writer.commit(outputs, where)
         batch.offsets.committed(offset)
         self.report.replayed.update(output.topic for output in outputs)
+        self.report.duplicates += duplicates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,17 +246,21 @@ class _Batch:
         self.offsets = offsets
         self.outputs: list[OutputRecord] = []
         self.size = 0
+        self._duplicates = 0
 
-    def add(self, letter: DeadLetter, output: OutputRecord) -> None:
-        """Add a record, whose dead letter is finished with the transaction."""
-        self.offsets.finish(letter.offset)
+    def add(self, output: OutputRecord, *, is_duplicate: bool) -> None:
+        """Add a record; of a duplicate only the offset is part of the transaction."""
+        if is_duplicate:
+            self._duplicates += 1
+            return
         self.outputs.append(output)
-        self.size += len(letter.value or b"") + len(letter.key or b"")
+        self.size += output.size
 
-    def take(self) -> list[OutputRecord]:
-        """Remove and return the records."""
-        outputs, self.outputs, self.size = self.outputs, [], 0
-        return outputs
+    def take(self) -> tuple[list[OutputRecord], int]:
+        """Remove and return the records and the number of duplicates."""
+        taken = self.outputs, self._duplicates
+        self.outputs, self.size, self._duplicates = [], 0, 0
+        return taken
 
 
 class _Writer:

@@ -71,10 +71,15 @@ class Ground:
         self.original = create_topic(self.servers, unique("orders"), PARTITIONS)
         self.topic = create_topic(self.servers, unique("dlq"), partitions)
         self._dead_letters = TopicDeadLetters(self.topic, self.config)
+        self._failed = 0
 
-    def fail(self, count: int, error: Exception | None = None, topic: str | None = None) -> None:
-        """Write this many dead letters, whose values are numbered."""
-        for number in range(count):
+    def fail(
+        self, count: int, error: Exception | None = None, topic: str | None = None, *, first: int | None = None
+    ) -> None:
+        """Write the dead letters of this many records, which have the next numbers, or numbers from `first`."""
+        start = self._failed if first is None else first
+        self._failed = start + count
+        for number in range(start, start + count):
             record = Message(
                 topic=topic or self.original,
                 partition=number % PARTITIONS,
@@ -190,7 +195,7 @@ def test_replay_puts_each_letter_back_once(ground: Ground) -> None:
     assert ground.replay().replayed.total() == 0
     ground.fail(1)
     assert ground.replay().replayed.total() == 1
-    assert ground.values() == numbers(*range(12)) + numbers(0)
+    assert ground.values() == numbers(*range(13))
     committed = GroupAdmin(ground.config).committed(ground.topic)
     assert [*committed.values()] == [OffsetAndMetadata(offset=13)]
 
@@ -206,7 +211,17 @@ def test_replay_with_filter_leaves_the_others_for_later(ground: Ground) -> None:
     assert ground.replay(LetterSelection(first_offset=1, last_offset=4)).replayed.total() == 2
     report = ground.replay()
     assert (report.replayed.total(), report.replayed_before) == (4, 5)
-    assert ground.values() == Counter({b"0": 3, b"1": 3, b"2": 3})
+    assert ground.values() == numbers(*range(9))
+
+
+def test_dead_letters_of_one_record_put_it_back_once(ground: Ground) -> None:
+    """A record has several dead letters after a kill; the others are replayed without a record."""
+    ground.fail(3)
+    ground.fail(4, KeyError("again"), first=0)
+    report = ground.replay()
+    assert (report.replayed, report.duplicates) == (Counter({ground.original: 4}), 3)
+    assert ground.values() == numbers(0, 1, 2, 3)
+    assert ground.replay() == ReplayReport(started_at={0: 7})
 
 
 def test_dry_run_writes_nothing(ground: Ground) -> None:
@@ -287,7 +302,7 @@ def test_replayed_offsets_that_do_not_fit_are_left_out(ground: Ground, monkeypat
     assert report.replayed.total() + len(report.left_out) == 20
     rest = ground.replay()
     assert (rest.replayed.total(), rest.left_out) == (40 - report.replayed.total(), [])
-    assert ground.values() == Counter({b"0": 40})
+    assert ground.values() == numbers(*range(40))
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
@@ -363,7 +378,7 @@ def test_command_lists_shows_and_replays(ground: Ground, capsys: pytest.CaptureF
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"{ground.topic}[0]@3"
     assert "  exception      TimeoutError" in shown
-    assert "    trace: 0" in shown
+    assert "    trace: 3" in shown
     assert main([*words, "replay", *servers, "--exception", "TimeoutError"]) == 0
     assert capsys.readouterr().out.startswith(f"{ground.topic}: 1 dead letter replayed, group {ground.topic}.replay\n")
     assert GroupAdmin(ground.config).describe(f"{ground.topic}.replay").lag == 4

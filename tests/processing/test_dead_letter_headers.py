@@ -327,3 +327,19 @@ def test_replayed_headers_drop_failure_and_count_replays() -> None:
     again = DeadLetter.of(record(headers_of(record(replayed), failure(), 3, "billing")))
     assert again.replays == 1
     assert again.replayed_headers() == (("trace", b"1"), ("consumer-membership-replays", b"2"))
+
+
+def test_identity_is_that_of_the_record() -> None:
+    """The dead letters of one record are equal in any attempt and group; other records, also at its offset, differ."""
+
+    def identity(error: Exception, attempts: int, group: str, value: bytes = b"value") -> bytes | None:
+        original = record(value=value)
+        return DeadLetter.of(
+            record(headers_of(original, error, attempts, group), value=value, offset=attempts)
+        ).identity
+
+    first = identity(ValueError("a"), 1, "billing")
+    assert first is not None
+    assert identity(KeyError("b"), 2, "shipping") == first
+    assert identity(ValueError("a"), 1, "billing", b"other") != first
+    assert DeadLetter.of(record()).identity is None
