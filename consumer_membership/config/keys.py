@@ -40,9 +40,9 @@ topic.metadata.refresh.sparse
 """
 #: The keys of this package.
 _OWN = """
-crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file health.http.address
-health.stuck.after.ms heartbeat.active.interval.ms rebalance.callbacks recorder.directory recorder.enable
-recorder.signal.enable
+allow.commit.revoked crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file
+health.http.address health.stuck.after.ms heartbeat.active.interval.ms rebalance.callbacks recorder.directory
+recorder.enable recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -72,6 +72,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.protocol.type",
         "group.remote.assignor",
         "partition.assignment.strategy",
+        "allow.commit.revoked",
         "rebalance.callbacks",
         "session.timeout.ms",
         "heartbeat.interval.ms",

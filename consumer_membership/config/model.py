@@ -133,6 +133,10 @@ class ConsumerConfig:
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)
     enable_auto_offset_store: bool = _key(values.boolean, True)
+    allow_commit_revoked: bool = _key(values.boolean, False)
+    """Also sends commits of partitions that this consumer gave up, as confluent-kafka does: a late worker can then move
+    the new owner's committed offset back. By default such commits fail with `_ASSIGNMENT_LOST`.
+    """
     heartbeat_interval_ms: int | None = _key(values.positive_ms, None)
     """Shortens the heartbeat interval, and with it the time of a scale-out, which takes about three heartbeats (Java
     and confluent-kafka in classic groups: 3 s). confluent-kafka rejects the key with the consumer protocol. A
@@ -271,6 +275,7 @@ class ConsumerConfig:
             heartbeat_interval_s=None if heartbeat_ms is None else _seconds(heartbeat_ms),
             active_heartbeat_interval_s=_seconds(self.heartbeat_active_interval_ms),
             topic_refresh_s=self._topic_refresh_s,
+            may_commit_revoked=self.allow_commit_revoked,
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )

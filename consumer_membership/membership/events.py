@@ -120,11 +120,15 @@ class PositionsReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequested:
-    """The application commits. `commit_id` is its own number (positive), `timeout_s` the time limit for retries."""
+    """The application commits. `commit_id` is its own number (positive), `timeout_s` the time limit for retries.
+
+    `by_hand`: those of the partitions that the application assigned itself.
+    """
 
     commit_id: int
     offsets: Offsets
     timeout_s: float
+    by_hand: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

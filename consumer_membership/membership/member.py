@@ -244,7 +244,7 @@ class GroupMember:
             case ev.LeaveRequested():
                 self._on_leave_requested(event)
             case ev.CommitRequested():
-                self._begin_commit(event.commit_id, event.offsets, event.timeout_s)
+                self._begin_commit(event.commit_id, event.offsets, event.timeout_s, event.by_hand)
             case ev.PositionsReported():
                 self._on_positions_reported(event)
             case ev.CommitAnswered():
@@ -377,6 +377,7 @@ class GroupMember:
         if self._reconciler.phase is not Phase.LOSE:
             self._reconciler.left()
         self._auto_commit.stop()
+        self._ownership.assigned.clear()
         outage = self._outage
         self._commits.abandon(ASSIGNMENT_LOST if outage is None else outage.error(self._event.now))
         self._protocol.end(_T.LEAVE_ENDED, reason)
@@ -427,10 +428,23 @@ class GroupMember:
 
     # ---- commits and offsets ----
 
-    def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        self._commits.begin(commit_id, offsets, timeout_s)
+    def _begin_commit(
+        self, commit_id: int, offsets: Offsets, timeout_s: float, by_hand: frozenset[TopicPartition] = frozenset()
+    ) -> None:
+        self._commits.begin(commit_id, offsets, timeout_s, by_hand=by_hand)
         if self._state in _OVER:
             self._commits.abandon(self._fatal or ASSIGNMENT_LOST)
+
+    def _drop_commits_of_given_up_partitions(self) -> None:
+        """Another member may own them and have committed, and the coordinator would accept the older offset.
+
+        It accepts commits of every partition from a living member. A classic coordinator knows no assignment at all.
+        """
+        if self.settings.may_commit_revoked or not len(self._commits):
+            return
+        given_up = self._ownership.given_up(self._commits.partitions)
+        if given_up:
+            self._commits.revoked(given_up - self._reconciler.reserved - self._protocol.retained)
 
     def _on_positions_reported(self, event: ev.PositionsReported) -> None:
         if event.commit_id != self._auto_commit.collecting:
@@ -505,6 +519,7 @@ class GroupMember:
             self._coordinator.search("the coordinator is not known yet")
         if self._is_in_group:
             self._reconciler.advance()
+        self._drop_commits_of_given_up_partitions()
         self._commits.send_due(self._commit_identity, self._outage)
         if self._state is _S.UNSUBSCRIBING:
             self._advance_leave()

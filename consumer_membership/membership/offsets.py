@@ -58,6 +58,8 @@ class _Pending:
     backoff: Backoff
     is_automatic: bool
     requested: Offsets
+    #: The partitions that the application assigned itself: no revocation concerns them.
+    by_hand: frozenset[TopicPartition] = frozenset()
     errors: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
     #: Why its last attempt got no response.
     failure: BrokerError | None = None
@@ -107,10 +109,12 @@ class PendingCommits:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
+    def begin(
+        self, commit_id: int, offsets: Offsets, timeout_s: float, *, by_hand: frozenset[TopicPartition] = frozenset()
+    ) -> None:
         """Take one more commit; the next `send_due` sends it. An empty one ends at once.
 
-        A negative number marks an automatic commit.
+        A negative number marks an automatic commit. `by_hand`: the partitions that the application assigned itself.
         """
         if not offsets:
             self._emit_end(commit_id, {}, {})
@@ -125,6 +129,7 @@ class PendingCommits:
             deadline=self._event.now + timeout_s,
             backoff=Backoff(self._settings.retry_backoff_s, self._settings.retry_backoff_max_s, self._jitter),
             is_automatic=commit_id < 0,
+            by_hand=by_hand,
         )
         self._newest |= dict.fromkeys(offsets, commit)
 
@@ -135,7 +140,12 @@ class PendingCommits:
         """
         revoked = frozenset(partitions)
         for commit in self._pending.values():
-            commit.revoked |= revoked & commit.offsets.keys()
+            commit.revoked |= (revoked & commit.offsets.keys()) - commit.by_hand
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions of all commits that have not ended."""
+        return set().union(*(commit.offsets for commit in self._pending.values()))
 
     def send_due(self, identity: CommitIdentity | None, outage: Outage | None) -> None:
         """Send the due commits with this identity (None: none now), and give up those beyond their deadline.
@@ -144,7 +154,11 @@ class PendingCommits:
         """
         now = self._event.now
         for commit in list(self._pending.values()):
-            if now >= self._ends_at(commit, outage):
+            if not commit.in_flight:
+                self._withdraw(commit, dict.fromkeys(commit.revoked, ASSIGNMENT_LOST))
+            if not commit.offsets:
+                self._finish(commit, ASSIGNMENT_LOST)
+            elif now >= self._ends_at(commit, outage):
                 self._finish(commit, outage.error(now) if outage is not None else _timed_out(commit))
         for commit in list(self._pending.values()):
             if identity is not None and self._may_send(commit, identity):
@@ -178,10 +192,15 @@ class PendingCommits:
         outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
         return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
-    def _send(self, commit: _Pending, identity: CommitIdentity) -> None:
-        for partition, error in (dict.fromkeys(commit.revoked, ASSIGNMENT_LOST) | self._overtaken(commit)).items():
+    @staticmethod
+    def _withdraw(commit: _Pending, errors: Mapping[TopicPartition, BrokerError | None]) -> None:
+        """Do not send these partitions of a commit (any more): their outcome is known."""
+        for partition, error in errors.items():
             if commit.offsets.pop(partition, None) is not None:
                 commit.errors[partition] = error
+
+    def _send(self, commit: _Pending, identity: CommitIdentity) -> None:
+        self._withdraw(commit, self._overtaken(commit))
         if not commit.offsets:
             self._finish(commit, ASSIGNMENT_LOST)
             return

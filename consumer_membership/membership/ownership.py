@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from consumer_membership.types import Assignment, TopicIdPartition, TopicPartition
@@ -21,6 +21,7 @@ class Ownership:
         "_named_owned",
         "_named_target",
         "_unresolved",
+        "assigned",
         "is_first",
         "names",
         "owned",
@@ -38,6 +39,8 @@ class Ownership:
         #: Owned partitions that the application does not have, because its callbacks follow the eager protocol: the
         #: next assignment returns them.
         self.withheld: Assignment = frozenset()
+        #: The partitions that on_assign has received since the application subscribed, whoever owns them now.
+        self.assigned: set[TopicPartition] = set()
         self.target: Assignment | None = None
         self.target_number = 0
         self.reached = 0
@@ -120,6 +123,10 @@ class Ownership:
     def missing(self) -> Assignment:
         """The partitions of the target that are not owned and have a name, which are to be added."""
         return frozenset(p for p in (self.target or frozenset()) - self.owned.keys() if p.topic_id in self.names)
+
+    def given_up(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of these partitions that were assigned in this subscription and are not owned now."""
+        return frozenset(p for p in partitions if p in self.assigned and p not in self.named_owned)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
         """These are not owned any more."""

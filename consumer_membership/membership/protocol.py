@@ -30,7 +30,7 @@ from consumer_membership.membership.effects import CommitIdentity, Effect, Proto
 from consumer_membership.membership.events import ConsumerEvent, Event, Polled, Subscribed
 from consumer_membership.membership.states import MemberState, Trigger
 from consumer_membership.membership.view import ProtocolView
-from consumer_membership.types import BrokerError, GroupProtocol, Instant
+from consumer_membership.types import BrokerError, GroupProtocol, Instant, TopicPartition
 
 #: The events and effects of a member, of either protocol.
 GroupEvent: TypeAlias = Event | ClassicEvent | LeaderEvent
@@ -131,6 +131,10 @@ class MemberProtocol(Protocol):
     @property
     def may_commit(self) -> bool:
         """Whether the coordinator accepts commits of this member now."""
+
+    @property
+    def retained(self) -> frozenset[TopicPartition]:
+        """Released partitions that no other member gets before this one has its next assignment."""
 
     @property
     def group_protocol(self) -> GroupProtocol | None:

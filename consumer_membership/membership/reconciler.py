@@ -148,6 +148,20 @@ class Reconciler:
         return frozenset(self._ownership.owned) | self._adding | self._given_up
 
     @property
+    def reserved(self) -> frozenset[TopicPartition]:
+        """The partitions that the member does not own, and that no other member may get yet.
+
+        on_assign of them was ordered, or the application released them and the coordinator does not know that yet: the
+        offsets that on_revoke stored are being committed, or the leave is not sent.
+        """
+        reserved = self._given_up
+        if self.phase is Phase.ASSIGN:
+            reserved |= self._adding
+        elif self.phase is Phase.COMMIT_STORED:
+            reserved |= self._surplus
+        return self._ownership.named(reserved)
+
+    @property
     def awaits_first_names(self) -> bool:
         """Whether Metadata has not answered yet for unresolved topics: too early to acknowledge the rest alone."""
         return bool(self._ownership.unresolved) and self._resolve_backoff.failures == 0
@@ -283,6 +297,7 @@ class Reconciler:
             case Phase.FETCH:
                 self._fetch()
             case Phase.ASSIGN:
+                self._ownership.assigned.update(self._offsets)
                 order = AssignPartitions(attempt=self.attempt, offsets=self._offsets, member_epoch=self._epoch)
                 self._event.emit(order)
             case _:

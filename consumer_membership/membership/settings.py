@@ -16,7 +16,8 @@ class MemberSettings:
     `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
     `instance_pool`: the ids from which the member claims a free one, instead of an `instance_id` of its own.
     `topic_refresh_s`: how often to check whether the subscribed topics exist; None: never. `leave_timeout_s`: the time
-    limit of a leave from `LeaveRequested` on, commit and response included, callbacks not.
+    limit of a leave from `LeaveRequested` on, commit and response included, callbacks not. `may_commit_revoked`:
+    whether commits of partitions that the member gave up are sent.
     """
 
     group_id: str
@@ -34,6 +35,7 @@ class MemberSettings:
     retry_backoff_max_s: float = 1.0
     leave_timeout_s: float = 10.0
     topic_refresh_s: float | None = None
+    may_commit_revoked: bool = False
 
     @property
     def is_static(self) -> bool:

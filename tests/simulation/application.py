@@ -36,7 +36,7 @@ from consumer_membership.membership.events import (
     Subscribed,
 )
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+from consumer_membership.types import LeaveOption, OffsetAndMetadata, Offsets, Subscription, TopicPartition
 from tests.simulation.watch import STEP_OF, STEPS
 
 if TYPE_CHECKING:
@@ -133,8 +133,10 @@ class Application:
     def commit(self, partitions: Collection[TopicPartition] | None = None) -> int | None:
         """Commit what is consumed, without waiting for it; its number."""
         offsets = self.uncommitted(partitions)
-        if not offsets:
-            return None
+        return self.commit_offsets(offsets) if offsets else None
+
+    def commit_offsets(self, offsets: Offsets) -> int:
+        """Commit these offsets, without waiting for it; its number."""
         self._commit_id += 1
         self._pending_commits.add(self._commit_id)
         self.process.post(

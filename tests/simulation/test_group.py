@@ -8,7 +8,7 @@ from consumer_membership.membership.effects import Problem
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import LeaveOption, Subscription
+from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
@@ -246,6 +246,25 @@ def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
     (revoked,) = one.application.called(Step.REVOKE)
     assert revoked <= world.coordinator.groups[GROUP].committed.keys()
     assert world.ledger.repeated == 0
+
+
+@RULES
+def test_late_commit_of_a_given_up_partition_does_not_move_the_new_owner_back(rules: Rules) -> None:
+    """A worker commits after its member gave the partition up: the new owner's committed offset stays.
+
+    A coordinator before 4.2 accepts the commit of a member whose epoch is current, whoever owns the partition.
+    """
+    world, (one,) = group_of(1, rules)
+    world.start(1, "a")
+    world.settle(within_s=6)
+    (revoked,) = one.application.called(Step.REVOKE)
+    world.run_for(2)
+    committed = dict(world.coordinator.groups[GROUP].committed)
+    late = dict.fromkeys(revoked, OffsetAndMetadata(offset=1))
+    one.application.commit_offsets(late)
+    world.run_for(0.5)
+    now = world.coordinator.groups[GROUP].committed
+    assert all(now[partition].offset >= committed[partition].offset > 1 for partition in revoked)
 
 
 @RULES

@@ -108,6 +108,8 @@ class ClassicProtocol:
         self.last_heartbeat_at: Instant | None = None
         #: The last share from the leader: an eager member owns nothing when it joins, and its assignor may need this.
         self.last_share: frozenset[TopicPartition] = frozenset()
+        #: The share before it.
+        self._share_before: frozenset[TopicPartition] = frozenset()
         #: The generation of that share and of the owned partitions: not that of a JoinGroup without a SyncGroup.
         self.share_generation = NO_GENERATION
         #: Why the member has to join again, for the broker's log; None: it has not.
@@ -172,6 +174,12 @@ class ClassicProtocol:
     def may_commit(self) -> bool:
         """Whether the coordinator accepts commits of this member now."""
         return self.state in _COMMITS and self.generation != NO_GENERATION
+
+    @property
+    def retained(self) -> frozenset[TopicPartition]:
+        """What an eager member releases before each join: the next share shows what it gave up."""
+        is_shared = self.state in (_S.RECONCILE, _S.STABLE)
+        return self.last_share & self._share_before if is_shared else self.last_share
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
@@ -765,7 +773,7 @@ class ClassicProtocol:
 
     def _take_share(self, share: frozenset[TopicPartition]) -> None:
         ownership = self._ownership
-        self.last_share, self.share_generation = share, self.generation
+        self._share_before, self.last_share, self.share_generation = self.last_share, share, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in share})
         ownership.take_target(frozenset(map(key_of, share)))
         # Each share calls on_assign, also an empty one, as with Java's client and confluent-kafka.

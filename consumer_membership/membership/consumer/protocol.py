@@ -52,6 +52,7 @@ from consumer_membership.types import (
     GroupProtocol,
     Instant,
     LeaveOption,
+    TopicPartition,
 )
 
 _S, _T = MemberState, ConsumerTrigger
@@ -145,6 +146,11 @@ class ConsumerProtocol:
     def may_commit(self) -> bool:
         """Whether the coordinator accepts commits of this member now."""
         return self.member_epoch > JOIN_EPOCH and self.state not in SILENT
+
+    @property
+    def retained(self) -> frozenset[TopicPartition]:
+        """None: the coordinator may assign a partition as soon as its revocation is acknowledged."""
+        return frozenset()
 
     @property
     def group_protocol(self) -> GroupProtocol | None:

@@ -7,7 +7,7 @@ in a worker thread while another thread polls.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
@@ -84,6 +84,11 @@ class OffsetBook:
     def assigned(self) -> set[TopicPartition]:
         """The assigned partitions."""
         return self._fetcher.assigned
+
+    def by_hand(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of these partitions that the application assigned itself; needs no lock."""
+        by_hand = self._fetcher.by_hand
+        return frozenset(partition for partition in partitions if partition in by_hand) if by_hand else frozenset()
 
     def store(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
         """Keep the offset that the application stored for an assigned partition; None: delete it."""
@@ -252,7 +257,10 @@ class Commits:
         if is_awaited:
             self._awaited[commit_id] = None
         self._outstanding[commit_id] = offsets
-        self._line.send(CommitRequested(commit_id=commit_id, offsets=offsets, timeout_s=self._timeout_s))
+        by_hand = self.book.by_hand(offsets)
+        self._line.send(
+            CommitRequested(commit_id=commit_id, offsets=offsets, timeout_s=self._timeout_s, by_hand=by_hand)
+        )
         return commit_id
 
     def begin_by_hand(self, assigned_by_hand: Collection[TopicPartition]) -> None:

@@ -37,12 +37,13 @@ def plain(partitions: list[PartitionOffset] | None) -> list[tuple[int, int, int 
 def test_commit_sends_positions_with_their_leader_epoch(consumers: ConsumerFactory, topic: str) -> None:
     """Without arguments, `commit` sends the position after the last delivered record.
 
-    The request's timeout is `socket.timeout.ms`.
+    The request's timeout is `socket.timeout.ms`. The member learns that the application assigned the partition itself.
     """
     consumer = consuming(consumers, topic, socket_timeout_ms=7000)
+    partition = TopicPartition(topic, 0)
     assert plain(consumer.commit(asynchronous=False)) == [(0, 1, None)]
     assert consumer.member.of(CommitRequested) == [
-        CommitRequested(commit_id=1, offsets={TopicPartition(topic, 0): offset(1)}, timeout_s=7.0)
+        CommitRequested(commit_id=1, offsets={partition: offset(1)}, timeout_s=7.0, by_hand=frozenset({partition}))
     ]
 
 

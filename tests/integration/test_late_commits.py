@@ -1,0 +1,107 @@
+"""A worker commits a partition after its consumer gave it up, with both clients on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.integration.polls import AnyConsumer, poll_until
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+class HandedOver:
+    """A group in which `late` gave a partition up and `owner` has committed offset 9 of it."""
+
+    def __init__(
+        self, stack: ExitStack, kafka: Broker, protocol: str, make: Callable[..., AnyConsumer], **keys: object
+    ) -> None:
+        self._keys: dict[str, object] = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": unique("group"),
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+        }
+        self.topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
+        self.late = self._join(stack, make, keys)
+        poll_until(lambda: len(self.late.assignment()) == 2, "both partitions", self.late)
+        self.owner = self._join(stack, Consumer, {})
+        poll_until(self._is_shared, "one partition each", self.late, self.owner)
+        (owned,) = self.owner.assignment()
+        self.partition = Partition(self.topic, owned.partition)
+        self.owner.commit(offsets=[Partition(self.topic, owned.partition, 9)], asynchronous=False)
+
+    def _join(self, stack: ExitStack, make: Callable[..., AnyConsumer], keys: dict[str, object]) -> AnyConsumer:
+        consumer = make({**self._keys, **keys})
+        stack.callback(consumer.close)
+        consumer.subscribe([self.topic])
+        return consumer
+
+    def _is_shared(self) -> bool:
+        return len(self.late.assignment()) == len(self.owner.assignment()) == 1
+
+    def commit_late(self, *partitions: int) -> list[Partition]:
+        """Commit offset 3 of the partition that was given up, or of these; as a worker does that ends late."""
+        numbers = partitions or (self.partition.partition,)
+        return self.late.commit(offsets=[Partition(self.topic, one, 3) for one in numbers], asynchronous=False) or []
+
+    @property
+    def committed(self) -> int:
+        """The committed offset of the partition."""
+        return self.owner.committed([self.partition], 10)[0].offset
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes the consumers of a test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@PROTOCOLS
+def test_late_commit_does_not_move_the_committed_offset_of_the_new_owner(
+    kafka: Broker, stack: ExitStack, protocol: str
+) -> None:
+    """The commit fails with _ASSIGNMENT_LOST."""
+    group = HandedOver(stack, kafka, protocol, Consumer)
+    with pytest.raises(KafkaException) as caught:
+        group.commit_late()
+    assert (caught.value.args[0].code(), group.committed) == (KafkaError._ASSIGNMENT_LOST, 9)
+
+
+@PROTOCOLS
+def test_commit_of_both_partitions_commits_the_owned_one(kafka: Broker, stack: ExitStack, protocol: str) -> None:
+    """Each partition of the result has its own error."""
+    group = HandedOver(stack, kafka, protocol, Consumer)
+    results = group.commit_late(0, 1)
+    codes = {one.partition: one.error and one.error.code() for one in results}
+    given_up = group.partition.partition
+    assert (codes, group.committed) == ({given_up: KafkaError._ASSIGNMENT_LOST, 1 - given_up: None}, 9)
+
+
+@PROTOCOLS
+def test_late_commit_is_sent_if_the_configuration_allows_it(kafka: Broker, stack: ExitStack, protocol: str) -> None:
+    """With `allow.commit.revoked` the broker decides, which accepts the commit of a living member."""
+    group = HandedOver(stack, kafka, protocol, Consumer, **{"allow.commit.revoked": True})
+    group.commit_late()
+    assert group.committed == 3
+
+
+@PROTOCOLS
+def test_late_commit_of_confluent_kafka_moves_the_committed_offset_back(
+    kafka: Broker, stack: ExitStack, protocol: str
+) -> None:
+    """confluent-kafka sends the commit, and the broker accepts it; records 3 to 8 are repeated after a rebalance."""
+    group = HandedOver(stack, kafka, protocol, confluent_kafka.Consumer)
+    group.commit_late()
+    assert group.committed == 3

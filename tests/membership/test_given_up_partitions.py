@@ -1,0 +1,150 @@
+"""Commits of partitions that the member gave up: refused locally, because another member may own them (rules 3.6).
+
+A coordinator accepts such a commit while the member lives, and it would move the new owner's committed offset back.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.effects import CommitCompleted, CommitOffsets
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST
+from consumer_membership.types import BrokerError, TopicPartition
+from tests.membership.builders import A0, A1, B0, Scene, at, fenced, named, revoking, stable
+from tests.membership.classic import scene as classic
+
+
+def given_up(**settings: object) -> Scene:
+    """STABLE with A0; A1 was given up."""
+    return stable(A0, A1, **settings).target(2, A0).settle()
+
+
+def sent(scene: Scene | classic.ClassicScene) -> list[set[TopicPartition]]:
+    """The partitions of each commit that was sent."""
+    return [set(order.offsets) for order in scene.all(CommitOffsets)]
+
+
+def errors(scene: Scene | classic.ClassicScene) -> dict[TopicPartition, BrokerError | None]:
+    """The errors of the only commit that has ended."""
+    (completed,) = scene.all(CommitCompleted)
+    return dict(completed.errors)
+
+
+# ---- refused --------------------------------------------------------------------------------------------------------
+
+
+def test_commit_of_a_given_up_partition_is_refused_at_once() -> None:
+    """No request is sent, and the commit ends with ASSIGNMENT_LOST."""
+    scene = given_up().commit(5, A1)
+    assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
+
+
+def test_commit_of_a_given_up_and_an_owned_partition_commits_the_owned_one() -> None:
+    """The request contains the owned partition; the result has an error for the other one only."""
+    scene = given_up().commit(5, A0, A1).committed()
+    assert sent(scene) == [named(A0)]
+    assert errors(scene) == dict.fromkeys(named(A0)) | dict.fromkeys(named(A1), ASSIGNMENT_LOST)
+
+
+def test_commit_of_a_lost_partition_is_refused_while_the_member_joins_again() -> None:
+    """After a fence another member may own the partition, also if this member gets it back with its next epoch."""
+    scene = fenced().finish().commit(5, A0)
+    assert errors(scene) == dict.fromkeys(named(A0), ASSIGNMENT_LOST)
+    assert sent(scene.in_touch().answer(7, [A0]).settle()) == []
+
+
+def test_commit_of_a_partition_whose_on_assign_ran_before_a_fence_is_refused() -> None:
+    """The application may have received records of it: on_assign was ordered."""
+    scene = stable(A0).target(2, A0, A1).offsets().fence().finish()
+    scene.in_touch().answer(7, [A0]).settle().commit(5, A1)
+    assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
+
+
+# ---- accepted -------------------------------------------------------------------------------------------------------
+
+
+def test_commit_while_on_revoke_runs_is_sent() -> None:
+    """The member owns the partition until it acknowledges the revocation."""
+    scene = revoking(auto_commit=False).finish().commit(5, A1)
+    assert sent(scene) == [named(A1)]
+
+
+def test_commit_of_a_regained_partition_is_sent() -> None:
+    """The coordinator assigned the partition to this member again, so no other member owns it."""
+    scene = given_up().target(3, A0, A1).settle().commit(5, A1)
+    assert sent(scene) == [named(A1)]
+
+
+def test_commit_of_a_partition_that_returns_is_refused_before_on_assign() -> None:
+    """It is of the earlier assignment: the member between the two may have committed more."""
+    scene = given_up().target(3, A0, A1).commit(5, A1)
+    assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
+
+
+def test_commit_inside_the_on_assign_of_a_regained_partition_is_sent() -> None:
+    """An application may commit the start of a partition in on_assign."""
+    scene = given_up().target(3, A0, A1).offsets().commit(5, A1)
+    assert sent(scene) == [named(A1)]
+
+
+def test_commit_of_a_partition_that_the_member_never_owned_is_sent() -> None:
+    """Programs commit offsets on behalf of their group; the coordinator decides."""
+    assert sent(given_up().commit(5, B0)) == [named(B0)]
+
+
+def test_commit_of_a_given_up_partition_that_is_assigned_by_hand_is_sent() -> None:
+    """The application assigned it itself, beside its subscription."""
+    offsets = at(5, A1)
+    scene = given_up()
+    scene.feed(ev.CommitRequested(commit_id=1, offsets=offsets, timeout_s=60.0, by_hand=frozenset(offsets)))
+    assert sent(scene) == [named(A1)]
+
+
+def test_commit_of_a_given_up_partition_is_sent_if_the_configuration_allows_it() -> None:
+    """`allow.commit.revoked`: the coordinator decides, as with confluent-kafka."""
+    assert sent(given_up(may_commit_revoked=True).commit(5, A1)) == [named(A1)]
+
+
+def test_commit_between_on_revoke_and_the_leave_is_sent() -> None:
+    """The coordinator assigns a leaving member's partitions only after its leave."""
+    scene = stable(A0, auto_commit=False).commit(4, A0, commit_id=9).leave().finish().finish().commit(5, A0)
+    assert sent(scene) == [named(A0), named(A0)]
+
+
+def test_commit_after_a_leave_is_sent_without_member() -> None:
+    """A consumer without a group commits as it likes; the coordinator refuses that while the group has members."""
+    scene = given_up().leave().settle().commit(5, A1)
+    assert [order.member_id for order in scene.all(CommitOffsets)] == [""]
+
+
+# ---- the classic protocol -------------------------------------------------------------------------------------------
+
+
+def late(scene: classic.ClassicScene, *partitions: TopicPartition) -> classic.ClassicScene:
+    """A worker commits these partitions."""
+    return scene.feed(ev.CommitRequested(commit_id=1, offsets=classic.at(5, *partitions), timeout_s=60.0))
+
+
+def test_classic_commit_of_a_given_up_partition_is_refused() -> None:
+    """A cooperative member gave the partition up, and its next generation has begun."""
+    scene = classic.stable(classic.A0, classic.A1).rebalance().gather(2).share(classic.A0).settle().gather(3)
+    scene.share(classic.A0).settle()
+    late(scene, classic.A1)
+    assert (sent(scene), errors(scene)) == ([], {classic.A1: ASSIGNMENT_LOST})
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [(classic.A0, [{classic.A0}]), (classic.A1, [])],
+    ids=["assigned again", "assigned to another member"],
+)
+def test_classic_commit_after_an_eager_revocation_waits_for_the_assignment(
+    share: TopicPartition, outcome: list[set[TopicPartition]]
+) -> None:
+    """An eager member revokes everything before each join; only the assignment shows which partitions it gave up."""
+    scene = classic.stable(classic.A0, assignors=(classic.EAGER,)).rebalance().settle()
+    late(scene, classic.A0)
+    assert sent(scene) == []
+    scene.gather(2).share(share).settle()
+    assert sent(scene) == outcome
