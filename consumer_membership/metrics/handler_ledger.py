@@ -1,7 +1,7 @@
 """Count the handlers of one consumer's records: a processor writes, and snapshots read.
 
-The processor writes under its scheduler's lock, about 1 us for each record. Current numbers (gauges) are requested from
-the processor for each snapshot and cost nothing otherwise.
+The processor writes under its scheduler's lock, 0.5 us for each record. Current numbers (gauges) are requested from the
+processor for each snapshot and cost nothing otherwise.
 """
 
 from __future__ import annotations
