@@ -58,7 +58,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
-        "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
+        "tests/integration/test_exactly_once.py::*-20000-*": AT_LENGTH,
         # 200,000 records and a dozen processors that are killed: the gate has 5,000 and three.
         "tests/integration/test_processor_kills.py::*[[]200000-*": AT_LENGTH,
         "tests/integration/test_processor_kills.py::*[[]5000-3-dynamic]": AT_LENGTH,
