@@ -41,13 +41,15 @@ class HandlerCalls:
         self._is_batch = is_batch
         self._timeout_s = timeout_s
         self._prepare = prepare
+        self._is_plain = prepare is None and not is_batch
         self._max_output_bytes = max_output_bytes
         self._takes_context = handler.takes_context
 
     def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
         context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
-        result = self._handler.run(self._records(task), context)
+        given = task.records[0][0] if self._is_plain else self._records(task)
+        result = self._handler.run(given, context)
         return () if result is None and self._retry is None else self.outputs_of(task, result)
 
     def run_in(self, process: WorkerProcess, task: Task) -> Collection[OutputRecord]:
@@ -64,7 +66,8 @@ class HandlerCalls:
     def start(self, task: Task) -> Awaitable[object]:
         """Call a coroutine function; await what this returns, and pass it to `outputs_of`."""
         context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
-        return self._handler.start(self._records(task), context)
+        given = task.records[0][0] if self._is_plain else self._records(task)
+        return self._handler.start(given, context)
 
     def outputs_of(self, task: Task, result: object) -> Collection[OutputRecord]:
         """Return the outputs in the result of a handler.

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from types import MethodType
+from types import CoroutineType, MethodType
 
 from tenacity import BaseRetrying
 
@@ -75,7 +75,7 @@ class RecordHandler:
     def start(self, given: object, context: object) -> Awaitable[object]:
         """Call a handler of the kind COROUTINE with a record or a list of records; await what this returns."""
         made = self.call(given, context) if self.takes_context else self.call(given)
-        if not inspect.isawaitable(made):
+        if type(made) is not CoroutineType and not inspect.isawaitable(made):
             remedy = f"it returned {type(made).__name__}, which cannot be awaited; define it with async def"
             raise ConfigurationError("handler", self.name, remedy)
         return made

@@ -54,6 +54,10 @@ class _LaneState(Enum):
 _IDLE, _READY, _HELD, _BUSY = _LaneState.IDLE, _LaneState.READY, _LaneState.HELD, _LaneState.BUSY
 
 
+#: How many lanes without records are kept for the next keys, because a new lane costs as much as the rest of `admit`.
+_SPARE_LANES = 1000
+
+
 class Lane:
     """A queue of records of one partition; `is_parallel`: its records may run at the same time."""
 
@@ -231,6 +235,8 @@ class Scheduler:
         self.orphans: list[Task] = []
         #: Full partitions that are not paused, and paused ones that have space again.
         self._full: set[OwnedPartition] = set()
+        #: Lanes without records, for the next keys.
+        self._spare: list[Lane] = []
         self._spacious: set[OwnedPartition] = set()
 
     # ---- partitions ----
@@ -316,7 +322,7 @@ class Scheduler:
             key = message.key() if by_key else None
             lane = owned.lanes.get(key)
             if lane is None:
-                lane = owned.lanes[key] = Lane(key, is_parallel=self._is_parallel)
+                lane = owned.lanes[key] = self._new_lane(key)
             lane.queue.append((message, offset, now))
             owned.in_hand += 1
             if lane.state is _IDLE or lane.state is _READY:
@@ -324,6 +330,13 @@ class Scheduler:
             if owned.in_hand >= self._max_queued and not owned.is_paused:
                 self._full.add(owned)
         return skipped
+
+    def _new_lane(self, key: bytes | str | None) -> Lane:
+        if not self._spare:
+            return Lane(key, is_parallel=self._is_parallel)
+        lane = self._spare.pop()
+        lane.key = key
+        return lane
 
     def _add_ready(self, owned: OwnedPartition, lane: Lane, now: Instant) -> None:
         """Count a new record of a lane that is ready, or becomes ready with it."""
@@ -493,9 +506,10 @@ class Scheduler:
         if task.is_disowned:
             return False
         owned = self._end(task)
+        finish = owned.offsets.finish
         has_moved = False
         for _, offset, _ in task.records:
-            if owned.offsets.finish(offset):
+            if finish(offset):
                 has_moved = True
         if outputs:
             owned.outputs.extend(outputs)
@@ -575,6 +589,8 @@ class Scheduler:
             else:
                 lane.state = _IDLE
                 del owned.lanes[lane.key]
+                if len(self._spare) < _SPARE_LANES:
+                    self._spare.append(lane)
 
     def _make_ready(self, owned: OwnedPartition, lane: Lane, now: Instant) -> None:
         lane.state = _READY

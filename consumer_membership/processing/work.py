@@ -144,16 +144,15 @@ class Work:
     def exchange(self, done: Task | None, outputs: Collection[OutputRecord] = ()) -> Task | None:
         """End a task that succeeded, if there is one, and return the next task, or None. The caller holds the lock."""
         now = monotonic()
-        ledger = self.ledger
+        ledger, scheduler = self.ledger, self.scheduler
         if done is not None and self._finish(done, now, outputs):
             ledger.handler_time.add(now - done.began_at, now)
         if self.is_over:
             return None
-        task = self.scheduler.take(now)
+        task = scheduler.take(now)
         if task is not None and task.attempt == 1:
-            add = ledger.queue_time.add
             for _, _, queued_at in task.records:
-                add(now - queued_at, now)
+                ledger.queue_time.add(now - queued_at, now)
         return task
 
     def take(self) -> Task | None:
