@@ -195,10 +195,15 @@ class ConsumerObserver:
     @property
     def is_over(self) -> bool:
         """Whether probes no longer report the consumer: it was closed, and its processor did not fail."""
+        return self.life.is_closed and not self.has_failed
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the consumer was closed and its processor failed."""
         if not self.life.is_closed:
             return False
         handlers = self._health.handlers_now()
-        return handlers is None or handlers.failure is None
+        return handlers is not None and handlers.failure is not None
 
     @property
     def view(self) -> MembershipView:

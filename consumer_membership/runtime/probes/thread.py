@@ -45,6 +45,10 @@ class Watched(Protocol):
         """Whether it was closed, or deleted."""
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it was closed and is only reported because its processor failed."""
+
+    @property
     def client_id(self) -> str:
         """Its name in logs."""
 
@@ -68,8 +72,10 @@ class Roll:
         return bool(self._named)
 
     def add(self, watched: Watched) -> None:
-        """Add it."""
-        self._named = (*self._named, ref(watched))
+        """Add it in place of failed processors of its group, which it continues."""
+        group_id = watched.view.group_id
+        kept = (named for named in self._named if not _has_failed_in(named(), group_id))
+        self._named = (*kept, ref(watched))
 
     def has(self, watched: Watched) -> bool:
         """Whether it was added and still exists."""
@@ -238,6 +244,10 @@ class ProbeThread:
             if touched.beats_at <= now:
                 touched.beats_at = now + BEAT_S
                 touched.file.beat(touched.roll.report())
+
+
+def _has_failed_in(watched: Watched | None, group_id: str) -> bool:
+    return watched is not None and watched.has_failed and watched.view.group_id == group_id
 
 
 def _address_of(listener: socket.socket) -> ListenAddress:

@@ -111,6 +111,19 @@ def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
     wait_until(lambda: ADDRESS not in thread.THIS_PROCESS.probes.served(), "the end of the address")
 
 
+def test_next_consumer_of_the_group_replaces_a_failed_processor_in_probes() -> None:
+    """The program has continued with another processor, although the failed one is not garbage-collected yet."""
+    config: dict[str, object] = {**NOBODY, "health.http.address": ADDRESS}
+    failed = Consumer(config)
+    at = thread.THIS_PROCESS.probes.served()[ADDRESS]
+    Handlers(failed).fail()
+    failed.close()
+    with Consumer({**config, "group.id": "another"}):
+        assert ask(at, "/livez")[0] == 503
+        with Consumer(config):
+            assert ask(at, "/livez")[0] == 200
+
+
 def test_watched_handlers_keep_no_consumer_alive() -> None:
     """A consumer that is dropped without `close` is garbage-collected, although the thread's parts hold the source."""
     consumer = Consumer(dict(NOBODY))

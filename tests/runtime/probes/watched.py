@@ -37,6 +37,7 @@ class Told:
         self.view: MembershipView = view_of(MemberState.STABLE, group_id=group_id)
         self.client_id = "client"
         self.is_over = False
+        self.has_failed = False
         self.now: Health | None = health_of(verdict)
 
     def health(self) -> Health:
