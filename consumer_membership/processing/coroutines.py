@@ -124,7 +124,7 @@ class CoroutineWorkers:
         """Wake a worker if a task may be ready; a worker that took a task wakes the next one."""
         with self._work.lock:
             self._is_dispatching = False
-            has_turns, next_at = self._work.scheduler.has_turns, self._work.scheduler.next_at
+            has_turns, next_at = self._work.scheduler.has_turns, self._work.next_at
         if has_turns or (next_at is not None and next_at <= monotonic()):
             self._wake_one()
         elif next_at is not None:
@@ -182,7 +182,7 @@ class CoroutineWorkers:
         with work.lock:
             task = work.exchange(done, outputs)
             if task is None:
-                next_at = work.scheduler.next_at
+                next_at = work.next_at
             else:
                 task.runner = worker
                 worker.current = task

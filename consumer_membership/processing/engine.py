@@ -72,6 +72,7 @@ class Engine:
         self._dead_letters = _dead_letters_of(settings)
         self._on_commit = settings.consumer_config.get("on_commit")
         self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
+        self._work.lease = lambda: self.consumer.membership().lease_until
         self._observer = observer_of(self.consumer)
         self._observer.watch_handlers(self._observation.health, self._work.ledger)
         self._limit = MetadataLimit(self._work, settings.metadata_limit)

@@ -150,6 +150,8 @@ class PollLoop:
         records = self._poll()
         if records and (orphans := work.admit(records)):
             self._workers.replace(orphans)
+        if work.is_suspended:
+            work.resume()
         if work.scheduler.has_space:
             self._resume()
         if work.scheduler.has_full:
@@ -304,6 +306,8 @@ class PollLoop:
             if left <= 0:
                 break
             work.wait_until(lambda: work.scheduler.is_drained(closing) or self._is_hurried, min(left, CHECK_S))
+            if work.is_suspended:
+                work.resume()
             self._end_overdue()
         with work.lock:
             running = work.scheduler.running_of(closing)

@@ -132,7 +132,7 @@ class ThreadWorkers:
 
     def _wait(self) -> None:
         """Wait until a task may be ready; one idle thread waits for the next attempt that is due."""
-        at = self._work.scheduler.next_at
+        at = self._work.next_at
         keeps_time = at is not None and (self._timer is None or at < self._timer)
         if keeps_time:
             self._timer = at
@@ -143,5 +143,5 @@ class ThreadWorkers:
             self._idle -= 1
             if keeps_time:
                 self._timer = None
-                if self._idle and self._work.scheduler.next_at is not None:
+                if self._idle and self._work.next_at is not None:
                     self._available.notify()  # another one waits for the next attempt

@@ -2,7 +2,7 @@
 
 | who | calls |
 |---|---|
-| the poll loop, one thread | `assign`, `admit`, `close`, `release`, `wait_until`, and the offsets |
+| the poll loop, one thread | `assign`, `admit`, `close`, `release`, `resume`, `wait_until`, and the offsets |
 | workers, any thread | `take`, `exchange`, `failed`, `dead_lettered` |
 
 Every method holds the lock for a few microseconds and runs no foreign code under it. Two parties wait: idle workers for
@@ -12,6 +12,7 @@ a task (`on_available` is called whenever one may be ready), and the poll loop f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 from threading import Condition, RLock
 from time import monotonic
 
@@ -30,6 +31,10 @@ from consumer_membership.types import Instant, TopicPartition
 
 #: Errors that each attempt with the same bytes would raise again.
 _PERMANENT = (KeyDeserializationError, ValueDeserializationError)
+
+#: How often the lease is read, in seconds. It usually ends a session after the last heartbeat; a heartbeat that the
+#: coordinator refuses ends it at once.
+LEASE_CHECK_S = 0.1
 
 
 class ResultRejectedError(Exception):
@@ -59,6 +64,12 @@ class Work:
         self._awaited: Callable[[], bool] | None = None
         #: Called with the lock held when a task may be ready; set by the workers.
         self.on_available: Callable[[], None] = lambda: None
+        #: Returns until when the partitions are certainly owned (`MembershipView.lease_until`); set by the engine.
+        self.lease: Callable[[], Instant | None] = lambda: None
+        #: Until when records may start without another look at the lease.
+        self._owned_until: Instant = -inf
+        #: Whether no record may start because the lease is over.
+        self.is_suspended = False
         #: Why the processor has to stop; set once, with the lock held.
         self.failure: HandlerError | None = None
         self.failed_at: Instant | None = None
@@ -124,6 +135,12 @@ class Work:
                     left.append(task)
         return left
 
+    def resume(self) -> None:
+        """Wake the workers if the lease, which was over, lasts again."""
+        with self.lock:
+            if self._renew_lease(monotonic()):
+                self.on_available()
+
     def wake(self) -> None:
         """Have `wait_until` check its condition again."""
         with self.lock:
@@ -147,13 +164,29 @@ class Work:
         ledger, scheduler = self.ledger, self.scheduler
         if done is not None and self._finish(done, now, outputs):
             ledger.handler_time.add(now - done.began_at, now)
-        if self.is_over:
+        if self.is_over or (now >= self._owned_until and not self._renew_lease(now)):
             return None
         task = scheduler.take(now)
         if task is not None and task.attempt == 1:
             for _, _, queued_at in task.records:
                 ledger.queue_time.add(now - queued_at, now)
         return task
+
+    def _renew_lease(self, now: Instant) -> bool:
+        """Return whether records may start; the caller holds the lock.
+
+        A process that was suspended may continue long after its session, and the queued records are handled by other
+        members by then. The member knows that only when the coordinator has answered its next heartbeat.
+        """
+        until = self.lease()
+        self.is_suspended = until is not None and now >= until
+        self._owned_until = now + LEASE_CHECK_S if until is None else min(until, now + LEASE_CHECK_S)
+        return not self.is_suspended
+
+    @property
+    def next_at(self) -> Instant | None:
+        """When the next task that waits for a time may start; None: none waits, or the lease is over."""
+        return None if self.is_suspended else self.scheduler.next_at
 
     def take(self) -> Task | None:
         """Return the next task, or None. The caller holds the lock."""

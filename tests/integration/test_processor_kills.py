@@ -78,6 +78,7 @@ class Crew:
         self.kills: dict[int, Kill] = {}
         #: By key, the records in their order.
         self.records: defaultdict[int, list[Place]] = defaultdict(list)
+        self.count = 0
         #: How many records were finished beyond the committed offsets at the kills.
         self.finished_beyond = 0
         self._folder, self._held = folder, held
@@ -100,7 +101,8 @@ class Crew:
                     producer.poll(1.0)
             producer.poll(0)
         assert producer.flush(60.0) == 0
-        assert sum(map(len, self.records.values())) == count
+        self.count += count
+        assert sum(map(len, self.records.values())) == self.count
 
     def start(self, instance: str | None) -> Worker:
         """Start one more worker, which ends with the test at the latest."""
@@ -265,3 +267,26 @@ def test_owner_that_ignores_metadata_repeats_finished_records(
     crew = Crew(broker, tmp_path, held, reads_metadata=False)
     found = killed_at_random(crew, records, kills, is_static=True)
     assert found.repeated >= crew.finished_beyond
+
+
+def test_processor_that_was_suspended_beyond_its_session_starts_no_queued_record(
+    broker: Broker, tmp_path: Path, held: ExitStack
+) -> None:
+    """Its partitions have another owner by then, so that only the records whose handlers ran have run on two owners."""
+    crew = Crew(broker, tmp_path, held, reads_metadata=True)
+    crew.produce(3000, random.Random(seed_for("suspended processor")))  # noqa: S311 - the order of keys
+    suspended = crew.start(None)
+    crew.wait_for(300)
+    suspended.process.send_signal(signal.SIGSTOP)
+    other = crew.start(None)
+    crew.wait_for_the_end()
+    until = time.monotonic_ns()
+    suspended.process.send_signal(signal.SIGCONT)
+    crew.produce(300, random.Random(0))  # noqa: S311 - the order of keys
+    crew.wait_for_the_end()
+    assert crew.stop([suspended, other]) == [0, 0], crew.said()
+    late = [call for call in calls_of(0, suspended.calls) if call.began_at > until]
+    handled = {call.place for call in calls_of(1, other.calls) if call.began_at < until}
+    again = [call for call in late if call.place in handled]
+    print(f"{len(again)} of {len(late)} late calls had another owner")
+    assert len(again) <= CONCURRENCY

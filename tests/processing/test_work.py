@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
+from math import inf
+from time import monotonic
 
 import pytest
 import tenacity
@@ -178,6 +180,38 @@ def test_disowned_thread_is_replaced_and_its_result_is_ignored() -> None:
     pool.stop()
     assert ended == [0, 1]
     assert work.ledger.finished == 2
+
+
+@pytest.mark.parametrize("renewed", [inf, None], ids=["lease", "no session"])
+def test_nothing_starts_while_the_lease_is_over(renewed: float | None) -> None:
+    """Other members may own the partitions; when the coordinator has confirmed the member, the records start."""
+    work, until = work_of(), [monotonic() - 1.0]
+    work.lease = lambda: renewed if not until else until[0]
+    handled: list[int] = []
+    pool = Pool(work, lambda task: handled.append(task.first_offset))
+    work.admit(records("a", "b", "c"))
+    wait_until(lambda: work.is_suspended, "a thread that may not start a record")
+    work.resume()
+    assert (handled, work.is_suspended) == ([], True)
+    until.clear()
+    work.resume()
+    drained(work)
+    pool.stop()
+    assert sorted(handled) == [0, 1, 2]
+
+
+def test_task_that_is_due_does_not_wake_workers_while_the_lease_is_over() -> None:
+    """An idle worker would take nothing again and again."""
+    work = work_of()
+    work.admit(records("a"))
+    with work.lock:
+        task = work.take()
+        assert task is not None
+        work.scheduler.retry(task, monotonic(), ValueError())
+        assert work.next_at is not None
+        work.lease = lambda: 0.0
+        work._owned_until = 0.0
+        assert (work.take(), work.next_at) == (None, None)
 
 
 def test_record_that_cannot_be_handled_stops_the_work_at_its_partition() -> None:
