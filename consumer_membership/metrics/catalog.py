@@ -673,6 +673,15 @@ _HANDLERS = (
         read=_of_handlers(lambda handlers: float(handlers.finished)),
     ),
     Metric(
+        prometheus="kafka_consumer_handler_failures_total",
+        opentelemetry="kafka.consumer.handler.failures",
+        kind=_COUNTER,
+        unit="{attempt}",
+        labels=("error",),
+        help="Processors: failed attempts by the class of their error.",
+        read=_by_name(lambda metrics: metrics.handlers.failures if metrics.handlers is not None else {}),
+    ),
+    Metric(
         prometheus="kafka_consumer_handler_retries_total",
         opentelemetry="kafka.consumer.handler.retries",
         kind=_COUNTER,

@@ -6,7 +6,9 @@ processor for each snapshot and cost nothing otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.metrics.distribution import Distribution, Durations
@@ -42,6 +44,7 @@ class HandlerCounts:
         queue_time: The times from the receipt of records to the beginning of their first attempts.
         finished: The records that are finished: processed or dead-lettered.
         skipped: The records that were not processed because a former owner of the partition had finished them.
+        failures: The failed attempts by the class of their error; at most a hundred classes are counted separately.
         retries: The attempts after the first one.
         dead_letters: The records that were passed to the dead-letter target.
     """
@@ -51,6 +54,7 @@ class HandlerCounts:
     queue_time: Distribution
     finished: int
     skipped: int
+    failures: Mapping[str, int]
     retries: int
     dead_letters: int
 
@@ -58,7 +62,7 @@ class HandlerCounts:
 class HandlerLedger:
     """The counts of one processor. One thread at a time writes, under the processor's lock; any thread reads."""
 
-    __slots__ = ("_gauges", "dead_letters", "finished", "handler_time", "queue_time", "retries", "skipped")
+    __slots__ = ("_gauges", "dead_letters", "failures", "finished", "handler_time", "queue_time", "retries", "skipped")
 
     def __init__(self, gauges: Callable[[Instant], HandlerGauges]) -> None:
         self._gauges = gauges
@@ -68,6 +72,7 @@ class HandlerLedger:
         #: Incremented by the processor; see `HandlerCounts`.
         self.finished = 0
         self.skipped = 0
+        self.failures: Counter[str] = Counter()
         self.retries = 0
         self.dead_letters = 0
 
@@ -79,6 +84,7 @@ class HandlerLedger:
             queue_time=self.queue_time.seen(now),
             finished=self.finished,
             skipped=self.skipped,
+            failures=MappingProxyType(self.failures.copy()),
             retries=self.retries,
             dead_letters=self.dead_letters,
         )

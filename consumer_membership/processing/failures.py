@@ -24,11 +24,11 @@ _OTHER = "other errors"
 
 
 class HandlerFailures:
-    """Counts and logs the failures of one processor's handlers, in any thread."""
+    """Counts failed attempts by the class of their error, in `failed`, and logs them; for any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Counter[str]) -> None:
         self._lock = Lock()
-        self._failed: Counter[str] = Counter()
+        self._failed = failed
         self._dead = 0
 
     def failed(self, task: Task, error: BaseException, delay_s: float | None) -> None:

@@ -58,7 +58,7 @@ class Work:
         self._retry = retry
         self._has_target = has_target
         self._is_batch = max_batch > 1
-        self.failures = HandlerFailures()
+        self.failures = HandlerFailures(ledger.failures)
         self._changed = Condition(self.lock)
         #: The condition that the poll loop waits for. Workers check it, because to wake the loop costs more.
         self._awaited: Callable[[], bool] | None = None

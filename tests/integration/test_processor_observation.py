@@ -143,6 +143,7 @@ def test_dead_letters_are_counted_reported_and_recorded(kafka: Broker, tmp_path:
         counts = run.processor.metrics().handlers
         assert counts is not None
         assert (counts.finished, counts.retries, counts.dead_letters, counts.skipped) == (20, 2, 1, 0)
+        assert counts.failures == {"ValueError": 3}
         assert (counts.handler_time.count, counts.queue_time.count, counts.now.lanes) == (22, 20, 0)
         lines = probed(address, "/metrics")[1].splitlines()
         assert any(

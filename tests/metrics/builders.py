@@ -67,5 +67,6 @@ def busy_ledger() -> HandlerLedger:
     made = HandlerLedger(lambda _: HandlerGauges(lanes=3, busy=1, queued=5, in_flight=1, oldest_in_flight_s=2.0))
     made.handler_time.add(0.2, NOW)
     made.queue_time.add(0.1, NOW)
+    made.failures["ValueError"] = 3
     made.finished, made.skipped, made.retries, made.dead_letters = 9, 4, 2, 1
     return made

@@ -182,6 +182,7 @@ def test_handler_metrics_have_the_numbers_of_the_processor() -> None:
         "handler_oldest_in_flight_age_seconds": 2.0,
         "handlers_stuck": 0.0,
     }
+    assert found["handler_failures_total"] == {("ValueError",): 3.0}
     assert found["partition_oldest_unfinished_age_seconds"] == {("a", "0"): 7.0, ("a", "1"): 0.0}
 
 

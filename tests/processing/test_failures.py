@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import pytest
 from confluent_kafka import Message
@@ -42,7 +43,7 @@ def raised(error: Exception) -> Exception:
 
 def test_first_failure_of_each_kind_is_logged_with_its_traceback(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """The traceback shows the line of the handler; the message has no more than record, attempt and error."""
-    failures = HandlerFailures()
+    failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
         failures.failed(task, raised(ValueError("no")), 0.25)
         failures.failed(task, raised(ValueError("no")), 0.25)
@@ -67,14 +68,14 @@ def test_traceback_begins_with_the_frame_of_the_handler(task: Task, caplog: pyte
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next  # without the frame of this test
     with caplog.at_level(logging.WARNING, LOGGER):
-        HandlerFailures().failed(task, error, None)
+        HandlerFailures(Counter()).failed(task, error, None)
     assert "in handle" in caplog.text
     assert "in run" not in caplog.text
 
 
 def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """A thousand failures of one kind are four warnings; the others are at DEBUG."""
-    failures = HandlerFailures()
+    failures = HandlerFailures(Counter())
     with caplog.at_level(logging.DEBUG, LOGGER):
         for _ in range(1_000):
             failures.failed(task, ValueError("no"), 0.0)
@@ -89,7 +90,7 @@ def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, ca
 
 def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """A poison topic fills no log."""
-    failures = HandlerFailures()
+    failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
         for _ in range(100):
             failures.dead_lettered(task, ValueError("no"))
@@ -101,17 +102,19 @@ def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.Lo
 
 def test_number_of_kinds_is_bounded(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """A program that creates exception classes for each failure fills neither memory nor log."""
-    failures = HandlerFailures()
+    counted: Counter[str] = Counter()
+    failures = HandlerFailures(counted)
     with caplog.at_level(logging.WARNING, LOGGER):
         for number in range(MOST_KINDS + 50):
             failures.failed(task, type(f"Error{number}", (Exception,), {})(), None)
-    assert len(failures._failed) == MOST_KINDS + 1
+    assert len(counted) == MOST_KINDS + 1
+    assert counted["other errors"] == 50
     assert len(caplog.records) == MOST_KINDS + 2  # the first and the tenth of the others
 
 
 def test_error_whose_message_cannot_be_formatted_is_logged(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     """An exception class of an application may be broken; its worker must not end by that."""
-    failures = HandlerFailures()
+    failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
         failures.failed(task, raised(UnspeakableError()), None)
         failures.dead_lettered(task, UnspeakableError())
