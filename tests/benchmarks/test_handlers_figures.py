@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks.figures.handlers_crash import Outcome, outcome
-from tests.benchmarks.workers.handlers import NUMBER, Job, Program, Run
+from tests.benchmarks.workers.handlers import NUMBER, Job, MadeRecord, Program, Run
 
 
 def ledger(*numbers: int) -> bytes:
@@ -13,19 +13,12 @@ def ledger(*numbers: int) -> bytes:
     return b"".join(map(NUMBER.pack, numbers))
 
 
-class Record:
-    """A record as handlers read it."""
+class Record(MadeRecord):
+    """A record with this key and number."""
 
     def __init__(self, key: bytes, number: int) -> None:
-        self._key, self._value = key, NUMBER.pack(number)
-
-    def key(self) -> bytes:
-        """Return the key."""
-        return self._key
-
-    def value(self) -> bytes:
-        """Return the value."""
-        return self._value
+        super().__init__(number)
+        self._key = key
 
 
 def run(expected: int = 3) -> Run:

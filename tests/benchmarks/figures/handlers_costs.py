@@ -59,7 +59,7 @@ def run(bench: Bench) -> Figure:
         notes=(
             f"one at a time: {_RECORDS:,} x 100 B, concurrency 1; from the first empty handler to the last one",
             f"asyncio: {_WAITS:,} records that wait {_WAIT_S * 1000:.0f} ms, {_IN_FLIGHT:,} of them at the same time",
-            f"ideal: {_IDEAL:,.0f} msg/s; {Program.ASYNCIO}: coroutines that only wait, which asyncio can reach",
+            f"ideal: {_IDEAL:,.0f} msg/s; {Program.ASYNCIO}: the same handler and coroutines without Kafka",
             "start: constructor to first handler; stop: `stop()` to the return of `run()`, or `close()`",
             f"stuck key: {_RECORDS:,} records in one partition; RSS once no handler ends any more",
         ),

@@ -237,16 +237,29 @@ def _pool(run: Run) -> float:
     return time.monotonic() - stopping_at
 
 
+class MadeRecord:
+    """A record that no broker has: what the handlers read of a `Message`."""
+
+    def __init__(self, number: int) -> None:
+        self._key, self._value = b"%d" % number, NUMBER.pack(number)
+
+    def key(self) -> bytes:
+        """Return the key, which no other record has."""
+        return self._key
+
+    def value(self) -> bytes:
+        """Return the value."""
+        return self._value
+
+
 async def _asyncio(run: Run) -> float:
-    """Run as many coroutines as may be in flight, which share the records out among them, without Kafka."""
-    take = itertools.count(1).__next__
-    wait_s, expected = run.job.wait_s, run.job.expected
+    """Have as many coroutines as may be in flight call the handler with made records, without Kafka."""
+    records = iter([MadeRecord(number) for number in range(run.job.expected)])
+    handle = run.coroutine()
 
     async def work() -> None:
-        while take() <= expected:
-            run.begin()
-            await asyncio.sleep(wait_s)
-            run.end()
+        for record in records:
+            await handle(record)
 
     await asyncio.gather(*(work() for _ in range(run.job.concurrency)))
     return 0.0
