@@ -23,7 +23,7 @@ class HandlerCalls:
     """Calls one handler.
 
     `prepare` is applied to each record before each attempt (deserializers). Outputs with more than `max_output_bytes`
-    fail the attempt.
+    fail the attempt. `make_context` returns the second argument of the handler.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class HandlerCalls:
         timeout_s: float | None,
         prepare: Callable[[Message], Message] | None,
         max_output_bytes: int = DEFAULT_MAX_BYTES,
+        make_context: Callable[[Task, Instant | None], HandlerContext] = HandlerContext,
     ) -> None:
         self._handler = handler
         self._retry = retry if retry.judges_results else None
@@ -44,17 +45,18 @@ class HandlerCalls:
         self._is_plain = prepare is None and not is_batch
         self._max_output_bytes = max_output_bytes
         self._takes_context = handler.takes_context
+        self._make_context = make_context
 
     def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
-        context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
+        context = self._make_context(task, self._deadline(task)) if self._takes_context else None
         given = task.records[0][0] if self._is_plain else self._records(task)
         result = self._handler.run(given, context)
         return () if result is None and self._retry is None else self.outputs_of(task, result)
 
     def run_in(self, process: WorkerProcess, task: Task) -> Collection[OutputRecord]:
         """Call a function in a worker process; return the outputs."""
-        context = HandlerContext(task, self._deadline(task))
+        context = self._make_context(task, self._deadline(task))
         return self.outputs_of(task, process.call(self._records(task), context))
 
     def process(self) -> WorkerProcess:
@@ -65,7 +67,7 @@ class HandlerCalls:
 
     def start(self, task: Task) -> Awaitable[object]:
         """Call a coroutine function; await what this returns, and pass it to `outputs_of`."""
-        context = HandlerContext(task, self._deadline(task)) if self._takes_context else None
+        context = self._make_context(task, self._deadline(task)) if self._takes_context else None
         given = task.records[0][0] if self._is_plain else self._records(task)
         return self._handler.start(given, context)
 

@@ -7,14 +7,18 @@ than most handlers. To cancel a call, its worker is cancelled; the worker catche
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from threading import get_ident
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from threading import Thread, get_ident
 from time import monotonic
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.stacks import stack_of_coroutine
 from consumer_membership.processing.work import Work
+
+#: How long the end of an own event loop may take, in seconds.
+_LOOP_STOP_S = 5.0
 
 
 class HandlerCancelledError(Exception):
@@ -220,3 +224,25 @@ def _cancellation(task: Task, cancelled: asyncio.CancelledError) -> Exception:
     error = HandlerCancelledError(f"the handler was cancelled: {cause}")
     error.__cause__ = cancelled
     return error
+
+
+@contextmanager
+def own_event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Run an event loop on a thread of its own until the end of the block."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=_run_loop, args=[loop], name="consumer-membership-handlers", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_LOOP_STOP_S)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -20,7 +20,7 @@ from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls, ProcessCall
 from consumer_membership.processing.commits import FinishedCommits, MetadataLimit, OffsetCommits
-from consumer_membership.processing.coroutines import CoroutineWorkers
+from consumer_membership.processing.coroutines import CoroutineWorkers, own_event_loop
 from consumer_membership.processing.dead_letters import (
     NO_CLIENT_LIMIT,
     DeadLetters,
@@ -40,9 +40,6 @@ from consumer_membership.processing.transactional_commits import TransactionalCo
 from consumer_membership.processing.transactions import Transactions, default_transactional_id
 from consumer_membership.processing.work import Work
 from consumer_membership.types import Instant
-
-#: How long the end of the engine's own event loop may take, in seconds.
-_LOOP_STOP_S = 5.0
 
 
 class Engine:
@@ -124,7 +121,8 @@ class Engine:
             elif loop is not None:
                 self._run(self._coroutine_workers(loop))
             else:
-                self._run_with_own_loop()
+                with own_event_loop() as own_loop:
+                    self._run(self._coroutine_workers(own_loop))
 
     def _run(self, workers: HandlerWorkers) -> None:
         settings = self._settings
@@ -150,16 +148,6 @@ class Engine:
             self._loop.run()
         finally:
             self._close_dead_letters()
-
-    def _run_with_own_loop(self) -> None:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run_loop, args=[loop], name="consumer-membership-handlers", daemon=True)
-        thread.start()
-        try:
-            self._run(self._coroutine_workers(loop))
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(_LOOP_STOP_S)
 
     def _coroutine_workers(self, loop: asyncio.AbstractEventLoop) -> CoroutineWorkers:
         return CoroutineWorkers(
@@ -227,15 +215,6 @@ class Engine:
     def _close_dead_letters(self) -> None:
         if self._dead_letters is not None:
             self._dead_letters.close()
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
 
 
 def _dead_letters_of(settings: ProcessorSettings) -> DeadLetters | None:

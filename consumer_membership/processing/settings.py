@@ -55,7 +55,8 @@ _DRAIN_TIMEOUT_MS = 30_000
 _DRAIN_SHARE = 0.5
 #: The default of brokers.
 _METADATA_BYTES = 4096
-_CONCURRENCY = 16
+#: How many handlers run at the same time by default.
+CONCURRENCY = 16
 
 
 class ProcessorOptions(TypedDict, total=False):
@@ -174,12 +175,14 @@ class ProcessorSettings:
         _refuse_unknown(options)
         keys = _ProcessorKeys.read(config)
         names = _topics(topics, keys.consumer)
-        max_batch = _count(options, "max_batch", 1)
-        max_queued = _count(options, "max_queued", 1000)
+        max_batch = count_of("max_batch", options.get("max_batch", 1))
+        max_queued = count_of("max_queued", options.get("max_queued", 1000))
         processes = _flag(options, "processes")
         called = checked_handler(handler, max_batch=max_batch, processes=processes)
-        retry = _retry(options.get("retry"), called)
-        dead_letter = _dead_letter(options.get("dead_letter"), names, keys.consumer)
+        retry = retry_of(options.get("retry"), called)
+        dead_letter = dead_letter_of(options.get("dead_letter"))
+        if isinstance(dead_letter, str):
+            _refuse_subscribed(dead_letter, names, keys.consumer)
         if dead_letter is not None and retry.never_ends:
             remedy = (
                 "no record would ever be sent there: the retry policy never ends; give it a stop, or a narrower retry"
@@ -192,8 +195,8 @@ class ProcessorSettings:
             group_id=keys.consumer.group_id,
             topics=names,
             handler=called,
-            order=_order(options.get("order", ProcessingOrder.KEY)),
-            concurrency=_count(options, "concurrency", _cpus() if processes else _CONCURRENCY),
+            order=order_of(options.get("order", ProcessingOrder.KEY)),
+            concurrency=count_of("concurrency", options.get("concurrency", _cpus() if processes else CONCURRENCY)),
             retry=retry,
             dead_letter=dead_letter,
             handler_timeout_s=_handler_timeout(options, keys.consumer),
@@ -332,8 +335,8 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
             raise ArgumentTypeError(name, type(value).__name__, f"a processor has no option {name}; {meant}")
 
 
-def _count(options: Mapping[str, object], name: str, default: int) -> int:
-    value = options.get(name, default)
+def count_of(name: str, value: object) -> int:
+    """Return the value of an option that counts something; raise ConfigurationError unless it is 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ArgumentTypeError(name, value, "give a whole number of 1 or more")
     if value < 1:
@@ -358,7 +361,8 @@ def _seconds(name: str, value: object) -> float:
     return float(given)
 
 
-def _order(value: object) -> ProcessingOrder:
+def order_of(value: object) -> ProcessingOrder:
+    """Return the value of `order`; raise ConfigurationError if it is not an order."""
     if isinstance(value, ProcessingOrder):
         return value
     try:
@@ -397,7 +401,12 @@ def _max_wait(options: Mapping[str, object], max_batch: int) -> float:
     return found
 
 
-def _retry(retry: object, handler: RecordHandler) -> RetryPolicy:
+def retry_of(retry: object, handler: RecordHandler) -> RetryPolicy:
+    """Return the retry policy of a handler: the option `retry`, the handler's decorator, or the default.
+
+    Raises:
+        ConfigurationError: the option is not a policy, or the handler has a policy as well.
+    """
     if handler.retrying is None:
         return RetryPolicy.from_argument(retry, handler.call)
     if retry is not None:
@@ -408,11 +417,16 @@ def _retry(retry: object, handler: RecordHandler) -> RetryPolicy:
     return RetryPolicy.from_argument(handler.retrying, handler.call)
 
 
-def _dead_letter(target: object, topics: tuple[str, ...], consumer: ConsumerConfig) -> str | DeadLetterFunction | None:
+def dead_letter_of(target: object) -> str | DeadLetterFunction | None:
+    """Return the value of `dead_letter`: a topic, a function, or None.
+
+    Raises:
+        ConfigurationError: the value cannot be the name of a topic, or the function cannot be called.
+    """
     if target is None:
         return None
     if isinstance(target, str):
-        _refuse_dead_letter_topic(target, topics, consumer)
+        _refuse_name(target)
         return target
     if not callable(target) or isinstance(target, type):
         raise ArgumentTypeError(
@@ -433,10 +447,17 @@ def _dead_letter(target: object, topics: tuple[str, ...], consumer: ConsumerConf
     return target
 
 
-def _refuse_dead_letter_topic(topic: str, topics: tuple[str, ...], consumer: ConsumerConfig) -> None:
+def _refuse_name(topic: str) -> None:
     problem = "the name is empty; give the name of a topic, or None" if not topic else problem_of(topic, LONGEST_TOPIC)
     if topic.startswith("^"):
         problem = "a pattern cannot be a target; give the name of one topic"
+    if problem is not None:
+        raise ConfigurationError("dead_letter", excerpt(topic), problem)
+
+
+def _refuse_subscribed(topic: str, topics: tuple[str, ...], consumer: ConsumerConfig) -> None:
+    """Raise ConfigurationError if the processor subscribes to its dead-letter topic."""
+    problem: str | None = None
     settings = consumer.subscription_settings()
     subscription = subscription_of(list(topics), settings)
     if topic in subscription.topics:

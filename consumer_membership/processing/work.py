@@ -46,10 +46,21 @@ class ResultRejectedError(Exception):
 
 
 class Work:
-    """The records in hand of one processor. `has_target`: whether there is a target for dead letters."""
+    """The records in hand of one processor.
+
+    `has_target`: whether there is a target for dead letters. `fatal`: exceptions that are neither retried nor
+    dead-lettered, because they do not concern the record.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, ledger: HandlerLedger, retry: RetryPolicy, *, has_target: bool, max_batch: int
+        self,
+        scheduler: Scheduler,
+        ledger: HandlerLedger,
+        retry: RetryPolicy,
+        *,
+        has_target: bool,
+        max_batch: int,
+        fatal: tuple[type[Exception], ...] = (),
     ) -> None:
         #: Reentrant, because a signal handler may call `health` or `progress` in the thread that holds it.
         self.lock = RLock()
@@ -58,6 +69,9 @@ class Work:
         self._retry = retry
         self._has_target = has_target
         self._is_batch = max_batch > 1
+        self._never_retried: tuple[type[Exception], ...] = (*_PERMANENT, *fatal)
+        # A handler with a wrong result, or a wrong configuration, would fail for each record.
+        self._never_dead_lettered: tuple[type[Exception], ...] = (ConfigurationError, *fatal)
         self.failures = HandlerFailures(ledger.failures)
         self._changed = Condition(self.lock)
         #: The condition that the poll loop waits for. Workers check it, because to wake the loop costs more.
@@ -238,8 +252,8 @@ class Work:
                 self.on_available()
             else:
                 task.last_error = error
-                # A handler with a wrong result, or a wrong configuration, would fail for each record.
-                if self._has_target and isinstance(error, Exception) and not isinstance(error, ConfigurationError):
+                is_of_record = isinstance(error, Exception) and not isinstance(error, self._never_dead_lettered)
+                if self._has_target and is_of_record:
                     return True
                 self._stop_at(task, error)
             self._changed.notify_all()
@@ -248,7 +262,7 @@ class Work:
     def _delay(self, task: Task, error: BaseException, now: Instant) -> float | None:
         if not isinstance(error, Exception):
             return None  # SystemExit and KeyboardInterrupt are not errors of a record
-        if isinstance(error, _PERMANENT):
+        if isinstance(error, self._never_retried):
             return None
         if isinstance(error, ResultRejectedError):
             return error.delay_s
