@@ -64,7 +64,6 @@ from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.metrics import opentelemetry, prometheus
 from consumer_membership.observe.findings import Cause
-from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.settings import PROCESSOR_KEYS, ProcessorSettings
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
@@ -702,7 +701,8 @@ def test_methods_fields_and_parameters_in_backticks_exist() -> None:
         *(*dir(builtins), *sys.stdlib_module_names, *KEYS, *librdkafka_keys.keys(), *foreign_names.NAMES),
         *(value.name.lower() for value in (*Cause, *admin.RemovalOutcome)),
     }
-    of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", (spark.SinkContext, HandlerContext))]
+    of_contexts = (spark.SinkContext, spark.SinkHandlerContext)
+    of_objects = [("consumer", (Consumer, aio.AIOConsumer)), ("context", of_contexts)]
     missing = [
         (name_of(path), words)
         for name, owners in of_objects

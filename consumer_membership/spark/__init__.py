@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from consumer_membership.spark.mirror import MirrorState, OffsetMirror
     from consumer_membership.spark.plan import Options
     from consumer_membership.spark.runs import DrainResult, PartitionDrained, RunHandle, RunResult, drain, run
-    from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
+    from consumer_membership.spark.sinks import (
+        HandlerSink,
+        KafkaSink,
+        OutRecord,
+        ParquetSink,
+        PostgresSink,
+        SinkHandlerContext,
+    )
     from consumer_membership.spark.source import register
     from consumer_membership.spark.task import foreach_partition, member_task
 
@@ -37,6 +44,7 @@ __all__ = [
     "FencedError",
     "GroupMove",
     "GroupRead",
+    "HandlerSink",
     "KafkaSink",
     "MemberProgress",
     "MirrorState",
@@ -52,6 +60,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkError",
+    "SinkHandlerContext",
     "SinkUse",
     "SourceOffsets",
     "check",
@@ -76,7 +85,14 @@ _MODULES = {
     "consumer_membership.spark.mirror": ("MirrorState", "OffsetMirror"),
     "consumer_membership.spark.plan": ("Options",),
     "consumer_membership.spark.runs": ("DrainResult", "PartitionDrained", "RunHandle", "RunResult", "drain", "run"),
-    "consumer_membership.spark.sinks": ("KafkaSink", "OutRecord", "ParquetSink", "PostgresSink"),
+    "consumer_membership.spark.sinks": (
+        "HandlerSink",
+        "KafkaSink",
+        "OutRecord",
+        "ParquetSink",
+        "PostgresSink",
+        "SinkHandlerContext",
+    ),
     "consumer_membership.spark.source": ("register",),
     "consumer_membership.spark.task": ("foreach_partition", "member_task"),
 }

@@ -7,8 +7,8 @@ same transaction, and rejects a writer with an older token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -167,6 +167,8 @@ class SinkContext:
             the order of their offsets.
         fences: The fencing token of each partition in the batch, in the order of `ranges`.
         ownership: The member; used by the methods of this class.
+        cluster_config: The keys of the job's configuration with which another client, such as a producer, connects to
+            the same brokers.
     """
 
     group: str
@@ -179,6 +181,7 @@ class SinkContext:
     ranges: tuple[OffsetRange, ...]
     fences: tuple[Fence, ...]
     ownership: TaskOwnership
+    cluster_config: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     def verify(self) -> None:
         """Return if the coordinator confirms, after the start of this call, that this member still owns its place.
@@ -221,12 +224,14 @@ class SinkUse:
         partitions: The partitions of the topics.
         is_on_driver: Whether this process is the driver, which can reach the same files, databases and brokers as its
             tasks. A Spark Connect client may be on another network, so it must not check the output.
+        cluster_config: As in `SinkContext`; empty if no brokers are configured.
     """
 
     group: str
     batch_format: BatchFormat
     partitions: tuple[Partition, ...]
     is_on_driver: bool
+    cluster_config: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
 
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)

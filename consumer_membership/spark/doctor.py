@@ -32,7 +32,7 @@ from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Sev
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.diagnosis.workers import connect_facts, worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import check_format, planned
+from consumer_membership.spark.plan import check_format, cluster_config, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,14 +99,24 @@ def check(
     if group is None and config is not None and config.get("group.id") is not None:
         group = str(config["group.id"])
     cluster: ClusterFacts | None = None
+    brokers: Mapping[str, object] = {}
     if config is not None or topics or group is not None:
         usable, refusals = _checked(config or {}, topics, group, instances, pipeline)
         findings += refusals
         if usable is not None:
             cluster = cluster_facts(usable, topics, group, min(_LONGEST_BROKER_S, timeout_s / 2))
+            brokers = cluster_config(planned(usable, topics or (_ANY,), group or _ANY))
             findings += cluster_findings(cluster, instances, pipeline or group or _ANY)
     if sent:
-        findings += _output(sink, group or _ANY, check_format(batch_format), cluster, is_on_driver=context is not None)
+        topics_found = () if cluster is None else cluster.topics
+        use = SinkUse(
+            group=group or _ANY,
+            batch_format=check_format(batch_format),
+            partitions=tuple((topic.name, number) for topic in topics_found for number in range(topic.partitions)),
+            is_on_driver=context is not None,
+            cluster_config=brokers,
+        )
+        findings += _output(sink, use)
     wanted: _Wanted = {
         "advertised": () if cluster is None else [(one.host, one.port) for one in cluster.brokers],
         "bootstrap": () if cluster is None else cluster.bootstrap,
@@ -139,13 +149,8 @@ def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
     return sent, [finding("sink", size=len(sent))]
 
 
-def _output(
-    sink: object | None, group: str, batch_format: BatchFormat, cluster: ClusterFacts | None, *, is_on_driver: bool
-) -> list[Finding]:
+def _output(sink: object | None, use: SinkUse) -> list[Finding]:
     """Return the findings of the sink's `check_use`."""
-    topics = () if cluster is None else cluster.topics
-    places = tuple((topic.name, number) for topic in topics for number in range(topic.partitions))
-    use = SinkUse(group=group, batch_format=batch_format, partitions=places, is_on_driver=is_on_driver)
     try:
         found = check_use(sink, use)
     except ConfigurationError as refusal:

@@ -25,6 +25,7 @@ from consumer_membership.errors import (
     ConfigurationError,
     FatalGroupError,
     FencedError,
+    HandlerError,
     SinkError,
     TransportError,
 )
@@ -32,7 +33,7 @@ from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import Fence, OffsetRange, Partition, SinkContext, described, notes_of
-from consumer_membership.spark.plan import MemberPlan
+from consumer_membership.spark.plan import MemberPlan, cluster_config
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -53,6 +54,8 @@ _UNCONFIRMED = REPLACED | {KafkaError._ASSIGNMENT_LOST}
 #: The timeout for the coordinator's confirmation of a member whose batch the sink rejected: two heartbeats, which
 #: brokers keep at most 15 s apart by default.
 _CONFIRMATION_S = 60.0
+#: Errors of a sink that each further call would raise. A handler has its own retries.
+_NOT_RETRIED = (FencedError, ConfigurationError, HandlerError)
 #: The interval of the checks for that confirmation.
 _CHECK_EVERY_S = 0.05
 #: The pause between two calls of a sink that raised an exception.
@@ -122,6 +125,7 @@ class Handover:
         self._sink: Callable[[object, SinkContext], None] = sink
         self._instance = instance
         self._attempt = attempt
+        self._cluster_config = cluster_config(plan, instance, attempt)
         self._consumer = consumer
         self._bounds = bounds
         self._confirmed_at = 0.0
@@ -210,6 +214,7 @@ class Handover:
                 for one in fetched.ranges
             ),
             ownership=ownership,
+            cluster_config=self._cluster_config,
         )
         self._took_s = 0.0
         heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
@@ -221,8 +226,7 @@ class Handover:
             # After this time, the member has left the group.
             stop=stop_after_attempt(self._plan.sink_attempts) | stop_after_delay(self._plan.sink_timeout_s),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-            # A wrong configuration is not retried.
-            retry=retry_if_exception_type(Exception) & retry_if_not_exception_type((FencedError, ConfigurationError)),
+            retry=retry_if_exception_type(Exception) & retry_if_not_exception_type(_NOT_RETRIED),
             reraise=True,
         )
         began = time.monotonic()

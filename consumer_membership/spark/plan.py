@@ -181,6 +181,11 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     }
 
 
+def cluster_config(plan: MemberPlan, instance: int = 0, attempt: int = 0) -> dict[str, object]:
+    """Return the configuration of another client, such as a producer, that connects to the same brokers."""
+    return ConsumerConfig.from_mapping(member_config(plan, instance, attempt)).cluster_config()
+
+
 def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], *, is_on_driver: bool) -> None:
     """Raise ConfigurationError if the sink cannot work with this plan, because each task would fail."""
     use = SinkUse(
@@ -188,6 +193,7 @@ def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], 
         batch_format=plan.batch_format,
         partitions=tuple(sorted(partitions)),
         is_on_driver=is_on_driver,
+        cluster_config=cluster_config(plan),
     )
     try:
         check_use(sink, use)

@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import ConfigurationError, FencedError, SinkError, TransportError
+from consumer_membership.errors import ConfigurationError, FencedError, HandlerError, SinkError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -266,15 +266,22 @@ def test_sink_error_of_an_iterator_function_names_its_last_record(plan: MemberPl
 
 
 @pytest.mark.slow
-def test_configuration_error_of_a_sink_fails_the_task_at_the_first_call(
-    plan: MemberPlan, consumer: ScriptedConsumer
+@pytest.mark.parametrize(
+    "raised",
+    [
+        ConfigurationError("folder", "out", "give another one"),
+        HandlerError("the handler failed for folder='out'", TopicPartition(TOPIC, 0), 0),
+    ],
+)
+def test_error_that_each_call_would_raise_fails_the_task_at_the_first_call(
+    plan: MemberPlan, consumer: ScriptedConsumer, raised: Exception
 ) -> None:
-    """The handover does not retry a sink that raises `ConfigurationError`."""
+    """The handover does not retry a wrong configuration, nor a handler that has retried its record."""
     calls: list[int] = []
 
     def refuse(batch: list[Message], _: SinkContext) -> None:
         calls.append(len(batch))
-        raise ConfigurationError("folder", "out", "give another one")
+        raise raised
 
     with pytest.raises(SinkError, match=r"folder='out'.*\(1 of 3 calls\)"):
         given_to(plan, consumer, refuse)

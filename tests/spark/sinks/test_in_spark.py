@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
+import tenacity
+from confluent_kafka import Message
 from pyarrow import dataset
 from pyspark.sql import SparkSession
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import ConfigurationError, GroupError
-from consumer_membership.spark import drain, member_task
+from consumer_membership.errors import ConfigurationError, GroupError, SinkError
+from consumer_membership.spark import HandlerSink, drain, member_task
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import create_topic, produce, read_committed, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -91,3 +95,73 @@ def test_kafka_sink_commits_offsets_that_the_drain_reads(spark: SparkSession, ka
     sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, lambda m: [OutRecord(topic=out, value=m.value())])
     assert drained(spark, kafka, topic, sink) == RECORDS
     assert drained(spark, kafka, out, lambda _batch, _context: None) == RECORDS
+
+
+# ---- handlers --------------------------------------------------------------------------------------------------------
+
+HANDLED, KEYS, POISON = 1000, 20, 123
+
+
+@pytest.fixture
+def keyed_topic(kafka: Broker) -> str:
+    """A topic with 50 records of each of 20 keys; the values are numbers."""
+    name = create_topic(kafka.bootstrap_servers, unique("in"), PARTITIONS)
+    produce(kafka.bootstrap_servers, name, ((f"{n % KEYS}", f"{n}") for n in range(HANDLED)))
+    return name
+
+
+def number_of(record: Message) -> int:
+    """The number in the value of a record."""
+    value = record.value()
+    assert isinstance(value, bytes)
+    return int(value)
+
+
+def handled(record: Message, *, out: str) -> OutRecord:
+    """Copy a record; one record is poison."""
+    if number_of(record) == POISON:
+        raise ValueError("poison")
+    return OutRecord(topic=out, key=record.key(), value=record.value())
+
+
+def handler_sink(out: str, dead_letter: str | None) -> HandlerSink:
+    """A sink with two attempts for each record."""
+    retry = tenacity.Retrying(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_none())
+    return HandlerSink(partial(handled, out=out), retry=retry, dead_letter=dead_letter)
+
+
+def test_handler_sink_passes_a_poison_record_in_a_drain(spark: SparkSession, kafka: Broker, keyed_topic: str) -> None:
+    """The poison record is in the dead-letter topic, all others are handled once, in the order of each key."""
+    out = create_topic(kafka.bootstrap_servers, unique("out"), PARTITIONS)
+    dead = create_topic(kafka.bootstrap_servers, unique("dead"), 1)
+    assert drained(spark, kafka, keyed_topic, handler_sink(out, dead)) == HANDLED
+    found: dict[str | bytes | None, list[int]] = defaultdict(list)
+    for record in read_committed(kafka.bootstrap_servers, out):
+        found[record.key()].append(number_of(record))
+    assert found == {
+        f"{key}".encode(): [number for number in range(key, HANDLED, KEYS) if number != POISON] for key in range(KEYS)
+    }
+    (letter,) = read_committed(kafka.bootstrap_servers, dead)
+    assert number_of(letter) == POISON
+    headers = dict(letter.headers() or [])
+    assert headers["kafka_dlt-original-topic"] == keyed_topic.encode()
+    assert headers["kafka_dlt-exception-message"] == b"poison"
+
+
+def test_handler_sink_without_a_target_names_the_poison_record(
+    spark: SparkSession, kafka: Broker, keyed_topic: str
+) -> None:
+    """The job fails with topic, partition, offset and cause of the record, which is not committed."""
+    out = create_topic(kafka.bootstrap_servers, unique("out"), PARTITIONS)
+    place = f"offset {POISON // PARTITIONS} of {keyed_topic}-{POISON % PARTITIONS}"
+    with pytest.raises(SinkError, match=f"{place} after 2 attempts: ValueError: poison.*not committed"):
+        drained(spark, kafka, keyed_topic, handler_sink(out, None))
+
+
+@pytest.mark.classic
+def test_missing_dead_letter_topic_is_refused_before_the_job(
+    spark: SparkSession, kafka: Broker, keyed_topic: str
+) -> None:
+    """The driver checks the dead-letter topic with the connection of the job."""
+    with pytest.raises(ConfigurationError, match=r"dead_letter='nowhere'.*create the topic"):
+        drained(spark, kafka, keyed_topic, handler_sink("out", "nowhere"))
