@@ -22,7 +22,7 @@ _ENOUGH = f"{_ACLS}::test_read_on_group_and_topic_is_enough_for_a_static_consume
 _FORBIDDEN = f"{_REFUSALS}::test_forbidden_group_is_fatal_and_forbidden_topic_is_reported"
 _TRANSACTIONAL = f"{_ACLS}::test_transactional_producer_needs_write_on_transactional_id_and_topic"
 _SURVEY = f"{_ACLS}::test_survey_names_open_transactions_only_with_read_and_describe"
-_WITH_DEAD_LETTERS = "`Processor` with a dead-letter topic"
+_WITH_DEAD_LETTERS = "`Processor` and Spark `HandlerSink` with a dead-letter topic"
 _DEAD_LETTERS = "integration/test_dead_letters.py::test_check_of_dead_letter_topic_names_missing_operations"
 _REPLAY = (
     "integration/test_dead_letter_replay.py"

@@ -128,8 +128,11 @@ class Work:
             self.disowned.update(dict.fromkeys(found))
         return found
 
-    def wait_until(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until a condition, which is checked with the lock held, is true; return whether it is."""
+    def wait_until(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until a condition, which is checked with the lock held, is true; return whether it is.
+
+        With a timeout of None, it returns only when the condition is true.
+        """
         with self.lock:
             self._awaited = is_over
             try:

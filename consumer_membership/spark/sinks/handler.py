@@ -8,7 +8,6 @@ as for every other sink, and the records of a key also run in order from one bat
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -229,11 +228,9 @@ class _Handling:
         for partition, one, fence in zip(partitions, context.ranges, context.fences, strict=True):
             work.assign(partition, fence.epoch, UnfinishedOffsets(one.first, None, _NO_METADATA_LIMIT))
         work.admit(batch)
-        work.wait_until(self._is_over, threading.TIMEOUT_MAX)
+        work.wait_until(self._is_over)
         if work.failure is not None:
-            work.close(partitions)
-            work.cancel(work.scheduler.running_of(partitions))
-            work.wait_until(lambda: work.scheduler.is_drained(partitions), threading.TIMEOUT_MAX)
+            self._end(partitions)
             cause = work.failure.__cause__
             raise cause if isinstance(cause, FencedError) else work.failure
         outputs = work.scheduler.take_outputs()
@@ -241,6 +238,15 @@ class _Handling:
         self._outputs.send(outputs)
         while not self._outputs.flush(_FLUSH_S):
             pass
+
+    def _end(self, partitions: list[TopicPartition]) -> None:
+        """Cancel the running handlers, and wait for those that cannot be cancelled."""
+        work = self._work
+        work.close(partitions)
+        with work.lock:
+            running = work.scheduler.running_of(partitions)
+        work.cancel(running)
+        work.wait_until(lambda: work.scheduler.is_drained(partitions))
 
     def _is_over(self) -> bool:
         work = self._work
