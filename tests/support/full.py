@@ -63,6 +63,18 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_processor_kills.py::*[[]200000-*": AT_LENGTH,
         "tests/integration/test_processor_kills.py::*[[]5000-3-dynamic]": AT_LENGTH,
         "tests/integration/test_processor_kills.py::test_owner_that_ignores_*": AT_LENGTH,
+        # A replay that is killed: the gate kills one between two records.
+        "tests/integration/test_dead_letter_replay.py::test_killed_replay_*[[]begin-*": AT_LENGTH,
+        "tests/integration/test_dead_letter_replay.py::test_killed_replay_*[[]send_offsets-*": AT_LENGTH,
+        "tests/integration/test_dead_letter_replay.py::test_killed_replay_*[[]commit-*": AT_LENGTH,
+        "tests/integration/test_dead_letter_replay.py::test_replay_needs_read_*": AT_LENGTH,
+        "tests/integration/test_dead_letter_replay.py::test_replayed_offsets_that_do_not_fit_*": AT_LENGTH,
+        "tests/integration/test_dead_letter_replay.py::test_record_that_the_brokers_refuse_*": AT_LENGTH,
+        # A JVM, whose partitioner is compared.
+        "tests/integration/test_dead_letters.py::test_dead_letters_of_a_key_are_in_the_partition_of_java_*": AT_LENGTH,
+        "tests/integration/test_processor_outputs.py::test_output_for_a_missing_topic_*[[]False]": AT_LENGTH,
+        # The transactions of brokers before 4.0.
+        "tests/processing/test_transactional_producer.py::*[[]transactions version 1-*": OLDER_BROKER,
         "tests/integration/test_exactly_once.py::test_stopped_worker_*[[]static]": AT_LENGTH,
         # A minute and a half of tests that the gate has with the installed release.
         "tests/frameworks/test_oldest.py::test_oldest_confluent_kafka_passes_*": AT_LENGTH,
