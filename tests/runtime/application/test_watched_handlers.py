@@ -108,6 +108,7 @@ def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
     del consumer
     gc.collect()
     assert gone() is None
+    thread.THIS_PROCESS.probes.ring()  # or it notices the end within a minute
     wait_until(lambda: ADDRESS not in thread.THIS_PROCESS.probes.served(), "the end of the address")
 
 
