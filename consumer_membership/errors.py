@@ -119,7 +119,7 @@ class TransactionAbortedError(MembershipError):
 
 
 class FatalTransactionError(MembershipError):
-    """A transaction cannot be finished; `code` is the error code of Kafka.
+    """The brokers refused the producer of transactions permanently; `code` is the error code of Kafka.
 
     End the process: its next owner continues from the committed offsets, so each output is still written once.
     """

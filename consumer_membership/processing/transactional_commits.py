@@ -22,7 +22,7 @@ from consumer_membership.errors import FencedError, MembershipError, Transaction
 from consumer_membership.processing.commits import MetadataLimit, listed
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import OwnedPartition
-from consumer_membership.processing.transactions import Transactions
+from consumer_membership.processing.transactions import TransactionInDoubtError, Transactions
 from consumer_membership.processing.work import Work
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets
@@ -74,7 +74,10 @@ class TransactionalCommits:
         self._limit = limit
         self._interval_s = interval_s
         self._due_at = monotonic() + interval_s
-        self._aborts = 0
+        #: How many transactions have failed in a row.
+        self._failures = 0
+        #: The content of a transaction whose result is not known yet.
+        self._in_doubt: _Content | None = None
         #: Whether a transaction failed permanently; then nothing more is committed.
         self._has_failed = False
 
@@ -85,7 +88,10 @@ class TransactionalCommits:
 
     def prepare(self) -> None:
         """Start the producer: it ends an open transaction that would block the read of committed offsets."""
-        self._transactions.start()
+        try:
+            self._transactions.start()
+        except TransactionAbortedError as unanswered:
+            _log().debug("The transactional producer could not start yet: %s", unanswered)
 
     def tick(self, now: Instant) -> None:
         """Commit if the interval is over, or if many outputs wait; an aborted transaction is tried again later.
@@ -93,28 +99,28 @@ class TransactionalCommits:
         Raises:
             OutputError: an output cannot be written.
             FencedError: another process has the transactional id.
-            FatalTransactionError: the brokers refused the producer, or the result of a transaction is unknown.
+            FatalTransactionError: the brokers refused the producer.
         """
-        if now < self._due_at and (self._aborts or not self._has_many_outputs()):
+        if now < self._due_at and (self._failures or not self._has_many_outputs()):
             return
         limit = self._limit.value
         try:
             self._commit(None)
-        except TransactionAbortedError as aborted:
+        except (TransactionAbortedError, TransactionInDoubtError) as failed:
             if self._limit.value < limit:
                 return  # again at once, with less metadata
-            self._aborts += 1
-            pause_s = min(_FIRST_PAUSE_S * 2**self._aborts, _LONGEST_PAUSE_S)
+            self._failures += 1
+            pause_s = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
             self._due_at = monotonic() + pause_s
             _log().log(
-                logging.WARNING if self._aborts > 1 else logging.INFO,
-                "Aborted transaction number %d in a row, which is tried again in %.1f s: %s",
-                self._aborts,
+                logging.WARNING if self._failures > 1 else logging.INFO,
+                "Transaction failure number %d in a row; the next attempt follows in %.1f s: %s",
+                self._failures,
                 pause_s,
-                aborted,
+                failed,
             )
         else:
-            self._aborts = 0
+            self._failures = 0
             self._due_at = monotonic() + self._interval_s
 
     def on_commit(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
@@ -134,7 +140,7 @@ class TransactionalCommits:
         )
         try:
             attempts(self._commit, given_up)
-        except MembershipError as refused:
+        except (MembershipError, TransactionInDoubtError) as refused:
             _log().warning(
                 "Finished records of %s are not committed, and the next owner processes them again: %s",
                 ", ".join(f"{topic}-{number}" for topic, number in sorted(given_up)),
@@ -157,30 +163,51 @@ class TransactionalCommits:
     def _commit(self, partitions: Iterable[tuple[str, int]] | None) -> None:
         if self._has_failed:
             return
-        content = self._content(partitions)
-        if not content.offsets:
-            return
         try:
-            self._transactions.commit(
-                content.outputs, listed(content.offsets), self._consumer.consumer_group_metadata()
-            )
+            if self._in_doubt is not None:
+                self._end_doubt(self._in_doubt)
+            content = self._content(partitions)
+            if content.offsets:
+                self._write(content)
+        except (TransactionAbortedError, TransactionInDoubtError):
+            raise
+        except MembershipError:
+            self._has_failed = True
+            raise
+
+    def _write(self, content: _Content) -> None:
+        """Write a transaction, and note its offsets as committed."""
+        metadata = self._consumer.consumer_group_metadata()
+        try:
+            self._transactions.commit(content.outputs, listed(content.offsets), metadata)
         except TransactionAbortedError as aborted:
             if aborted.code == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 self._limit.halve()
             raise
+        except TransactionInDoubtError:
+            self._in_doubt = content
+            raise
         except FencedError as fenced:
             if fenced.is_final:
-                self._has_failed = True
                 raise
             # The next poll performs the loss, or the member joins again; its partitions were given up then.
             raise TransactionAbortedError(str(fenced), KafkaError.UNKNOWN_MEMBER_ID) from fenced
-        except MembershipError:
-            self._has_failed = True
-            raise
+        self._note(content)
+
+    def _end_doubt(self, content: _Content) -> None:
+        """Determine the result of a transaction; nothing is written before."""
+        if self._transactions.was_committed(listed(content.offsets)):
+            self._note(content)
+        self._in_doubt = None
+
+    def _note(self, content: _Content) -> None:
+        """Note that a transaction was committed, for the partitions that were not given up meanwhile."""
+        scheduler = self._work.scheduler
         with self._work.lock:
             for owned, number in content.taken:
-                del owned.outputs[:number]
-            self._work.scheduler.committed(content.offsets)
+                if scheduler.partitions.get(owned.partition) is owned:
+                    del owned.outputs[:number]
+                    scheduler.committed({owned.partition: content.offsets[owned.partition]})
 
     def _content(self, partitions: Iterable[tuple[str, int]] | None) -> _Content:
         scheduler = self._work.scheduler

@@ -28,7 +28,7 @@ from tenacity import (
 
 from consumer_membership.processing.outputs import ClientConfig, DeliveryFailures, OutputRecord, enqueue, topic_error
 
-#: The timeout of one call of a transaction, and of all its repetitions while the error is retriable.
+#: The default timeout of one call of a transaction, and of all its repetitions while the error is retriable.
 CALL_S, CALLS_S = 30.0, 90.0
 FIRST_RETRY_PAUSE_S, LONGEST_RETRY_PAUSE_S = 0.1, 2.0
 
@@ -72,10 +72,13 @@ class TransactionalProducer:
         config: The configuration of a `confluent_kafka.Producer`, with a `transactional.id`. `log_level` limits only
             the lines that are forwarded; `log.connection.close` is always on.
         log: The logger that receives librdkafka's lines.
+        patience_s: The timeout of a call with its repetitions; None: `CALL_S` for a call, `CALLS_S` with repetitions.
     """
 
-    def __init__(self, config: ClientConfig, log: logging.Logger) -> None:
+    def __init__(self, config: ClientConfig, log: logging.Logger, patience_s: float | None = None) -> None:
         self._log = log
+        self._call_s = CALL_S if patience_s is None else patience_s
+        self._calls_s = CALLS_S if patience_s is None else patience_s
         level = int(str(config.get("log_level", _INFO)))
         self._failures = ConnectionFailures(log, _SHOWN_FROM.get(max(level, 2), logging.DEBUG))
         logs = {"log_level": max(level, _INFO), "log.connection.close": True}
@@ -107,7 +110,7 @@ class TransactionalProducer:
 
     def start(self) -> None:
         """Fence earlier producers with this transactional id, and end their transaction."""
-        self._insist(lambda: self._producer.init_transactions(CALL_S))
+        self._insist(lambda: self._producer.init_transactions(self._call_s))
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -120,15 +123,15 @@ class TransactionalProducer:
 
     def send_offsets(self, offsets: list[TopicPartition], membership: bytes) -> None:
         """Add offsets of a group; `membership` is the result of `consumer_group_metadata()`."""
-        self._insist(lambda: self._producer.send_offsets_to_transaction(offsets, membership, CALL_S))
+        self._insist(lambda: self._producer.send_offsets_to_transaction(offsets, membership, self._call_s))
 
     def commit(self) -> None:
         """Commit the transaction; after an exception, it is unknown whether it was committed."""
-        self._insist(lambda: self._producer.commit_transaction(CALL_S))
+        self._insist(lambda: self._producer.commit_transaction(self._call_s))
 
     def abort(self) -> None:
         """Abort the transaction."""
-        self._insist(lambda: self._producer.abort_transaction(CALL_S))
+        self._insist(lambda: self._producer.abort_transaction(self._call_s))
 
     def close(self) -> None:
         """Close the producer; only outside a transaction, where it does not wait for the brokers forever."""
@@ -139,7 +142,7 @@ class TransactionalProducer:
         """Call a function, and repeat the call while the error is retriable."""
         Retrying(
             retry=retry_if_exception(_can_be_repeated),
-            stop=stop_after_delay(CALLS_S),
+            stop=stop_after_delay(self._calls_s),
             wait=wait_random_exponential(multiplier=FIRST_RETRY_PAUSE_S, max=LONGEST_RETRY_PAUSE_S),
             before_sleep=self._repeated,
             reraise=True,

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import FatalTransactionError, FencedError, MembershipError, TransactionAbortedError
 from consumer_membership.processing.outputs import TOPIC_S, ClientConfig, OutputRecord, refused_output
-from consumer_membership.processing.transactional_producer import CALL_S, TransactionalProducer
+from consumer_membership.processing.transactional_producer import TransactionalProducer
 
 #: `Consumer.committed`: the committed offsets of partitions, with metadata.
 CommittedLookup: TypeAlias = Callable[[list[TopicPartition], float], list[TopicPartition]]
@@ -32,6 +32,8 @@ CommittedLookup: TypeAlias = Callable[[list[TopicPartition], float], list[TopicP
 #: Until the brokers abort the transaction of a killed process, readers of its output partitions wait, and so does the
 #: next owner of its input partitions.
 DEFAULT_TIMEOUT_MS = 10_000
+#: How long a call waits for the brokers. The thread that polls makes the calls, and has to see a stop meanwhile.
+PATIENCE_S = 10.0
 
 #: Another producer has the transactional id, or the brokers have aborted the transaction after its timeout.
 _PRODUCER_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -75,6 +77,10 @@ def default_transactional_id(group_id: str, instance_id: str | None) -> str:
     return f"{group_id}-{instance_id or uuid4()}"
 
 
+class TransactionInDoubtError(Exception):
+    """The brokers did not respond, so it is not known whether a transaction was committed (`was_committed`)."""
+
+
 class Transactions:
     """Commits outputs and offsets of one consumer in transactions, one after the other, on one thread.
 
@@ -100,6 +106,8 @@ class Transactions:
         self._producer: TransactionalProducer | None = None
         self._known_topics: set[str] = set()
         self._began = 0.0
+        #: How many starts of producers had no response. Each may still arrive, and fence a later producer.
+        self._late_starts = 0
 
     def start(self) -> None:
         """Start the producer, which ends the open transaction of an earlier process with this id. Idempotent.
@@ -126,7 +134,9 @@ class Transactions:
             OutputError: nothing was written, because a record cannot be written.
             FencedError: nothing was written; the member is not in its group, or another process has the
                 `transactional.id` (`is_final`).
-            FatalTransactionError: the brokers refused the producer, or the result is unknown; end the process.
+            FatalTransactionError: the brokers refused the producer; end the process.
+            TransactionInDoubtError: the result is not known yet. Call `was_committed` with these offsets before the
+                next transaction.
         """
         if epoch_in(group_metadata) < 0:
             # The coordinator of an empty group would accept the offsets.
@@ -150,9 +160,29 @@ class Transactions:
             raised = self._aborted(producer, refused.args[0])
             # After a fence, another start of this producer would fence the other process in return.
             is_in_doubt = self._producer is None and not isinstance(raised, FencedError)
-            if is_in_doubt and self._was_committed(offsets):
+            if is_in_doubt and self.was_committed(offsets):
                 return
             raise raised from refused
+
+    def was_committed(self, offsets: list[TopicPartition]) -> bool:
+        """Return whether the last transaction, which contained these offsets, was committed.
+
+        The start of the next producer returns when that transaction has ended. Its offsets differ from the earlier
+        ones, so they show its result. Partitions that the member has lost may have later offsets; if it has lost all of
+        them, the result makes no difference to it.
+
+        Raises:
+            TransactionInDoubtError: the brokers did not respond; call this again.
+            FatalTransactionError: the brokers refused the producer.
+            FencedError: another process has the `transactional.id`.
+        """
+        wanted = {(offset.topic, offset.partition): (offset.offset, offset.metadata or "") for offset in offsets}
+        try:
+            self._ready()
+            found = self._committed([TopicPartition(topic, number) for topic, number in wanted], PATIENCE_S)
+        except (KafkaException, TransactionAbortedError) as unknown:
+            raise TransactionInDoubtError(str(unknown)) from unknown
+        return any(wanted[offset.topic, offset.partition] == (offset.offset, offset.metadata or "") for offset in found)
 
     def close(self) -> None:
         """Release the producer; no transaction is open between two calls. Idempotent."""
@@ -175,11 +205,13 @@ class Transactions:
 
     def _started(self) -> TransactionalProducer:
         self._began = monotonic()
-        producer = TransactionalProducer(self._config, _log())
+        producer = TransactionalProducer(self._config, _log(), PATIENCE_S)
         try:
             producer.start()
         except KafkaException as refused:
-            raise self._error(producer, refused.args[0]) from refused
+            raised = self._error(producer, refused.args[0])
+            self._late_starts += isinstance(raised, TransactionAbortedError)
+            raise raised from refused
         return producer
 
     def _check_topics(self, producer: TransactionalProducer, outputs: Sequence[OutputRecord]) -> None:
@@ -216,12 +248,21 @@ class Transactions:
             return error
         return None
 
+    def _explains_fence(self) -> bool:
+        """Return whether the fence is of this process: its transaction or an earlier start has timed out."""
+        if monotonic() - self._began >= self._timeout_s:
+            return True
+        if self._late_starts == 0:
+            return False
+        self._late_starts -= 1
+        return True
+
     def _error(self, producer: TransactionalProducer, error: KafkaError) -> MembershipError:
         text, code = error.str(), error.code()
         failed = producer.failures.error
         if failed is not None and failed.code() in _REJECTED_RECORD:
             return refused_output(producer.failures.topic, failed)
-        if code in _PRODUCER_FENCED and monotonic() - self._began < self._timeout_s:
+        if code in _PRODUCER_FENCED and not self._explains_fence():
             return FencedError(
                 f"another process has transactional.id {self._id!r} ({text}); give each process its own id",
                 is_final=True,
@@ -235,28 +276,6 @@ class Transactions:
         if error.fatal() and code not in _PRODUCER_FENCED:
             return FatalTransactionError(f"the transactional producer {self._id!r} failed: {text}", code)
         return TransactionAbortedError(f"the transaction of {self._id!r} was aborted: {text}", code)
-
-    def _was_committed(self, offsets: list[TopicPartition]) -> bool:
-        """Return whether the transaction of a dropped producer was committed.
-
-        The start of the next producer returns when that transaction has ended. Its offsets differ from the earlier
-        ones, so they show its result. Partitions that the member has lost may have later offsets; if it has lost all of
-        them, the result makes no difference to it.
-
-        Raises:
-            FatalTransactionError: the result is unknown.
-        """
-        wanted = {(offset.topic, offset.partition): (offset.offset, offset.metadata or "") for offset in offsets}
-        try:
-            self._producer = self._started()
-            found = self._committed([TopicPartition(topic, number) for topic, number in wanted], CALL_S)
-        except (KafkaException, MembershipError) as unknown:
-            raise FatalTransactionError(
-                f"it is unknown whether the transaction of {self._id!r} was committed: {unknown}; end this process, so"
-                " that the next owner continues from the committed offsets",
-                KafkaError._TIMED_OUT,
-            ) from unknown
-        return any(wanted[offset.topic, offset.partition] == (offset.offset, offset.metadata or "") for offset in found)
 
 
 def _add(producer: TransactionalProducer, output: OutputRecord) -> None:

@@ -21,7 +21,8 @@ from tests.benchmarks.proxy import with_address
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: Api keys.
-LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN = 2, 8, 9, 10, 26
+LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 2, 8, 9, 10
+INIT_PRODUCER_ID, END_TXN = 22, 26
 TXN_OFFSET_COMMIT, HEARTBEAT = 28, 68
 
 _SIZE = struct.Struct(">i")
