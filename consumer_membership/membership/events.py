@@ -305,6 +305,13 @@ class TimePassed:
     """The deadline of `next_deadline` has come (or earlier: the core compares `now` itself)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """The machine was suspended for this time, which the member's clock does not count, and the coordinator's does."""
+
+    seconds: float
+
+
 #: Events that members of both protocols handle in the same way (`member`).
 SharedEvent: TypeAlias = (
     Subscribed
@@ -325,6 +332,7 @@ SharedEvent: TypeAlias = (
     | CommitAnswered
     | CommitFailed
     | TimePassed
+    | Suspended
 )
 #: Events that only a member of the consumer protocol handles (`consumer.protocol`).
 ConsumerEvent: TypeAlias = (

@@ -268,6 +268,8 @@ class GroupMember:
                     self._watch.on_metadata_failed()
             case ev.TimePassed():
                 pass
+            case ev.Suspended():
+                self._protocol.suspended(event.seconds)
             case _:
                 self._act_on(self._protocol.handle(event))
 

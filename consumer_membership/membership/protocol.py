@@ -88,6 +88,9 @@ class MemberProtocol(Protocol):
     def leave_requested(self) -> None:
         """The application leaves; the member has begun to leave, or was out of its group."""
 
+    def suspended(self, seconds: float) -> None:
+        """The coordinator's clock went on for this time, and this member's did not."""
+
     def join(self, trigger: Trigger, reason: str) -> None:
         """Begin to join: from UNSUBSCRIBED, STALE or FATAL at a poll, from FENCED after on_lost."""
 

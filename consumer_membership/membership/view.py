@@ -83,7 +83,7 @@ class MembershipView:
     group_protocol: GroupProtocol | None = None
     #: Until when the owned partitions are certainly owned, by the coordinator's latest response; afterwards their
     #: records are withheld until the coordinator has responded again. None: it owns no partition that a session
-    #: protects.
+    #: protects. A suspension of the machine shortens it as soon as the member notices.
     lease_until: Instant | None = None
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None

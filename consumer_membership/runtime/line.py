@@ -24,6 +24,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import field
+from math import inf
+from time import monotonic
 from typing import NamedTuple, Protocol, TypeAlias
 
 from consumer_membership.errors import GroupError, TransportError
@@ -31,6 +33,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.session_clock import session_time
 from consumer_membership.types import CommittedOffsets, TopicPartition
 
 # ---- from the application -------------------------------------------------------------------------------------------
@@ -63,6 +66,9 @@ class EndOffsetsQuestion:
     partitions: frozenset[TopicPartition]
     answer: Future[EndOffsets] = field(default_factory=Future)
 
+
+#: A shorter suspension is not counted: the two clocks are not read at the same moment.
+LEAST_SUSPENSION_S = 0.05
 
 ApplicationQuestion: TypeAlias = CommittedOffsetsQuestion | EndOffsetsQuestion
 Post: TypeAlias = Event | ApplicationQuestion
@@ -152,7 +158,13 @@ class WakeUp:
 class Line:
     """The line of one consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = session_time) -> None:
+        #: The clock of the lease.
+        self._clock = clock
+        #: How far it is ahead of `monotonic`, as far as the member knows.
+        self._ahead_s = clock() - monotonic()
+        #: When the lease of the owned partitions ends, by the lease's clock.
+        self._lease_ends_at = inf
         self.wake_up = WakeUp()
         #: The member's latest view; `connect` shows the first one.
         self.snapshot: Snapshot
@@ -178,6 +190,14 @@ class Line:
     def view(self) -> MembershipView:
         """The member's latest view."""
         return self.snapshot.view
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether another member may own the partitions by now, so that their records are withheld.
+
+        This is the view's `lease_until`, by a clock that also runs while the machine is suspended.
+        """
+        return self._clock() >= self._lease_ends_at
 
     def post(self, *events: Event) -> None:
         """Post these events to the member; they wait until the thread is started."""
@@ -244,8 +264,17 @@ class Line:
             if orders:
                 self.wake_up.set()
             self.snapshot = Snapshot(next(self._versions), view)
+            self._lease_ends_at = inf if view.lease_until is None else view.lease_until + self._ahead_s
         if orders:
             self._on_order()
+
+    def count_suspension(self) -> float:
+        """Return how long the machine was suspended since the last call, in seconds, for the member to count it."""
+        suspended_s = self._clock() - monotonic() - self._ahead_s
+        if suspended_s < LEAST_SUSPENSION_S:
+            return 0.0
+        self._ahead_s += suspended_s
+        return suspended_s
 
     def close(self) -> None:
         """Take no more posts, because the thread ends; cancel the questions that wait for an answer."""

@@ -100,6 +100,7 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ),
     ev.CommitFailed: lambda _: ev.CommitFailed(commit_id=1, reason="disconnected"),
     ev.TimePassed: lambda _: ev.TimePassed(),
+    ev.Suspended: lambda _: ev.Suspended(seconds=3600.0),
 }
 
 _NUMBERS = (-1, 0, 1, 10**6)

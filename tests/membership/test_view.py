@@ -13,6 +13,7 @@ from consumer_membership.membership.events import (
     CoordinatorLookupFailed,
     CoordinatorLost,
     SessionTimeoutLearned,
+    Suspended,
     Verdict,
 )
 from consumer_membership.membership.topics import TopicChanges, Unavailable
@@ -248,6 +249,19 @@ def test_lease_is_not_renewed_by_an_unanswered_or_refused_heartbeat() -> None:
     scene.in_touch().drop()
     scene.found().next_beat()
     assert scene.reject(Verdict.RETRY, LOADING).view.lease_until == until
+
+
+def test_suspension_of_the_machine_shortens_the_lease() -> None:
+    """The coordinator's clock went on, also for the heartbeat in flight, which was sent before the suspension."""
+    scene = stable(A0)
+    until = scene.view.lease_until
+    assert until is not None
+    scene.in_touch().feed(Suspended(seconds=3600.0))
+    assert scene.view.lease_until == until - 3600.0
+    sent_at = scene.now
+    assert scene.answer().view.lease_until == sent_at + 45.0 - 3600.0
+    sent_at = scene.in_touch().now
+    assert scene.answer().view.lease_until == sent_at + 45.0
 
 
 def test_member_without_partitions_has_no_lease() -> None:

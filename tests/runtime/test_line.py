@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 import pytest
 
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import ApplicationEffect, LeaveCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.line import (
     ApplicationQuestion,
     CommittedOffsetsQuestion,
@@ -136,3 +139,40 @@ def test_close_cancels_waiting_and_later_questions(line: Line, question: Callabl
     line.post(LeaveRequested())
     nothing: tuple[Post, ...] = ()
     assert line.take_posts() == nothing
+
+
+def leased(until: float) -> MembershipView:
+    """The view of a member whose lease ends then."""
+    return replace(view_of(MemberState.STABLE), lease_until=until)
+
+
+def test_lease_ends_during_a_suspension_of_the_machine() -> None:
+    """`monotonic` stands still during a suspension; the lease ends by another clock, before the member counts it."""
+    suspended_s = 0.0
+    line = Line(lambda: monotonic() + suspended_s)
+    line.connect(Thread(), leased(monotonic() + 60.0))
+    assert not line.lease_is_over
+    suspended_s = 3600.0
+    assert line.lease_is_over
+
+
+def test_suspension_is_counted_once_and_later_leases_are_as_long_as_before() -> None:
+    """The member dates its lease back, and the lease of the next heartbeat response lasts."""
+    suspended_s = 0.0
+    line = Line(lambda: monotonic() + suspended_s)
+    until = monotonic() + 60.0
+    line.connect(Thread(), leased(until))
+    suspended_s = 3600.0
+    counted_s = line.count_suspension()
+    assert (round(counted_s), line.count_suspension()) == (3600, 0.0)
+    line.show(leased(until - counted_s))
+    assert line.lease_is_over
+    line.show(leased(monotonic() + 60.0))
+    assert not line.lease_is_over
+
+
+def test_member_without_a_lease_never_withholds_records() -> None:
+    """Without partitions of the group nothing can belong to another member."""
+    line = Line()
+    line.connect(Thread(), view_of(MemberState.UNSUBSCRIBED))
+    assert not line.lease_is_over

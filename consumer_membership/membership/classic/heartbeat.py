@@ -114,6 +114,19 @@ class ClassicHeartbeats:
         """Note whether records flow."""
         self._is_active = is_active
 
+    def suspended(self, seconds: float) -> None:
+        """The session went on for this time, which the clock did not count: date the requests back by it.
+
+        The coordinator was not silent meanwhile (`session_ends_at`): no request waited for a response.
+        """
+        self._sent_at -= seconds
+        if self.confirmed_at is not None:
+            self.confirmed_at -= seconds
+        if self._counted_at is not None:
+            self._counted_at -= seconds
+        if self._undisturbed_at is not None:
+            self._undisturbed_at -= seconds
+
     def sending(self, request_id: int, now: Instant) -> None:
         """A heartbeat goes out under this number."""
         self.in_flight = request_id

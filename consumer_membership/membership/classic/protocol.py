@@ -575,6 +575,11 @@ class ClassicProtocol:
         """Note whether records flow."""
         self.heartbeats.note_activity(is_active=event.delivered)
 
+    def suspended(self, seconds: float) -> None:
+        """Count the suspension as part of the session."""
+        self._asked_at -= seconds
+        self.heartbeats.suspended(seconds)
+
     def topics_looked_up(self) -> None:
         """With patterns the member has its own list of topics (`SubscribedPatterns`)."""
 

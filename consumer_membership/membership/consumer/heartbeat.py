@@ -98,6 +98,12 @@ class Heartbeats:
         """Note whether records flow."""
         self._is_active = is_active
 
+    def suspended(self, seconds: float) -> None:
+        """The session went on for this time, which the clock did not count: date the heartbeats back by it."""
+        self._sent_at -= seconds
+        if self.confirmed_at is not None:
+            self.confirmed_at -= seconds
+
     # ---- sending and its outcomes ----
 
     def sending(self, request_id: int, now: Instant, *, is_join: bool = False) -> None:

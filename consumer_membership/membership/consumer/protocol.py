@@ -416,6 +416,10 @@ class ConsumerProtocol:
         """Note whether records flow."""
         self.heartbeats.note_activity(is_active=event.delivered)
 
+    def suspended(self, seconds: float) -> None:
+        """Count the suspension as part of the session."""
+        self.heartbeats.suspended(seconds)
+
     def leave_requested(self) -> None:
         """The next heartbeats are those of a member that releases partitions."""
 

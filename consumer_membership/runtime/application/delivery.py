@@ -75,7 +75,7 @@ class Delivery:
             if limit == 1:
                 return self._note_record(has_record=self.fetcher.fill(slice_s))
             batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
-            must_stop = self._line.wake_up.is_set or self._line.view.lease_expired(monotonic())
+            must_stop = self._line.wake_up.is_set or self._line.lease_is_over
             if whole is not None and len(batch) == limit and not must_stop and not self.buffer.ready:
                 self.buffer.offer(whole)
             else:

@@ -36,7 +36,7 @@ class Polling:
         self._reports = reports
         self._line = line
         self._life = life
-        line.wake_up.add_reason(lambda: line.view.lease_expired(monotonic()))
+        line.wake_up.add_reason(lambda: line.lease_is_over)
 
     def prepare(
         self,
@@ -99,11 +99,11 @@ class Polling:
 
     def _wait_for_lease(self, left_s: float) -> bool:
         """Whether the lease was over; then wait up to a slice for a heartbeat response that extends it."""
-        if not self._line.view.lease_expired(monotonic()):
+        if not self._line.lease_is_over:
             return False
         self._line.wake_up.set()
         self._orders.wait(
-            lambda: self._rebalance.may_serve or self._life.is_ending or not self._line.view.lease_expired(monotonic()),
+            lambda: self._rebalance.may_serve or self._life.is_ending or not self._line.lease_is_over,
             min(self._orders.slice_s, max(left_s, 0.0)),
         )
         return True
@@ -113,8 +113,7 @@ class Polling:
     @property
     def can_hand_out(self) -> bool:
         """Whether buffered records may be returned now: no order comes first, and the lease lasts."""
-        expired = self._line.view.lease_expired(monotonic())
-        return not (self._rebalance.may_serve or self._life.is_ending or expired)
+        return not (self._rebalance.may_serve or self._life.is_ending or self._line.lease_is_over)
 
     def take(self, limit: int) -> list[Message]:
         """The records or the error that can be returned at once; performs no orders and never waits."""

@@ -190,7 +190,7 @@ class Session:
             return replace(view, waits_for=WaitsFor.BOOTSTRAP_SERVERS, waits_for_detail=_NO_SERVERS)
         if view.waits_for is not None:
             return view
-        if view.lease_expired(monotonic()):
+        if self.line.lease_is_over:
             wait = Wait(what=WaitsFor.HEARTBEAT_RESPONSE, since=view.lease_until, detail=_NO_LEASE)
         elif since is not None:
             wait = Wait(what=WaitsFor.BROKER_CONNECTION, since=since, detail=_NO_BROKER)

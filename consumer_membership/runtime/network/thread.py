@@ -31,7 +31,7 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     StateChanged,
 )
-from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
+from consumer_membership.membership.events import CoordinatorLost, Polled, Suspended, TimePassed
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
@@ -312,6 +312,14 @@ class MemberLoop:
     # ---- the core ----
 
     def _feed(self, event: GroupEvent) -> None:
+        """Pass one event to the core, after a suspension of the machine since the last one."""
+        suspended_s = self._line.count_suspension()
+        if suspended_s:
+            _LOG.info("The machine was suspended for %.1f s", suspended_s)
+            self._feed_one(Suspended(seconds=suspended_s))
+        self._feed_one(event)
+
+    def _feed_one(self, event: GroupEvent) -> None:
         """Pass one event to the core, and perform its effects (rule 1 of `membership.effects`)."""
         if self._is_over:
             return

@@ -108,6 +108,7 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         committed,
         ev.CommitFailed(commit_id=1, reason="disconnected"),
         ev.TimePassed(),
+        ev.Suspended(seconds=3600.0),
         ex.JoinAnswered(
             request_id=number["join"], generation=5, member_id=member_id, leader_id="leader", protocol_name="plan"
         ),

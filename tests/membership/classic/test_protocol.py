@@ -554,6 +554,14 @@ def test_leave_of_a_pending_member_completes_in_time() -> None:
 # ---- removed by an administrator -------------------------------------------------------------------------------------
 
 
+def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
+    """The coordinator removed it because it was silent, although its own clock did not run."""
+    scene = stable(A0, instance_id="i").beat_answered().feed(ev.Suspended(seconds=3600.0))
+    (beat,) = scene.new(ex.SendClassicHeartbeat)
+    scene.feed(ex.ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN, error=UNKNOWN))
+    assert scene.finish().state is S.JOINING
+
+
 def removed(scene: ClassicScene) -> ClassicScene:
     """The coordinator does not know the member any more."""
     return scene.beat_rejected(V.REJOIN, UNKNOWN)

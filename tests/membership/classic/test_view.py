@@ -11,6 +11,7 @@ from consumer_membership.membership.classic.exchanges import (
     SendClassicHeartbeat,
 )
 from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.events import Suspended
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, GroupProtocol
 from tests.membership.classic.scene import A0, A1, EAGER, MAX_POLL_S, ClassicScene, joining, stable
@@ -23,6 +24,18 @@ ILLEGAL = BrokerError(code=22, name="ILLEGAL_GENERATION")
 def lease(scene: ClassicScene) -> float | None:
     """Until when the member surely owns what it owns."""
     return scene.member.view().lease_until
+
+
+def test_suspension_of_the_machine_shortens_the_lease() -> None:
+    """The coordinator's clock went on, also for the JoinGroup in flight, which was sent before the suspension."""
+    scene = stable(A0)
+    until = lease(scene)
+    assert until is not None
+    scene.rebalance().feed(Suspended(seconds=3600.0))
+    asked_at, shortened = scene.now, lease(scene)
+    assert shortened is not None
+    assert shortened <= asked_at + 45.0 - 3600.0
+    assert lease(scene.after(1.0).gather(2).share(A0).settle()) == asked_at + 1.0 + 45.0
 
 
 def waits(scene: ClassicScene) -> str | None:

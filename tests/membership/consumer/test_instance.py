@@ -33,6 +33,7 @@ from consumer_membership.membership.events import (
     GroupDescribeFailed,
     SessionTimeoutLearned,
     Subscribed,
+    Suspended,
     Verdict,
 )
 from consumer_membership.membership.protocol import GRACE_S
@@ -592,6 +593,12 @@ def test_static_member_that_was_slow_to_revoke_rejoins() -> None:
     """The rebalance timeout also removes a member."""
     scene = stable(A0, A1, instance_id="i").target(2, A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert scene.state is S.FENCED
+
+
+def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
+    """The coordinator removed it because it was silent, although its own clock did not run."""
+    scene = stable(A0, instance_id="i").in_touch().feed(Suspended(seconds=3600.0))
+    assert scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).state is S.FENCED
 
 
 def test_dynamic_member_that_was_removed_rejoins() -> None:

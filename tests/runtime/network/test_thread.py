@@ -49,6 +49,7 @@ from consumer_membership.runtime.network import progress, transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
+from consumer_membership.runtime.session_clock import session_time
 from consumer_membership.text import speakable
 from consumer_membership.types import (
     CommittedOffsets,
@@ -178,9 +179,10 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
         subscribes: bool = True,
         directory: Path | None = None,
         measure: Callable[[], tuple[Point, ...]] | None = None,
+        clock: Callable[[], float] = session_time,
         **settings: object,
     ) -> Application:
-        line = Line()
+        line = Line(clock)
         thread = NetworkThread(
             line,
             ThreadSettings(
@@ -819,6 +821,20 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     assert not one.line.has_orders
     may_go_on.set()
     poll_until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), "another lease", one)
+
+
+def test_lease_is_over_after_a_suspension_until_the_coordinator_confirms_the_session(
+    join: Callable[..., Application], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lease's clock went on during the suspension, and the member's did not: it counts that with its next event."""
+    caplog.set_level("INFO", "consumer_membership")
+    suspended_s = 0.0
+    one = join(auto_commit=False, clock=lambda: time.monotonic() + suspended_s)
+    poll_until(lambda: one.owns(6) and not one.line.lease_is_over, "six partitions and a lease", one)
+    suspended_s = 3600.0
+    assert one.line.lease_is_over or "The machine was suspended for 3600.0 s" in caplog.text
+    poll_until(lambda: not one.line.lease_is_over, "another lease", one)
+    assert "The machine was suspended for 3600.0 s" in caplog.text
 
 
 def test_member_keeps_its_partitions_while_no_broker_is_reachable(
