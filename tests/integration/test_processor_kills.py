@@ -11,10 +11,12 @@ import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -41,6 +43,15 @@ HOT_SHARE, SLOW_SHARE, POISON_SHARE = 0.1, 0.002, 0.002
 #: The times of a record and of a slow one: the slow key takes about as long as all others together.
 RECORD_S, SLOW_S = 0.003, 0.15
 CONCURRENCY = 4
+#: Dynamic members of a cooperative classic group, whose sessions end as soon as those of the consumer protocol.
+CLASSIC: Mapping[str, object] = MappingProxyType(
+    {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 500,
+    }
+)
 COMMITS_EVERY_MS = 100
 #: Two hundred thousand records on a busy machine.
 RUN_S = 400.0
@@ -69,11 +80,20 @@ class Worker:
 class Crew:
     """A group of processors, its topic and its topic for dead letters."""
 
-    def __init__(self, broker: Broker, folder: Path, held: ExitStack, *, reads_metadata: bool) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        folder: Path,
+        held: ExitStack,
+        *,
+        reads_metadata: bool = True,
+        kind: Literal["thread", "coroutine", "process"] = "thread",
+        config: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self.servers = broker.bootstrap_servers
         self.topic = create_topic(self.servers, unique("in"), PARTITIONS)
         self.dead_letters = create_topic(self.servers, unique("dead-letters"), 1)
-        self.reads_metadata = reads_metadata
+        self.reads_metadata, self.kind, self.config = reads_metadata, kind, config
         self.workers: list[Worker] = []
         self.kills: dict[int, Kill] = {}
         #: By key, the records in their order.
@@ -112,6 +132,7 @@ class Crew:
             "group.id": self.topic,
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": COMMITS_EVERY_MS,
+            **self.config,
             **({} if instance is None else {"group.instance.id": instance}),
         }
         calls, output = self._folder / f"calls-{number}", self._folder / f"output-{number}"
@@ -123,6 +144,7 @@ class Crew:
             record_s=RECORD_S,
             slow_s=SLOW_S,
             concurrency=CONCURRENCY,
+            kind=self.kind,
             reads_metadata=self.reads_metadata,
         )
         with output.open("wb") as lines:
@@ -147,6 +169,11 @@ class Crew:
         self.kills[worker.number] = Kill(at=at, committed=committed, finished=finished if self.reads_metadata else {})
         begun = {call.place for call in calls_of(worker.number, worker.calls)}
         self.finished_beyond += sum(offset in finished[partition] for partition, offset in begun)
+        return self.start(worker.instance)
+
+    def replace(self, worker: Worker) -> Worker:
+        """Stop this worker with SIGTERM, and start its replacement."""
+        assert self.stop([worker]) == [0], worker.said()
         return self.start(worker.instance)
 
     @property
@@ -214,23 +241,28 @@ def held() -> Iterator[ExitStack]:
         yield held
 
 
-def killed_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) -> Account:
-    """Process these records with workers that are killed and replaced at random; what became of the records."""
-    chance = random.Random(seed_for("processor kills"))  # noqa: S311 - which worker is killed when
+def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) -> Account:
+    """Process these records with workers that are ended and replaced at random; what became of the records.
+
+    As many workers as are killed, halved, are stopped with SIGTERM.
+    """
+    chance = random.Random(seed_for("processor kills"))  # noqa: S311 - which worker is ended when, and how
     crew.produce(records, chance)
     workers = [crew.start(f"worker-{number}" if is_static else None) for number in range(WORKERS)]
-    for threshold in sorted(chance.sample(range(1, records), kills)):
+    ways = [crew.kill] * kills + [crew.replace] * (kills // 2)
+    chance.shuffle(ways)
+    for threshold, end in zip(sorted(chance.sample(range(1, records), len(ways))), ways, strict=True):
         crew.wait_for(threshold)
         wait_until(lambda: any(worker.is_at_work for worker in workers), "a worker at work", RUN_S, seen=crew.said)
         place = chance.choice([number for number, worker in enumerate(workers) if worker.is_at_work])
-        workers[place] = crew.kill(workers[place])
+        workers[place] = end(workers[place])
     crew.wait_for_the_end()
     assert crew.stop(workers) == [0] * WORKERS, crew.said()
     dead_letters = crew.dead_lettered()
     calls = crew.calls()
     found = account(crew.records, calls, crew.kills, dead_letters=dead_letters, attempts=ATTEMPTS)
     print(
-        f"{records} records, {kills} kills, {'static' if is_static else 'dynamic'} members, "
+        f"{records} records, {kills} kills, {'static' if is_static else 'dynamic'} members, handlers: {crew.kind}, "
         f"{'metadata' if crew.reads_metadata else 'offsets only'}: {len(found.lost)} lost, {len(found.disordered)} out "
         f"of order, {found.repeated} repeated ({found.running} of them ran at a kill); in hand at the kills: "
         f"{found.in_hand}; finished beyond the committed offsets: {crew.finished_beyond}; dead letters: "
@@ -244,28 +276,39 @@ def killed_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) -
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("membership", ["static", "dynamic"])
-@pytest.mark.parametrize(("records", "kills"), [(5000, 3), (200_000, 12)])
+@pytest.mark.parametrize(
+    ("membership", "kind", "records", "kills"),
+    [
+        ("static", "thread", 5000, 3),
+        ("static", "thread", 200_000, 12),
+        ("dynamic", "coroutine", 200_000, 12),
+        ("classic", "thread", 20_000, 6),
+        ("static", "process", 20_000, 6),
+    ],
+)
 def test_processors_killed_at_random_repeat_only_records_in_hand(
-    broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int, membership: str
+    broker: Broker,
+    tmp_path: Path,
+    held: ExitStack,
+    membership: str,
+    kind: Literal["thread", "coroutine", "process"],
+    records: int,
+    kills: int,
 ) -> None:
     """No record is lost, each key keeps its order, and the next owner repeats only records that no commit has finished.
 
-    Partitions that move while the group rebalances repeat nothing.
+    Partitions of workers that stop, or that move while the group rebalances, repeat nothing.
     """
-    crew = Crew(broker, tmp_path, held, reads_metadata=True)
-    found = killed_at_random(crew, records, kills, is_static=membership == "static")
+    crew = Crew(broker, tmp_path, held, kind=kind, config=CLASSIC if membership == "classic" else {})
+    found = ended_at_random(crew, records, kills, is_static=membership == "static")
     assert (found.disordered, found.unexplained) == ([], [])
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("records", "kills"), [(5000, 3), (200_000, 12)])
-def test_owner_that_ignores_metadata_repeats_finished_records(
-    broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int
-) -> None:
+def test_owner_that_ignores_metadata_repeats_finished_records(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
     """Any other client continues at the committed offset: it repeats what was finished beyond it, and loses nothing."""
     crew = Crew(broker, tmp_path, held, reads_metadata=False)
-    found = killed_at_random(crew, records, kills, is_static=True)
+    found = ended_at_random(crew, 200_000, 12, is_static=True)
     assert found.repeated >= crew.finished_beyond
 
 
@@ -273,7 +316,7 @@ def test_processor_that_was_suspended_beyond_its_session_starts_no_queued_record
     broker: Broker, tmp_path: Path, held: ExitStack
 ) -> None:
     """Its partitions have another owner by then, so that only the records whose handlers ran have run on two owners."""
-    crew = Crew(broker, tmp_path, held, reads_metadata=True)
+    crew = Crew(broker, tmp_path, held)
     crew.produce(3000, random.Random(seed_for("suspended processor")))  # noqa: S311 - the order of keys
     suspended = crew.start(None)
     crew.wait_for(300)

@@ -60,8 +60,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*-20000-*": AT_LENGTH,
         # 200,000 records and a dozen processors that are killed: the gate has 5,000 and three.
-        "tests/integration/test_processor_kills.py::*[[]200000-*": AT_LENGTH,
-        "tests/integration/test_processor_kills.py::*[[]5000-3-dynamic]": AT_LENGTH,
+        "tests/integration/test_processor_kills.py::*0000-*": AT_LENGTH,
         "tests/integration/test_processor_kills.py::test_owner_that_ignores_*": AT_LENGTH,
         # A replay that is killed: the gate kills one between two records.
         "tests/integration/test_dead_letter_replay.py::test_killed_replay_*[[]begin-*": AT_LENGTH,

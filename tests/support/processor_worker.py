@@ -7,14 +7,17 @@ It ends with SIGTERM, or is killed.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tenacity import retry, stop_after_attempt, wait_fixed
 
@@ -43,7 +46,8 @@ class Job:
         record_s: How long a record takes.
         slow_s: How long a record of the slow key takes.
         reads_metadata: Whether it skips the records that an earlier owner has finished beyond the committed offset.
-        concurrency: The number of threads.
+        concurrency: The number of threads, coroutines or processes.
+        kind: Which of them run the handlers.
     """
 
     config: dict[str, object]
@@ -54,6 +58,7 @@ class Job:
     slow_s: float
     reads_metadata: bool
     concurrency: int
+    kind: Literal["thread", "coroutine", "process"]
 
     def command(self) -> list[str]:
         """Return the command line of a worker with this job."""
@@ -64,30 +69,50 @@ class PoisonError(Exception):
     """A record that no attempt can handle."""
 
 
-@dataclass(slots=True)
-class LoggingHandler:
-    """Logs the beginning and the end of each call."""
+class LoggedCalls:
+    """Logs the beginning and the end of each call; a copy in a worker process opens the file again."""
 
-    job: Job
-    log: CallLog = field(init=False)
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._log = CallLog(Path(job.log))
 
-    def __post_init__(self) -> None:
-        self.log = CallLog(Path(self.job.log))
+    def __reduce__(self) -> tuple[type[LoggedCalls], tuple[Job]]:
+        """Return what a worker process makes its copy of."""
+        return type(self), (self.job,)
 
-    def __call__(self, record: Message, context: HandlerContext) -> None:
-        """Handle one record.
+    @contextmanager
+    def call(self, record: Message, context: HandlerContext) -> Iterator[float]:
+        """Log a call that takes the time in the context, in seconds.
 
         Raises:
-            PoisonError: It has the poison key.
+            PoisonError: The record has the poison key.
         """
         key = int(record.key() or b"")
         which = (context.attempt, context.partition.partition, key, record.offset() or 0)
-        self.log.note(Kind.BEGAN, *which)
+        self._log.note(Kind.BEGAN, *which)
         if key == POISON:
-            self.log.note(Kind.FAILED, *which)
+            self._log.note(Kind.FAILED, *which)
             raise PoisonError
-        time.sleep(self.job.slow_s if key == SLOW else self.job.record_s)
-        self.log.note(Kind.SUCCEEDED, *which)
+        yield self.job.slow_s if key == SLOW else self.job.record_s
+        self._log.note(Kind.SUCCEEDED, *which)
+
+
+class FunctionHandler(LoggedCalls):
+    """A function: on threads, or in worker processes."""
+
+    def __call__(self, record: Message, context: HandlerContext) -> None:
+        """Handle one record."""
+        with self.call(record, context) as seconds:
+            time.sleep(seconds)
+
+
+class CoroutineHandler(LoggedCalls):
+    """A coroutine function."""
+
+    async def __call__(self, record: Message, context: HandlerContext) -> None:
+        """Handle one record."""
+        with self.call(record, context) as seconds:
+            await asyncio.sleep(seconds)
 
 
 def main() -> None:
@@ -101,8 +126,9 @@ def main() -> None:
     with Processor(
         job.config,
         [job.topic],
-        LoggingHandler(job),
+        CoroutineHandler(job) if job.kind == "coroutine" else FunctionHandler(job),
         concurrency=job.concurrency,
+        processes=job.kind == "process",
         retry=retry(stop=stop_after_attempt(ATTEMPTS), wait=wait_fixed(_RETRY_S)),
         dead_letter=job.dead_letters,
     ) as processor:
