@@ -5,6 +5,7 @@ Spark would raise "cannot pickle '_thread.lock' object" within a job, without th
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import pickle
@@ -147,6 +148,8 @@ def _state(value: object) -> Mapping[str, object]:
         state = value.__getstate__()
     except Exception:  # noqa: BLE001 - the user's code; the pickler received the same error
         return {}
+    if dataclasses.is_dataclass(value) and isinstance(state, list):  # a frozen one with slots: the values of its fields
+        return dict(zip((field.name for field in dataclasses.fields(value)), state, strict=True))
     # With slots: the attributes of the object's dict, and those of its slots.
     shares = state if isinstance(state, tuple) else (state,)
     return {str(name): held for share in shares if isinstance(share, dict) for name, held in share.items()}

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 import tenacity
@@ -14,6 +15,7 @@ from confluent_kafka import Message
 from consumer_membership.errors import ConfigurationError, FencedError, HandlerError
 from consumer_membership.spark import BatchFormat, HandlerSink, SinkHandlerContext
 from consumer_membership.spark.context import SinkContext
+from consumer_membership.spark.pickling import pickled
 from tests.spark.sinks.builders import TOPIC, Word, batch, context, sent, use
 from tests.support.waiting import PATIENCE_S
 
@@ -218,6 +220,20 @@ def test_sink_is_sent_to_tasks_with_its_policy_and_decorated_handler() -> None:
         pytest.raises(HandlerError, match="after 2 attempts: ValueError: no more"),
     ):
         give(sink, "a")
+
+
+def test_contexts_never_show_the_keys_of_the_connection() -> None:
+    """The connection of the job may contain a password."""
+    secret = {"sasl.password": "secret"}
+    shown = repr(replace(context({0: range(1)}), cluster_config=secret)), repr(replace(use(), cluster_config=secret))
+    assert ["secret" in one for one in shown] == [False, False]
+
+
+def test_handler_that_cannot_be_sent_is_named() -> None:
+    """The error names the variable of the handler, not a part of the sink."""
+    lock = threading.Lock()
+    with pytest.raises(ConfigurationError, match=r"the variable 'lock' of sink\._options\.handler\.given is a _thread"):
+        pickled(HandlerSink(lambda _: lock.locked()))
 
 
 @pytest.mark.parametrize(
