@@ -11,12 +11,13 @@ from confluent_kafka import Message
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ArgumentTypeError, HandlerError, OutputError
-from consumer_membership.processing import OutputRecord
+from consumer_membership.processing import OutputRecord, transactions
 from consumer_membership.translation.offset_metadata import decode
 from tests.integration.processors import Run, committed, running, value_of
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
+from tests.support.proxy import END_TXN, Proxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -134,6 +135,28 @@ def test_transaction_waits_until_its_metadata_fits(broker_pool: RunBrokers, capl
         assert place.written(place.out) == []
         loops[0].call_soon_threadsafe(released[0].set)
         wait_until(lambda: place.committed() == (200, ""), "the commit", seen=place.committed)
+    assert place.written(place.out) == values
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_lost_response_to_a_commit_neither_repeats_nor_loses_outputs(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    """The processor determines the result of the transaction, and continues."""
+    monkeypatch.setattr(transactions, "PATIENCE_S", 3.0)
+    values = [f"{number:02}" for number in range(20)]
+    place = Place(broker, values)
+
+    def handle(record: Message) -> OutputRecord:
+        return OutputRecord(place.out, record.value())
+
+    with Proxy(place.servers) as proxy:
+        proxy.delay(END_TXN, resets=False)
+        with running(Run(proxy.address, place.topic, place.group, handle, transactional=True)):
+            proxy.wait(lambda: proxy.is_late, "the end of a transaction")
+            if is_committed:
+                proxy.arrive()
+            wait_until(lambda: place.committed() == (20, ""), "the commit", seen=place.committed)
     assert place.written(place.out) == values
 
 
