@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, MembershipError, TransactionAbortedError
@@ -35,8 +35,8 @@ TRANSACTION_S = 0.1
 MANY_OUTPUTS = 10_000
 #: The waits after aborted transactions.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-#: How often the transaction for partitions that are given up is tried.
-_FINAL_ATTEMPTS = 3
+#: How often, and for how long, the transaction for partitions that are given up is tried.
+_FINAL_ATTEMPTS, _FINAL_S = 3, 10.0
 
 
 class _Content(NamedTuple):
@@ -134,7 +134,7 @@ class TransactionalCommits:
         given_up = list(partitions)
         attempts = Retrying(
             retry=retry_if_exception_type(TransactionAbortedError),
-            stop=stop_after_attempt(_FINAL_ATTEMPTS),
+            stop=stop_after_attempt(_FINAL_ATTEMPTS) | stop_after_delay(_FINAL_S),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
             reraise=True,
         )
