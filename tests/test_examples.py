@@ -130,7 +130,9 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> SparkLines:
     """The lines that each Spark example prints in one run or in two; stderr is ignored."""
     folder = tmp_path_factory.mktemp("files")
-    topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink", "spark_streaming")}
+    examples = ("spark_drain", "spark_foreach_partition_sink", "spark_streaming", "spark_handler")
+    topics = {example: filled(kafka) for example in examples}
+    produce(kafka.bootstrap_servers, topics["spark_handler"], [(b"key", b"fail")])
     arguments = {
         example: [str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic]
         for example, topic in topics.items()
@@ -612,6 +614,16 @@ def test_spark_drain(spark_lines: SparkLines) -> None:
     expected = [f"{topic}[{number}]: offsets 0 to 10, 10 records" for number in range(PARTITIONS)]
     assert first == [*expected, f"{RECORDS} records"]
     assert all(lines[-1] == "0 records" for lines in second)
+
+
+@pytest.mark.timeout(300)
+def test_spark_handler(spark_lines: SparkLines, kafka: Broker) -> None:
+    """One record is a dead letter and the job ends, and a second run reads none."""
+    topic, _, (first, *second) = spark_lines["spark_handler"]
+    assert first == [f"{RECORDS + 1} records"]
+    assert all(lines == ["0 records"] for lines in second)
+    (letter,) = read_committed(kafka.bootstrap_servers, f"{topic}.dlq")
+    assert letter.value() == b"fail"
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -34,7 +36,14 @@ def topic(kafka: Broker) -> str:
     return name
 
 
-def drained(spark: SparkSession, kafka: Broker, topic: str, sink: object, batch_format: str = "messages") -> int:
+def drained(
+    spark: SparkSession,
+    kafka: Broker,
+    topic: str,
+    sink: object,
+    batch_format: str = "messages",
+    batch_size: int = 10_000,
+) -> int:
     """Drain the topic with two tasks; return the number of records of the result."""
     result = drain(
         spark,
@@ -46,6 +55,7 @@ def drained(spark: SparkSession, kafka: Broker, topic: str, sink: object, batch_
         show_progress=False,
         timeout_s=120,
         batch_format=batch_format,
+        batch_size=batch_size,
     )
     return sum(part.records for part in result.partitions)
 
@@ -156,6 +166,50 @@ def test_handler_sink_without_a_target_names_the_poison_record(
     place = f"offset {POISON // PARTITIONS} of {keyed_topic}-{POISON % PARTITIONS}"
     with pytest.raises(SinkError, match=f"{place} after 2 attempts: ValueError: poison.*not committed"):
         drained(spark, kafka, keyed_topic, handler_sink(out, None))
+
+
+class KilledOnce:
+    """A handler that notes each record in a file of its process, and kills the first process that reaches a record."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, record: Message) -> None:
+        """Handle a record."""
+        number = number_of(record)
+        if number == POISON:
+            raise ValueError("poison")
+        with (self._folder / f"{os.getpid()}.handled").open("a") as file:
+            file.write(f"{number}\n")
+        if number == HANDLED // 2:
+            try:
+                (self._folder / "killed").touch(exist_ok=False)
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def handled(self) -> list[list[int]]:
+        """The numbers that each process has handled, without one that was being written at the kill."""
+        files = self._folder.glob("*.handled")
+        return [[int(line) for line in file.read_text().splitlines(keepends=True) if "\n" in line] for file in files]
+
+
+def test_killed_handler_loses_no_record_and_keeps_the_order_of_each_key(
+    spark: SparkSession, kafka: Broker, keyed_topic: str, tmp_path: Path
+) -> None:
+    """Records of the batch in hand are handled again; the dead letter is stored at least once."""
+    dead = create_topic(kafka.bootstrap_servers, unique("dead"), 1)
+    handler = KilledOnce(tmp_path)
+    sink = HandlerSink(handler, retry=tenacity.Retrying(stop=tenacity.stop_after_attempt(1)), dead_letter=dead)
+    assert drained(spark, kafka, keyed_topic, sink, batch_size=100) == HANDLED
+    processes = handler.handled()
+    numbers = [number for process in processes for number in process]
+    assert set(numbers) == set(range(HANDLED)) - {POISON}
+    assert len(numbers) - len(set(numbers)) <= 100
+    for key in range(KEYS):
+        in_order = [[number for number in process if number % KEYS == key] for process in processes]
+        assert in_order == [sorted(one) for one in in_order]
+    assert {number_of(letter) for letter in read_committed(kafka.bootstrap_servers, dead)} == {POISON}
 
 
 @pytest.mark.classic
