@@ -89,9 +89,17 @@ class GroupMember:
 
     def leave(self) -> None:
         """Close the consumer, receive the member's records, and wait for the process to end."""
+        self.close()
+        self.end()
+
+    def close(self) -> None:
+        """Close the consumer."""
         self.worker.order("end")
         left = self.worker.expect("left", _LEAVE_S)
         self.left_at, self.leaving_at = left.at, left.facts["leaving_at"]
+
+    def end(self) -> None:
+        """Receive the records of the member that was closed, and wait for the process to end."""
         facts = self.worker.expect("handled", _LEAVE_S).facts
         self.worker.wait()
         self.handled = records_of(facts["records"])

@@ -21,6 +21,7 @@ from tests.benchmarks.figures import (
     crash,
     crash_rounds,
     guardian,
+    hand_over,
     handlers,
     handlers_costs,
     handlers_crash,
@@ -184,6 +185,17 @@ ROWS = (
         workers=("member",),
         unit="s",
         bounds=(f"at most {guardian.LIMIT_S} s", f"short interval: at most {guardian.QUICK_LIMIT_S} s"),
+    ),
+    Row(
+        name="hand-over",
+        measure=hand_over.run,
+        compares="ours: pool, wait, restarted; raw restarted",
+        workers=("member",),
+        unit="s",
+        bounds=(
+            f"pool, wait: median at most {hand_over.MEDIAN_S} s, worst {hand_over.WORST_S} s",
+            "pool, wait: 0 repeated, 0 lost",
+        ),
     ),
     Row(
         name="assignors",
