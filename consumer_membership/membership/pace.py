@@ -13,10 +13,27 @@ QUICK_BEATS = 5
 GROWTH = 1.6
 #: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
 COUNTED_BEATS = 64
-#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator gets fewer requests. The quickest
-#: of the latest round trips counts, since a single slow one does not show the coordinator's load.
+#: Requests may take up at most a twentieth of a member's time: a slow coordinator gets fewer of them. The quickest of
+#: the latest round trips counts, since a single slow one does not show the coordinator's load.
 ROUND_TRIPS = 20.0
 REMEMBERED_ROUND_TRIPS = 8
+
+
+class RoundTrips:
+    """The latest round trips to the coordinator, which bound how often one member sends requests."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
+
+    def add(self, seconds: float) -> None:
+        """A request was answered after this time."""
+        self._latest.append(max(0.0, seconds))
+
+    @property
+    def least_spacing_s(self) -> float:
+        """Seconds from one request to the next at least; 0 until enough round trips are known."""
+        is_known = len(self._latest) == REMEMBERED_ROUND_TRIPS
+        return ROUND_TRIPS * min(self._latest) if is_known else 0.0
 
 
 class Pace:
@@ -25,7 +42,7 @@ class Pace:
     def __init__(self, first_s: tuple[float, ...] = ()) -> None:
         self._first_s = first_s
         self._beats = 0
-        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
+        self._round_trips = RoundTrips()
 
     def speed_up(self) -> None:
         """Something changed: heartbeat quickly for a while."""
@@ -37,12 +54,10 @@ class Pace:
 
     def answered(self, after_s: float) -> None:
         """A heartbeat was answered after this time."""
-        self._round_trips.append(max(0.0, after_s))
+        self._round_trips.add(after_s)
 
     def spacing_s(self, bound_s: float, *, most_s: float = inf) -> float:
         """Seconds from one heartbeat to the next: `most_s` at most if the coordinator is quick, `bound_s` always."""
         beats = self._beats - len(self._first_s)
         quick = self._first_s[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
-        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
-        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
-        return min(bound_s, max(min(quick, most_s), floor))
+        return min(bound_s, max(min(quick, most_s), self._round_trips.least_spacing_s))

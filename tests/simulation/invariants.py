@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendSync
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.effects import (
+    DescribeGroup,
     InstanceReleased,
     LeaveCompleted,
     PausePartitions,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Ordinary heartbeats of one member within one second; quick ones come every 0.2 s, and each change may add one.
 MOST_HEARTBEATS_PER_S = 20
+#: Descriptions of its group by one member within one second: waiting for an instance id, it asks every 32 ms at most.
+MOST_DESCRIPTIONS_PER_S = 32
 #: The longest that a run's callbacks take; longer ones are a scenario's own.
 SLOWEST_CALLBACK_S = 2.0
 #: How many timer events a member may receive at one moment.
@@ -98,6 +101,7 @@ class _Record:
     #: Partitions after on_assign and before their on_revoke or on_lost.
     open: set[TopicPartition] = field(default_factory=set)
     beats: deque[Instant] = field(default_factory=deque)
+    descriptions: deque[Instant] = field(default_factory=deque)
     beat_count: int = 0
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
@@ -288,12 +292,14 @@ class Invariants:
                     self.state_changes.append((self._world.now, process))
                 case SendHeartbeat(heartbeat=beat) if not beat.is_leave or beat.owned is None:
                     record.beat_count += not beat.is_leave
-                    self._count(process, record)
+                    self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
                     if beat.is_leave:
                         self._asked_later_s(process, beat.member_id)
                 case SendClassicHeartbeat():
                     record.beat_count += 1
-                    self._count(process, record)
+                    self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
+                case DescribeGroup():
+                    self._count(process, record.descriptions, MOST_DESCRIPTIONS_PER_S, "described its group {} times")
                 case LeaveCompleted():
                     self._leave_completed(process, record)
                 case InstanceReleased(holder=holder):
@@ -326,9 +332,9 @@ class Invariants:
             most = 2 * process.settings.leave_timeout_s + habits.commit_timeout_s + callbacks + LEAVE_ANSWER_S
             check(took <= most, f"{process.name} took {took:.1f} s to leave")
 
-    def _count(self, process: Process, record: _Record) -> None:
-        now, beats = self._world.now, record.beats
-        beats.append(now)
-        while beats[0] <= now - 1.0:
-            beats.popleft()
-        check(len(beats) <= MOST_HEARTBEATS_PER_S, f"{process.name} sent {len(beats)} heartbeats within a second")
+    def _count(self, process: Process, moments: deque[Instant], most: int, did: str) -> None:
+        now = self._world.now
+        moments.append(now)
+        while moments[0] <= now - 1.0:
+            moments.popleft()
+        check(len(moments) <= most, f"{process.name} {did.format(len(moments))} within a second")

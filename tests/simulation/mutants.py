@@ -235,6 +235,14 @@ class TakesOverAgainAndAgain(InstanceClaim):
         self._attempt.taken_from = None
 
 
+class DescribesWithoutPause(InstanceClaim):
+    """Waits for an instance id, and describes the group again as soon as the description came."""
+
+    def _look(self, at: Instant) -> None:  # noqa: ARG002
+        """Look now."""
+        super()._look(self._event.now)
+
+
 class ComesBackFromTheDead(GroupMember):
     """Joins again at the next poll after it ended permanently."""
 

@@ -12,14 +12,19 @@ from consumer_membership.membership.events import Step
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import ConflictPolicy, LeaveOption
+from consumer_membership.types import LEAVE_STATIC_EPOCH, ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
 from tests.simulation.exchanges import Leave, LeaveResults, MemberIdentity
 from tests.simulation.journal import Removed
+from tests.simulation.network import Faults
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from tests.simulation.watch import Violation
 from tests.simulation.world import GROUP, World
+
+#: A network on which a twentieth of a member's time is no bound for its requests.
+FAST = Faults(latency_s=0.0005)
+SLOWEST_ROUND_TRIP_S = 2 * 1.5 * FAST.latency_s
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
@@ -162,6 +167,44 @@ def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
     world.settle(within_s=2)
     assert (new.view.instance_id, new.application.fetchable) == (mine, before)
     assert world.coordinator.groups[GROUP].epoch == epoch
+
+
+def waiting_for(world: World, kind: str) -> tuple[Process, Process]:
+    """Return a process, and another one that has waited for its instance id for five seconds."""
+    pool = MemberSettings(group_id=GROUP, instance_pool=("x", "y"), conflict_policy=ConflictPolicy.WAIT)
+    world.create_topic("a", 4)
+    one, _ = [world.start(seat, "a", settings=pool if kind == "pool" else static(seat)) for seat in range(2)]
+    world.settle(within_s=8)
+    new = world.start(2, "a", settings=pool if kind == "pool" else static(0, policy=ConflictPolicy.WAIT))
+    world.run_for(5)
+    return one, new
+
+
+@RULES
+@pytest.mark.parametrize("kind", ["pool", "one id"])
+@pytest.mark.parametrize("seed", range(5))
+def test_process_that_waits_joins_within_50_ms_of_the_release(rules: Rules, kind: str, seed: int) -> None:
+    """The old process leaves with -2, and the new one has its partitions; only the requests' latency is added."""
+    world = World(seed, rules=rules, faults=FAST)
+    one, new = waiting_for(world, kind)
+    group, mine = world.coordinator.groups[GROUP], one.member_ids[-1]
+    before, epoch = one.application.fetchable, group.epoch
+    one.application.leave(LeaveOption.DEFAULT, closes=True)
+    assert world.run(world.now + 1, when=lambda: group.members[mine].epoch == LEAVE_STATIC_EPOCH)
+    released_at = world.now
+    assert world.run(world.now + 1, when=lambda: new.state is not MemberState.JOINING)
+    assert world.now - released_at <= 0.05 + 2 * SLOWEST_ROUND_TRIP_S
+    world.settle(within_s=2)
+    assert (new.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+
+
+@RULES
+@pytest.mark.parametrize("kind", ["pool", "one id"])
+def test_simulation_finds_a_member_that_describes_its_group_without_pause(rules: Rules, kind: str) -> None:
+    """The cadence is bounded in each second."""
+    world = World(1, rules=rules, make_member=broken.made_with(broken.DescribesWithoutPause))
+    with pytest.raises(Violation, match="described its group 33 times within a second"):
+        waiting_for(world, kind)
 
 
 @RULES

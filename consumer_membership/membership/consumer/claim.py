@@ -11,7 +11,9 @@ crashed member. `group.instance.id.conflict.policy` decides:
   A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
   cannot help: it does not report when a member joined.
-- wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
+- wait: the group is described again and again (`release_watch`) until the holder has left or its session is over,
+  which takes a session timeout at most; then the join is repeated. Where the group cannot be described, the join itself
+  is repeated after a backoff.
 - fail: the member ends.
 
 Brokers before KAFKA-20601 also refuse a returning instance if the group is full, because its member id is new.
@@ -27,7 +29,7 @@ the coordinator's log, which is a little behind: if a refusal's message names an
 |---|---|---|
 | UNCLAIMED | - | no join has begun |
 | READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
-| LOOKING | waits | the holder of the id, or a free id, is to be looked up |
+| LOOKING | waits | the holder of the id, or a free id, is to be looked up: now, or after a pause while one waits |
 | ASKED | waits | DescribeGroup is sent |
 | RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
 | HELD | - | the coordinator accepted the join |
@@ -42,6 +44,7 @@ from enum import Enum
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.consumer.pool import Pool
+from consumer_membership.membership.consumer.release_watch import ReleaseWatch
 from consumer_membership.membership.consumer.session_timeout import SessionTimeout
 from consumer_membership.membership.effects import DescribeGroup, Heartbeat, InstanceReleased, Warned
 from consumer_membership.membership.event_context import EventContext
@@ -168,6 +171,7 @@ class InstanceClaim:
         self.session = SessionTimeout(event, settings)
         self._machine = StateMachine("a claim", CLAIM_TARGETS)
         self._pool = Pool(settings.instance_pool, jitter)
+        self._watch = ReleaseWatch(settings.retry_backoff_max_s, jitter)
         self._attempt = _Attempt()
         #: The member that the next heartbeat is to release.
         self.stale_holder: Holder | None = None
@@ -216,9 +220,14 @@ class InstanceClaim:
         return self.session.longest_s + GRACE_S
 
     @property
+    def _has_waited_long(self) -> bool:
+        since = self._attempt.waits_since
+        return since is not None and self._event.now >= since + self._max_wait_s
+
+    @property
     def backs_off(self) -> bool:
-        """Whether the join is worth repeating after a pause only."""
-        return self.is_waiting or self._attempt.own_releases > 1
+        """Whether the next heartbeat needs a pause; behind a description it needs none, because those have pauses."""
+        return self._attempt.own_releases > 1
 
     @property
     def release(self) -> Heartbeat | None:
@@ -250,6 +259,7 @@ class InstanceClaim:
             self.age, self._asked_at = Age.NEWEST, asked_at
         self._pool.forget_refusals()
         self._backoff.reset()
+        self._watch.begin()
         if self._settings.is_static:
             self.session.doubt()
         has_to_choose = self.id is None and bool(self._pool)
@@ -271,6 +281,7 @@ class InstanceClaim:
             self.session.ask_if_due()
         if self.state is _S.LOOKING and self._event.now >= self._attempt.look_at:
             self._enter(_T.ASKED)
+            self._watch.ask(self._event.now)
             self._awaited = self._event.next_request_id()
             self._event.emit(DescribeGroup(request_id=self._awaited))
 
@@ -300,9 +311,9 @@ class InstanceClaim:
             attempt.named = holder
             self._look(self._event.now)
             return None
-        self._enter(_T.JOIN_CLEARED)
         if takes_over or self._waits:
             return self._wait(error, Holder(member_id=holder) if holder else None)
+        self._enter(_T.JOIN_CLEARED)
         return Fatal(self._refusal_of(error, holder))
 
     @property
@@ -353,8 +364,11 @@ class InstanceClaim:
                     "the holder may have joined since then"
                 )
             self._event.emit(Warned(words=message))
-        if now < attempt.waits_since + self._max_wait_s:
+        if not self._has_waited_long:
+            # A join that the description does not explain is refused again, and brokers log that: with a backoff.
+            self._look(now + self._backoff.next_delay())
             return None
+        self._enter(_T.JOIN_CLEARED)
         message = (
             f"group.instance.id '{self.id}' is still held by {called} after {now - attempt.waits_since:.0f} s, longer "
             "than a session lasts, so the holder is alive; close it, or give this process its own id (the coordinator "
@@ -406,6 +420,7 @@ class InstanceClaim:
         if event.request_id != self._awaited:
             return None
         attempt, found = self._attempt, event.holders.get(self.id or "")
+        self._watch.described(event.holders, self._event.now)
         self._judge_age()
         if attempt.full is not None:
             return self._release_place(attempt.full, found)
@@ -415,13 +430,17 @@ class InstanceClaim:
             found = Holder(member_id=attempt.named) if attempt.named is not None else None
         if found is None or found.member_epoch == LEAVE_STATIC_EPOCH:
             # No member holds it any more: the next join will show.
-            self._wait_for_release()
+            self._join_waiting()
         elif found.member_id == own:
             self._release(found)
         elif self._takes_over:
             self._take_over_from(found)
+        elif attempt.waits_since is None or self._has_waited_long:
+            self._join_waiting()
         else:
-            self._wait_for_release()
+            attempt.waits_for = found
+            self._backoff.reset()
+            self._look(self._watch.next_at(self._event.now))
         return None
 
     def not_described(self, event: GroupDescribeFailed) -> Fatal | None:
@@ -432,11 +451,14 @@ class InstanceClaim:
         if attempt.full is not None:
             return self._refuse(attempt.full)
         if self._pool:
-            return self._choose({})
+            return self._choose(None)
         if attempt.named is not None:
             self._take_over_from(Holder(member_id=attempt.named))
             return None
-        self._wait_for_release()
+        if self.is_waiting:
+            self._join_waiting()
+            return None
+        self._join_waiting()
         message = (
             f"The holder of group.instance.id '{self.id}' is unknown ({event.error}), so the id cannot be taken over "
             "and the member waits until the session of the holder ends; grant DESCRIBE on the group"
@@ -450,7 +472,8 @@ class InstanceClaim:
         attempt.takeovers += 1
         self._release(holder)
 
-    def _wait_for_release(self) -> None:
+    def _join_waiting(self) -> None:
+        """Join now; if the coordinator refuses that, the member continues to wait."""
         if self._attempt.waits_since is None:
             self._attempt.waits_since = self._event.now
         self._enter(_T.JOIN_CLEARED)
@@ -476,18 +499,20 @@ class InstanceClaim:
 
     # ---- the pool ----
 
-    def _choose(self, holders: Mapping[str, Holder]) -> Fatal | None:
-        self.id = self._pool.choose(holders)
+    def _choose(self, holders: Mapping[str, Holder] | None) -> Fatal | None:
+        """Choose an id of the pool; None: its holders are unknown, so each id has to be tried."""
+        self.id = self._pool.choose(holders or {})
         if self.id is not None:
             self._enter(_T.JOIN_CLEARED)
             return None
         self._pool.forget_refusals()
         if self._settings.conflict_policy is not ConflictPolicy.WAIT:
             return self._refuse(_unreleased(self._pool.exhaustion))
-        self._look(self._event.now + self._backoff.next_delay())
+        now = self._event.now
+        self._look(now + self._backoff.next_delay() if holders is None else self._watch.next_at(now))
         if self._attempt.waits_since is None:
-            self._attempt.waits_since = self._event.now
-            message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders)}"
+            self._attempt.waits_since = now
+            message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders or {})}"
             self._event.emit(Warned(words=message))
         return None
 

@@ -120,6 +120,6 @@ def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     heartbeats._sent_at = BEAT_S
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
     heartbeats.pace._beats = 0
-    heartbeats.pace._round_trips.clear()
+    heartbeats.pace._round_trips._latest.clear()
     heartbeats._is_urgent = False
     heartbeats._backoff.failures = 0

@@ -106,7 +106,7 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._sent_at = 0.0
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
     heartbeats.pace._beats = 0
-    heartbeats.pace._round_trips.clear()
+    heartbeats.pace._round_trips._latest.clear()
     heartbeats.joined_at = None
     heartbeats._backoff.failures = 0
 
@@ -122,3 +122,6 @@ def _place_instance(member: GroupMember, now: float) -> None:
         attempt.waits_since = LONG_AGO if is_over else 0.0
     attempt.own_releases = min(attempt.own_releases, 2)
     instance._backoff.failures = 0
+    instance._watch.begin()
+    instance._watch._round_trips._latest.clear()
+    instance._watch._asked_at = instance._watch._changed_at = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -14,6 +15,7 @@ from consumer_membership.membership.consumer.claim import (
     NEWEST_FOR_S,
     ClaimState,
 )
+from consumer_membership.membership.consumer.release_watch import LIKELY_FOR_S, QUICK_DESCRIPTION_S
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
     CommitOffsets,
@@ -36,6 +38,7 @@ from consumer_membership.membership.events import (
     Suspended,
     Verdict,
 )
+from consumer_membership.membership.pace import REMEMBERED_ROUND_TRIPS, ROUND_TRIPS
 from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription
@@ -79,6 +82,30 @@ def describe(scene: Scene, **holders: Holder) -> Scene:
 def not_described(scene: Scene) -> Scene:
     """The description that was asked for last is refused."""
     return scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
+
+
+def next_look(scene: Scene) -> Scene:
+    """The next description is asked for."""
+    return scene.until(lambda s: bool(s.new(DescribeGroup)))
+
+
+def looks(scene: Scene, count: int, **holders: Holder) -> list[float]:
+    """The intervals between this many descriptions, each of which comes at once and shows these holders."""
+    moments = []
+    for _ in range(count + 1):
+        describe(next_look(scene.poll()), **holders)
+        moments.append(scene.now)
+    return [later - earlier for earlier, later in itertools.pairwise(moments)]
+
+
+def waits_until_fatal(scene: Scene, holder: str) -> None:
+    """The holder stays until the member that waits for it gives up."""
+    while scene.state is S.JOINING:
+        scene.until(lambda s: bool(s.new(DescribeGroup) or s.new_beats)).poll()
+        if len(scene.all(DescribeGroup)) and scene.protocol.claim.state is ClaimState.ASKED:
+            describe(scene, i=living(holder))
+        if scene.protocol.heartbeats.in_flight is not None:
+            scene.reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
 
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
@@ -222,9 +249,8 @@ def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) 
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.JOINING, [])
     assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].words
-    while scene.state is S.JOINING:
-        held(scene.poll(), "newer")
-        assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
+    waits_until_fatal(scene, "newer")
+    assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
     assert told(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
 
 
@@ -232,7 +258,7 @@ def test_member_that_learns_of_the_holder_late_joins_after_it_has_left() -> None
     """A holder that has crashed delays the join by the rest of its session at most."""
     scene = joining(instance_id="i").after(NEWEST_FOR_S + 0.1)
     held(scene, "ghost")
-    scene.next_beat()
+    describe(next_look(scene))
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
 
@@ -329,8 +355,8 @@ def test_fail_ends_at_once_and_names_holder_and_fix() -> None:
     )
 
 
-def test_wait_repeats_the_join_until_the_holder_has_left() -> None:
-    """The view shows the holder for which the member waits, and until when."""
+def test_wait_joins_as_soon_as_the_description_shows_the_release() -> None:
+    """Until then no join is repeated, and the view shows the holder for which the member waits, and until when."""
     scene = conflict(ConflictPolicy.WAIT)
     assert (scene.state, scene.new(LearnSessionTimeout), len(scene.new(Warned))) == (
         S.JOINING,
@@ -345,9 +371,11 @@ def test_wait_repeats_the_join_until_the_holder_has_left() -> None:
         scene.now + 45.0 + GRACE_S,
     )
     for _ in range(10):
-        held(scene)
-    assert (scene.state, scene.new(Warned)) == (S.JOINING, [])
-    scene.in_touch().answer(3, {A0}).settle()
+        describe(next_look(scene), i=living("ghost"))
+        assert (sent(scene), scene.new(Warned)) == ([], [])
+    describe(next_look(scene), i=Holder(member_id="ghost", member_epoch=-2))
+    assert sent(scene) == [("member-1", "i", 0)]
+    scene.answer(3, {A0}).settle()
     assert (scene.state, scene.view.waits_for, scene.view.waits_until) == (S.STABLE, None, None)
 
 
@@ -355,11 +383,88 @@ def test_wait_fails_after_a_session() -> None:
     """A holder that keeps the id longer than a session is alive, so this member ends."""
     scene = conflict(ConflictPolicy.WAIT).feed(SessionTimeoutLearned(session_timeout_s=None))
     began = scene.now
-    while scene.state is S.JOINING:
-        held(scene.poll())
+    waits_until_fatal(scene, "ghost")
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert LONGEST_SESSION_S + GRACE_S <= scene.now - began < LONGEST_SESSION_S + GRACE_S + 2
     assert "so the holder is alive" in scene.new(RaiseToApplication)[0].error.message
+
+
+def test_wait_describes_the_group_every_40_ms_for_a_minute() -> None:
+    """A deployment starts the new process shortly before it ends the old one: the release is likely then."""
+    scene = conflict(ConflictPolicy.WAIT)
+    assert looks(scene, 100, i=living("ghost")) == pytest.approx([QUICK_DESCRIPTION_S] * 100)
+
+
+def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> None:
+    """The intervals are proportional to the time since the last change, up to retry.backoff.max.ms."""
+    everyone = {name: living(f"m-{name}") for name in POOL}
+    scene = pooled(**everyone)
+    began = scene.now
+    while scene.now < began + 5 * LIKELY_FOR_S:
+        looks(scene, 1, **everyone)
+    assert looks(scene, 1, **everyone) == pytest.approx([5 * QUICK_DESCRIPTION_S], rel=0.1)
+    while scene.now < began + 60 * LIKELY_FOR_S:
+        looks(scene, 1, **everyone)
+    assert looks(scene, 1, **everyone) == pytest.approx([1.0])
+
+
+def test_pool_describes_the_group_often_again_after_an_id_changed_its_holder() -> None:
+    """A deployment replaces one process after the other."""
+    everyone = {name: living(f"m-{name}") for name in POOL}
+    scene = pooled(**everyone)
+    looks(scene.poll(), 1, **everyone)
+    began = scene.now
+    while scene.now < began + 5 * LIKELY_FOR_S:
+        looks(scene, 1, **everyone)
+    everyone["i2"] = living("newer")
+    describe(next_look(scene), **everyone)
+    assert looks(scene, 10, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 10)
+
+
+def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions_at_most() -> None:
+    """A slow coordinator, or a large group, gets fewer requests."""
+    scene = conflict(ConflictPolicy.WAIT)
+    for _ in range(REMEMBERED_ROUND_TRIPS):
+        next_look(scene.poll()).now += 0.03
+        describe(scene, i=living("ghost"))
+    asked_at = scene.now
+    assert next_look(scene).now - asked_at == pytest.approx(ROUND_TRIPS * 0.03)
+
+
+def test_member_that_waits_without_the_right_to_describe_repeats_the_join_with_a_backoff() -> None:
+    """Brokers log each refused join, so it is repeated less often than a description; the log warns once at most."""
+    scene = conflict(ConflictPolicy.WAIT)
+    joined_at = []
+    for _ in range(8):
+        not_described(next_look(scene))
+        assert (sent(scene), scene.new(Warned)) == ([("member-1", "i", 0)], [])
+        joined_at.append(scene.now)
+        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="ghost")
+    assert joined_at[-1] - joined_at[-2] == pytest.approx(1.0)
+
+
+def test_join_that_the_description_does_not_explain_is_repeated_with_a_backoff() -> None:
+    """A holder that the description does not show may be a member of a classic group."""
+    scene = conflict(ConflictPolicy.WAIT)
+    joined_at = []
+    for _ in range(8):
+        describe(next_look(scene))
+        joined_at.append(scene.now)
+        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="ghost")
+    assert joined_at[-1] - joined_at[-2] == pytest.approx(1.0)
+
+
+def test_claim_of_a_waiting_pool_member_that_was_refused_delays_no_later_claim() -> None:
+    """Of several members that wait, one gets the released id; the others wait for the next one as before."""
+    everyone = {name: living(f"m-{name}") for name in POOL}
+    free = everyone | {"i1": Holder(member_id="m-i1", member_epoch=-2)}
+    scene = pooled(**everyone)
+    for _ in range(6):
+        describe(next_look(scene), **free)
+        held(scene, "quicker")
+        describe(next_look(scene), **everyone)
+    describe(next_look(scene), **free)
+    assert sent(scene) == [("member-1", "i1", 0)]
 
 
 def test_waiting_member_leaves_at_once() -> None:

@@ -1,0 +1,54 @@
+"""How soon a member that waits for an instance id describes its group again.
+
+The coordinator does not notify waiting members, so each of them describes the group (ConsumerGroupDescribe). A refused
+join would show the same, but brokers log each of those. An id is most likely released soon after a member began to
+wait, because a deployment starts the new process shortly before it ends the old one; and soon after another id changed
+its holder, because a deployment replaces one process after the other. So descriptions are frequent then, and become
+rarer in proportion to the time without a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from consumer_membership.membership.backoff import SPREAD, Jitter
+from consumer_membership.membership.pace import RoundTrips
+from consumer_membership.types import Holder, Instant
+
+#: The interval while a release is likely: a released id is then found after 20 ms on average.
+QUICK_DESCRIPTION_S = 0.04
+#: How long a release is likely after a change: Kubernetes ends a process within 30 s (terminationGracePeriodSeconds)
+#: after it started the next one, and Kafka's default session is 45 s.
+LIKELY_FOR_S = 60.0
+
+
+class ReleaseWatch:
+    """The intervals between one member's descriptions; `slowest_s` is the longest one."""
+
+    def __init__(self, slowest_s: float, jitter: Jitter) -> None:
+        self._slowest_s = slowest_s
+        self._jitter = jitter
+        self._round_trips = RoundTrips()
+        self._holders: Mapping[str, Holder] | None = None
+        self._changed_at: Instant = 0.0
+        self._asked_at: Instant = 0.0
+
+    def begin(self) -> None:
+        """A join begins: its first description counts as a change."""
+        self._holders = None
+
+    def ask(self, now: Instant) -> None:
+        """The group is described now."""
+        self._asked_at = now
+
+    def described(self, holders: Mapping[str, Holder], now: Instant) -> None:
+        """The coordinator answered with the holders of the group's instance ids."""
+        self._round_trips.add(now - self._asked_at)
+        if holders != self._holders:
+            self._holders, self._changed_at = holders, now
+
+    def next_at(self, now: Instant) -> Instant:
+        """When to describe the group again; spread by a fifth to either side, so that waiting members take turns."""
+        quiet = max(1.0, (now - self._changed_at) / LIKELY_FOR_S)
+        spacing_s = max(min(QUICK_DESCRIPTION_S * quiet, self._slowest_s), self._round_trips.least_spacing_s)
+        return now + spacing_s * (1 - SPREAD + 2 * SPREAD * self._jitter())
