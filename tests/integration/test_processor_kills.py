@@ -317,9 +317,9 @@ def test_processor_that_was_suspended_beyond_its_session_starts_no_queued_record
 ) -> None:
     """Its partitions have another owner by then, so that only the records whose handlers ran have run on two owners."""
     crew = Crew(broker, tmp_path, held)
-    crew.produce(3000, random.Random(seed_for("suspended processor")))  # noqa: S311 - the order of keys
+    crew.produce(1500, random.Random(seed_for("suspended processor")))  # noqa: S311 - the order of keys
     suspended = crew.start(None)
-    crew.wait_for(300)
+    crew.wait_for(150)
     suspended.process.send_signal(signal.SIGSTOP)
     other = crew.start(None)
     crew.wait_for_the_end()
