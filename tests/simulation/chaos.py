@@ -153,11 +153,11 @@ class Run:
         self._quieten()
         settled_after = self._settle()
         self._stay_calm()
-        wanted = world.wanted
+        ends = {partition: world.ledger.prefix(partition) for partition in world.wanted}
         self._close()
         repeated = world.ledger.repeated
         if self.profile.processing is not None:
-            world.handling.check_end(wanted)
+            world.handling.check_end(ends)
             repeated = world.handling.repeated
         if self.profile.is_clean and (self.auto_commit or self.profile.processing is not None):
             check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")

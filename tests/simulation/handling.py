@@ -19,21 +19,24 @@ The fake log has a record at most offsets; the others are what compaction and tr
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicPartition
 from tests.simulation.watch import check
 
-if TYPE_CHECKING:
-    from tests.simulation.process import Process
-    from tests.simulation.world import World
+
+class Owner(Protocol):
+    """The process of a processor."""
+
+    name: str
+
 
 HOT, SLOW = b"hot", b"slow"
 #: The keys of ten successive offsets: half of the records have the same one, and some have none.
@@ -73,7 +76,7 @@ def end_of(committed: OffsetAndMetadata | None) -> int:
 class Tenure:
     """One ownership of a partition by one processor, from on_assign to its on_revoke or on_lost."""
 
-    process: Process
+    process: Owner
     partition: TopicPartition
     order: ProcessingOrder
     #: The committed offset with which it began.
@@ -132,20 +135,34 @@ class Occasion(Enum):
     SKIPPED = "a record that an earlier owner finished was received"
     RETRIED = "an attempt began after a failed one"
     SPLIT = "the records of a failed batch ran alone"
-    DISOWNED = "a handler still ran when its partition was released"
+    DISOWNED = "a handler still ran when its partition was given up"
     HELD = "a record waited for space in the metadata"
     LIMITED = "a broker refused metadata as too long"
     REPEATED = "a record was finished again by another owner"
 
 
 class Handling:
-    """Looks at everything that the processors of a world do, and raises Violation."""
+    """Looks at everything that the processors of a world do, and raises Violation.
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._tenures: dict[tuple[Process, TopicPartition], Tenure] = {}
+    Args:
+        now: Returns the time.
+        exists: Whether a partition exists.
+        is_excused: Whether a process was excluded from the group and cannot know it.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], Instant],
+        exists: Callable[[TopicPartition], bool],
+        is_excused: Callable[[Owner], bool],
+    ) -> None:
+        self._now = now
+        self._exists = exists
+        self._is_excused = is_excused
+        self._tenures: dict[tuple[Owner, TopicPartition], Tenure] = {}
         #: What finished, by any owner, and how often.
-        self.finished: dict[TopicPartition, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.finished: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         #: How often it happened that could break a rule.
         self.occasions: Counter[Occasion] = Counter()
@@ -155,7 +172,7 @@ class Handling:
         """How many records were finished more than once."""
         return sum(times > 1 for counts in self.finished.values() for times in counts.values())
 
-    def tenure(self, process: Process, partition: TopicPartition) -> Tenure:
+    def tenure(self, process: Owner, partition: TopicPartition) -> Tenure:
         """The present ownership of a partition by this process."""
         return self._tenures[process, partition]
 
@@ -163,7 +180,7 @@ class Handling:
 
     def assigned(
         self,
-        process: Process,
+        process: Owner,
         partition: TopicPartition,
         start: int,
         committed: OffsetAndMetadata | None,
@@ -175,40 +192,45 @@ class Handling:
         tenure = self._tenures[process, partition] = Tenure(process, partition, order, committed, may_wait=may_wait)
         if committed is not None and start < committed.offset:
             words = f"{tenure} starts at {start}, and {committed.offset} is committed"
-            check(self._world.invariants.is_excused(process), words)
+            check(self._is_excused(process), words)
             # It was excluded, and has read what the next owner committed meanwhile.
             tenure.began_with = None
         tenure.end = end_of(tenure.began_with)
 
-    def closing(self, process: Process, partitions: Iterable[TopicPartition]) -> None:
+    def closing(self, process: Owner, partitions: Iterable[TopicPartition]) -> None:
         """A processor starts nothing more of these partitions."""
         for partition in partitions:
             self._tenures[process, partition].is_closing = True
 
-    def released(self, process: Process, partition: TopicPartition, disowned: Collection[int]) -> None:
-        """A processor has released a partition, and these records still ran."""
-        tenure = self._tenures.pop((process, partition))
-        lost = sorted(tenure.running)
-        self.occasions[Occasion.DISOWNED] += len(lost)
-        check(sorted(disowned) == lost, f"{tenure} was released, {sorted(disowned)} were reported, {lost} ran")
+    def disowned(self, process: Owner, partition: TopicPartition, reported: Collection[int]) -> None:
+        """A processor ignores from now on what still runs of a partition, and reports these records."""
+        tenure = self._tenures[process, partition]
+        ran = sorted(tenure.running)
+        check(sorted(reported) == ran, f"{tenure} is given up, {sorted(reported)} were reported, {ran} ran")
+        self.occasions[Occasion.DISOWNED] += len(ran)
+        tenure.running.clear()
 
-    def revoked_cleanly(self, process: Process, partition: TopicPartition) -> None:
+    def released(self, process: Owner, partition: TopicPartition) -> None:
+        """A processor has released a partition."""
+        del self._tenures[process, partition]
+
+    def revoked_cleanly(self, process: Owner, partition: TopicPartition) -> None:
         """on_revoke is about to return after its commit was accepted: nothing that finished is left behind."""
         tenure = self._tenures[process, partition]
-        if tenure.is_limited or not self._world.exists(partition):
+        if tenure.is_limited or not self._exists(partition):
             return
         covered = coverage(self._committed.get(partition))
         left = sorted(offset for offset in tenure.finished if not covered(offset))
         check(not left, f"{tenure} is revoked, and no commit covers the finished {left}")
 
-    def forget(self, process: Process) -> None:
+    def forget(self, process: Owner) -> None:
         """A process died."""
         for key in [key for key in self._tenures if key[0] is process]:
             del self._tenures[key]
 
     # ---- records ----
 
-    def admitted(self, process: Process, partition: TopicPartition, offsets: range, most: int) -> None:
+    def admitted(self, process: Owner, partition: TopicPartition, offsets: range, most: int) -> None:
         """A processor received the records of these offsets; it may have so many in hand."""
         tenure = self._tenures[process, partition]
         covered = coverage(tenure.began_with)
@@ -218,7 +240,7 @@ class Handling:
         tenure.end = max(tenure.end, offsets.stop)
         check(len(tenure.in_hand) <= most, f"{tenure} has {len(tenure.in_hand)} records in hand: too many")
 
-    def began(self, process: Process, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
+    def began(self, process: Owner, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
         """One call of the handler begins with these records."""
         tenure = self._tenures.get((process, partition))
         check(tenure is not None, f"{process.name} runs {offsets} of {partition}, which it does not own")
@@ -240,7 +262,7 @@ class Handling:
             tenure.attempts[offset] += 1
             tried = tenure.attempts[offset]
             check(tried == attempt, f"{tenure}: attempt {tried} of {offset} counts as {attempt}")
-            early_s = tenure.due.pop(offset, 0.0) - self._world.now
+            early_s = tenure.due.pop(offset, 0.0) - self._now()
             check(early_s <= 0, f"{tenure}: the next attempt of {offset} begins {early_s:.2f} s too early")
             self._check_elsewhere(tenure, offset)
         tenure.running |= called
@@ -264,18 +286,17 @@ class Handling:
                 other.others.add(tenure.partition)
 
     def _check_elsewhere(self, tenure: Tenure, offset: int) -> None:
-        is_excused = self._world.invariants.is_excused
         for (other, partition), held in self._tenures.items():
             if partition != tenure.partition or held is tenure or offset not in held.running:
                 continue
-            excused = is_excused(other) or is_excused(tenure.process)
+            excused = self._is_excused(other) or self._is_excused(tenure.process)
             check(excused, f"{tenure}: {offset} runs while it runs on {other.name}")
 
     def finished_in(self, tenure: Tenure, offsets: Iterable[int]) -> None:
         """These records are finished, or in the dead letters, while their processor owns the partition."""
         for offset in offsets:
             tenure.running.discard(offset)
-            del tenure.in_hand[offset]
+            del tenure.in_hand[offset], tenure.attempts[offset]
             tenure.finished.add(offset)
             self.occasions[Occasion.REPEATED] += self.finished[tenure.partition][offset] > 0
             self.finished[tenure.partition][offset] += 1
@@ -291,11 +312,11 @@ class Handling:
             tenure.waiting.update(offsets)
             tenure.due.update(dict.fromkeys(offsets, again_at))
 
-    def owned(self, process: Process) -> Iterable[Tenure]:
+    def owned(self, process: Owner) -> Iterable[Tenure]:
         """What this process owns now."""
         return [tenure for (owner, _), tenure in self._tenures.items() if owner is process]
 
-    def has_free_worker(self, process: Process) -> None:
+    def has_free_worker(self, process: Owner) -> None:
         """A worker found no record to run: each lane's first record is under way."""
         for tenure in self.owned(process):
             first = next(iter(tenure.in_hand), None)
@@ -306,13 +327,13 @@ class Handling:
 
     # ---- commits ----
 
-    def limited(self, process: Process) -> None:
+    def limited(self, process: Owner) -> None:
         """The broker accepts less metadata than this processor was configured to write."""
         self.occasions[Occasion.LIMITED] += 1
         for tenure in self.owned(process):
             tenure.is_limited = tenure.may_wait = True
 
-    def commits(self, process: Process, offsets: Offsets) -> None:
+    def commits(self, process: Owner, offsets: Offsets) -> None:
         """A processor is about to commit: exactly what is finished is covered."""
         for partition, at in offsets.items():
             tenure = self._tenures.get((process, partition))
@@ -337,11 +358,10 @@ class Handling:
             lost = [offset for offset in finished if was_covered(offset) and not covered(offset)]
             check(not lost, f"a commit of {at} for {partition} forgets the finished {lost} of {before}")
 
-    def check_end(self, partitions: Iterable[TopicPartition]) -> None:
-        """Each record that was received of these partitions is finished, and covered by the committed offset."""
-        for partition in sorted(partitions):
-            received = range(self._world.ledger.prefix(partition))
-            there = [offset for offset in received if exists(partition, offset)]
+    def check_end(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Up to these ends each record was received, is finished, and is covered by the committed offset."""
+        for partition, end in ends.items():
+            there = [offset for offset in range(end) if exists(partition, offset)]
             never = [offset for offset in there if not self.finished[partition][offset]]
             check(not never, f"{never} of {partition} were received and never finished")
             covered = coverage(self._committed.get(partition))

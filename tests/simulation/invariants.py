@@ -138,9 +138,9 @@ class Invariants:
         """How many ordinary heartbeats a process has sent."""
         return self._records[process].beat_count
 
-    def is_excused(self, process: Process) -> bool:
+    def is_excused(self, process: object) -> bool:
         """Whether others may have this process's partitions, and it cannot know."""
-        return self._records[process].watch.is_excused
+        return any(record.watch.is_excused for one, record in self._records.items() if one is process)
 
     # ---- the application ----
 

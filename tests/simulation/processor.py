@@ -371,8 +371,7 @@ class ProcessorApplication(Application):
             if self.options.kind is Kind.COROUTINES:
                 task.is_cancelled = True
                 self._cancel(task)
-        for task in self.scheduler.running_of(drain.partitions):
-            task.is_disowned = True
+        self._disowned(self.scheduler.disown(drain.partitions), drain.partitions)
         self._commit_revoked(drain)
 
     def _cancel(self, task: Task) -> None:
@@ -408,17 +407,22 @@ class ProcessorApplication(Application):
         self._return()
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
-        """Give partitions up; results of tasks that still run are ignored, and coroutines end."""
-        disowned = self.scheduler.release(partitions)
+        """Give partitions up."""
+        self._disowned(self.scheduler.release(partitions), partitions)
         for partition in partitions:
-            of_partition = [task for task in disowned if task.owned.partition == partition]
-            offsets = [offset for task in of_partition for offset in offsets_of(task)]
-            self._handling.released(self.process, partition, offsets)
-        if self.options.kind is Kind.COROUTINES:
-            for task in disowned:
-                self._calls.pop(task).is_over = True
+            self._handling.released(self.process, partition)
         self.paused.difference_update(partitions)
         self._start_tasks()
+
+    def _disowned(self, tasks: list[Task], partitions: Collection[TopicPartition]) -> None:
+        """The results of these tasks are ignored, and coroutines end."""
+        for partition in partitions:
+            of_partition = [task for task in tasks if task.owned.partition == partition]
+            offsets = [offset for task in of_partition for offset in offsets_of(task)]
+            self._handling.disowned(self.process, partition, offsets)
+        if self.options.kind is Kind.COROUTINES:
+            for task in tasks:
+                self._calls.pop(task).is_over = True
 
     # ---- commits ----
 

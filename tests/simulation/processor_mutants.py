@@ -89,15 +89,15 @@ class TakesAllForCommitted(UnfinishedOffsets):
         super().committed(self.to_commit() or offset)
 
 
-class FinishesOneTooMany(UnfinishedOffsets):
-    """Moves the committed offset over a record that has not finished."""
+class CommitsOneTooMuch(UnfinishedOffsets):
+    """Commits the offset of the first unfinished record as if it were finished."""
 
     __slots__ = ()
 
-    def finish(self, offset: int) -> bool:
-        """Finish the following record as well."""
-        has_moved = super().finish(offset)
-        return super().finish(offset + 1) or has_moved
+    def to_commit(self) -> OffsetAndMetadata | None:
+        """Commit one more."""
+        at = super().to_commit()
+        return None if at is None else replace(at, offset=at.offset + 1)
 
 
 # ---- Scheduler ----
@@ -151,11 +151,11 @@ class KeepsRunningAfterTheDrain(Scheduler):
 
 
 class ForgetsWhatRuns(Scheduler):
-    """Does not report the records whose handlers run when a partition is lost."""
+    """Does not report the records whose handlers still run when a partition is given up."""
 
-    def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
+    def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Report nothing."""
-        super().release(partitions)
+        super().disown(partitions)
         return []
 
 
@@ -236,6 +236,19 @@ class SplitsInDisorder(Scheduler):
         """Reverse them."""
         task.records.reverse()
         return super().split(task, now)
+
+
+class ForgetsSplitRecords(Scheduler):
+    """Has the records of a split batch wait with their lane for space in the metadata."""
+
+    def split(self, task: Task, now: Instant) -> bool:
+        """Hold the lane that was held."""
+        owned = task.owned
+        held = list(owned.held)
+        is_split = super().split(task, now)
+        if held and held[0] in owned.ready:
+            self._hold(owned, held[0])
+        return is_split
 
 
 class CountsNoAttempts(Scheduler):

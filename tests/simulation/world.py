@@ -100,7 +100,7 @@ class World:
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
-        self.handling = Handling(self)
+        self.handling = Handling(now=lambda: self.now, exists=self.exists, is_excused=self.invariants.is_excused)
         self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[object, ...]]] = deque(maxlen=TRACE_LINES)
         self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order = count()
