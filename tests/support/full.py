@@ -45,6 +45,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # and the smaller worlds here are searched to their end.
         "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
+        "tests/processing/test_exploration.py::*[[]large: *": AT_LENGTH,
         # The page is as large with commits every second.
         "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
         # The programs of tutorials and how-tos, some of which start Spark: the gate runs those of the first pages, and
