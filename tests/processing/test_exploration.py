@@ -10,7 +10,6 @@ from consumer_membership.processing.order import ProcessingOrder
 from tests.processing.exploration import SmallWorld, explore
 from tests.simulation import processor_mutants as broken
 from tests.simulation.processor import Parts
-from tests.simulation.test_processors import name_of
 
 #: None is judged by its time: the largest of these worlds takes half a minute where a core is free.
 pytestmark = pytest.mark.timeout(900)
@@ -79,7 +78,7 @@ def test_exploration_of_a_processor_finds_no_violation(world: SmallWorld) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parts", "world", "words", "steps"), MUTANTS, ids=[name_of(parts) for parts, *_ in MUTANTS])
+@pytest.mark.parametrize(("parts", "world", "words", "steps"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
 def test_exploration_finds_each_broken_part_of_a_processor(
     parts: Parts, world: SmallWorld, words: str, steps: int
 ) -> None:

@@ -8,7 +8,7 @@ workers, and in on_revoke drains, ignores what still runs, commits, and returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, assert_never, cast
 
@@ -72,6 +72,12 @@ class Parts:
     scheduler: type[Scheduler] = Scheduler
     offsets: type[UnfinishedOffsets] = UnfinishedOffsets
     decode: Callable[[str | None, int], FinishedOffsets | None] = decode
+
+    @property
+    def name(self) -> str:
+        """The names of the parts that are not the real ones."""
+        pairs = zip(astuple(self), astuple(Parts()), strict=True)
+        return " ".join(part.__name__ for part, real in pairs if part is not real)
 
 
 class Kind(Enum):

@@ -46,22 +46,8 @@ MUTANTS: tuple[tuple[Parts, str, str], ...] = (
 )
 
 
-def name_of(parts: Parts) -> str:
-    """The name of the part that is not the real one."""
-    sound = Parts()
-    return next(
-        part.__name__
-        for part, real in (
-            (parts.scheduler, sound.scheduler),
-            (parts.offsets, sound.offsets),
-            (parts.decode, sound.decode),
-        )
-        if part is not real
-    )
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("parts", "profile", "words"), MUTANTS, ids=[name_of(parts) for parts, *_ in MUTANTS])
+@pytest.mark.parametrize(("parts", "profile", "words"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
 def test_simulation_finds_each_broken_part_of_a_processor(parts: Parts, profile: str, words: str) -> None:
     """A test that cannot fail is a defect: the rules of handlers report each broken part."""
     with pytest.raises(SimulationFailure, match=f"Violation: .*({words})"):
