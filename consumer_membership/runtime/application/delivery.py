@@ -11,6 +11,7 @@ from time import monotonic
 
 from confluent_kafka import Message
 
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S
@@ -24,6 +25,8 @@ from consumer_membership.types import TopicPartition
 _WHOLE_SLICES_S = {
     is_calm: (slice_s, whole_ms(slice_s)) for is_calm, slice_s in ((False, SLICE_S), (True, CALM_SLICE_S))
 }
+#: The waits that end when another process releases an instance id: from then on, partitions have no owner.
+_WAITS_FOR_ID = frozenset({WaitsFor.INSTANCE_ID, WaitsFor.INSTANCE_ID_POOL})
 
 
 class CancelledRevocations:
@@ -81,6 +84,14 @@ class Delivery:
             else:
                 self.buffer.take_in()
             return self._note_record(has_record=bool(batch))
+
+    def warm_up(self) -> None:
+        """Connect to the brokers from which records will come, while the member waits for an instance id."""
+        if self._line.view.waits_for not in _WAITS_FOR_ID:
+            return
+        with self._lock:
+            if not self._life.is_closed:
+                self.fetcher.connect_to_leaders()
 
     def take_reports(self) -> None:
         """Let librdkafka report its events, without waiting."""

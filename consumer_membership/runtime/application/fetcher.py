@@ -29,6 +29,7 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Messa
 from consumer_membership.config import ByDuration, OffsetReset
 from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
 from consumer_membership.runtime.application.handle import HandleWatch
+from consumer_membership.runtime.application.leader_connections import LeaderConnections
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.look_ups import LookUps
 from consumer_membership.runtime.application.partition_offsets import key_of, to_librdkafka
@@ -115,6 +116,7 @@ class Fetcher:
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
         self._prefetched_topics: set[str] = set()
+        self._leader_connections = LeaderConnections()
 
     def prefetch_metadata(self, topics: Collection[str]) -> None:
         """Have librdkafka fetch these topics' metadata now, so that their partitions start without a delay.
@@ -137,6 +139,10 @@ class Fetcher:
         for topic in topics if len(topics) <= LOOK_UPS else ():
             with suppress(KafkaException):  # librdkafka takes the response, or it has no broker yet
                 self.handle.list_topics(topic, 0)
+
+    def connect_to_leaders(self) -> None:
+        """Have the handle connect to the leaders of the subscribed topics, unless it did so a short time ago."""
+        self._leader_connections.open_if_due(self.handle, self._prefetched_topics)
 
     # ---- fetching ----
 

@@ -94,7 +94,10 @@ class Polling:
                 self._delivery.replace_lost_handle(self._rebalance.subscriptions.last_heartbeat_at)
             return
         self._delivery.take_reports()
-        if slice_s > 0 and not self._ready and not self._reports:
+        if slice_s <= 0:
+            return
+        self._delivery.warm_up()
+        if not self._ready and not self._reports:
             self._orders.wait(lambda: self._rebalance.may_serve or self._life.is_ending, slice_s)
 
     def _wait_for_lease(self, left_s: float) -> bool:

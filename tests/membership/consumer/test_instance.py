@@ -398,7 +398,7 @@ def test_wait_describes_the_group_every_40_ms_for_a_minute() -> None:
 def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> None:
     """The intervals are proportional to the time since the last change, up to retry.backoff.max.ms."""
     everyone = {name: living(f"m-{name}") for name in POOL}
-    scene = pooled(**everyone)
+    scene = pooled(ConflictPolicy.WAIT, **everyone)
     began = scene.now
     while scene.now < began + 5 * LIKELY_FOR_S:
         looks(scene, 1, **everyone)
@@ -411,7 +411,7 @@ def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> Non
 def test_pool_describes_the_group_often_again_after_an_id_changed_its_holder() -> None:
     """A deployment replaces one process after the other."""
     everyone = {name: living(f"m-{name}") for name in POOL}
-    scene = pooled(**everyone)
+    scene = pooled(ConflictPolicy.WAIT, **everyone)
     looks(scene.poll(), 1, **everyone)
     began = scene.now
     while scene.now < began + 5 * LIKELY_FOR_S:
@@ -458,7 +458,7 @@ def test_claim_of_a_waiting_pool_member_that_was_refused_delays_no_later_claim()
     """Of several members that wait, one gets the released id; the others wait for the next one as before."""
     everyone = {name: living(f"m-{name}") for name in POOL}
     free = everyone | {"i1": Holder(member_id="m-i1", member_epoch=-2)}
-    scene = pooled(**everyone)
+    scene = pooled(ConflictPolicy.WAIT, **everyone)
     for _ in range(6):
         describe(next_look(scene), **free)
         held(scene, "quicker")
