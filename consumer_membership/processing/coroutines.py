@@ -2,20 +2,26 @@
 
 A worker is a task of the loop that handles one record after the other, because a task for each record would cost more
 than most handlers. To cancel a call, its worker is cancelled; the worker catches that and continues.
+
+On the program's own loop, the program may cancel the workers as well: `asyncio.run` cancels all tasks at its end. A
+record whose handler was cancelled in this way has not failed, so it is never dead-lettered, and idle workers continue.
+Only `stop` ends workers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Thread, get_ident
 from time import monotonic
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
-from consumer_membership.processing.stacks import stack_of_coroutine
-from consumer_membership.processing.work import Work
+from consumer_membership.processing.stacks import stack_of_coroutine, traceback_of_handler
+from consumer_membership.processing.work import WORK_OF_HANDLER, HandlerInterruptedError, Work
 
 #: How long the end of an own event loop may take, in seconds.
 _LOOP_STOP_S = 5.0
@@ -50,9 +56,15 @@ class _Worker:
         if task is not None and task is self.current:
             self._self.cancel()
 
+    @property
+    def has_cancellations(self) -> bool:
+        """Whether the worker was cancelled since `uncancel`."""
+        return self._self.cancelling() > 0
+
     def uncancel(self) -> None:
         """Continue after a cancellation."""
-        self._self.uncancel()
+        while self._self.cancelling():
+            self._self.uncancel()
 
 
 class CoroutineWorkers:
@@ -155,28 +167,32 @@ class CoroutineWorkers:
         if own is None:
             return
         worker = _Worker(self._loop, own)
+        WORK_OF_HANDLER.set(self._work)
         done: Task | None = None
         outputs: Collection[OutputRecord] = ()
         while not self._is_stopping:
             task = self._next(worker, done, outputs)
             done = None
             if task is None:
-                await self._wait()
+                await self._wait(worker)
                 continue
             try:
                 result = await self._call(task)
                 worker.current = None
+                if worker.has_cancellations:
+                    worker.uncancel()  # the handler continued after a cancellation
                 done, outputs = task, self._outputs_of(task, result)
             except asyncio.CancelledError as cancelled:
                 worker.current = None
                 self._work.end(task)
                 if self._is_stopping:
                     raise
+                error = _cancellation(task, cancelled, by_program=worker.has_cancellations)
                 worker.uncancel()
-                await self._fail(task, _cancellation(task, cancelled))
+                await self._fail(worker, task, error)
             except BaseException as error:  # noqa: BLE001 - a handler may raise anything; the retry policy decides
                 worker.current = None
-                await self._fail(task, error)
+                await self._fail(worker, task, error)
             if task.is_disowned:
                 return  # another worker has replaced this one
 
@@ -198,51 +214,71 @@ class CoroutineWorkers:
             self._wake_one()
         return task
 
-    async def _wait(self) -> None:
+    async def _wait(self, worker: _Worker) -> None:
+        """Wait until a task may be ready. Only `stop` ends this wait with an exception."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiting)
-        await waiting
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                raise
+            worker.uncancel()
+            if waiting in self._idle:
+                self._idle.remove(waiting)
 
-    async def _fail(self, task: Task, error: BaseException) -> None:
+    async def _fail(self, worker: _Worker, task: Task, error: BaseException) -> None:
         if not self._work.failed(task, error):
             return
         try:
-            outputs = await self._loop.run_in_executor(None, self._write_dead_letter, task)
+            outputs = await self._written(worker, task)
         except Exception as refused:  # noqa: BLE001 - the target may be a function; the processor stops
-            refused.__context__ = error
             self._work.give_up(task, refused)
         else:
             self._work.dead_lettered(task, outputs)
 
+    async def _written(self, worker: _Worker, task: Task) -> Collection[OutputRecord]:
+        """Write a dead letter on another thread, and return its outputs; only `stop` interrupts the wait."""
+        writing = self._loop.run_in_executor(None, copy_context().run, self._write_dead_letter, task)
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError:
+                if self._is_stopping:
+                    raise
+                worker.uncancel()
+        return writing.result()
 
-def _cancellation(task: Task, cancelled: asyncio.CancelledError) -> Exception:
-    """Return the error of a call that was cancelled: by the processor, or by the handler itself."""
+
+def _cancellation(task: Task, cancelled: asyncio.CancelledError, *, by_program: bool) -> Exception:
+    """Return the error of a call that was cancelled: by the processor, by the program, or by the handler itself."""
     if task.is_cancelled:
-        cause = "it exceeded handler_timeout, or its partition was given up"
+        reason = "it exceeded handler_timeout, or its partition was given up"
+        error: Exception = HandlerCancelledError(f"the handler was cancelled: {reason}")
+    elif by_program:
+        error = HandlerInterruptedError("the program cancelled the task of the handler")
     else:
-        cause = "it raised CancelledError"
-    error = HandlerCancelledError(f"the handler was cancelled: {cause}")
-    error.__cause__ = cancelled
+        error = HandlerCancelledError("the handler raised CancelledError")
+    error.__cause__ = cancelled.with_traceback(traceback_of_handler(cancelled.__traceback__))
     return error
 
 
 @contextmanager
 def own_event_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """Run an event loop on a thread of its own until the end of the block."""
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=_run_loop, args=[loop], name="consumer-membership-handlers", daemon=True)
+    """Run an event loop on a thread of its own until the end of the block, which cancels its tasks."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        is_over = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), is_over))
+        await is_over.wait()
+
+    thread = Thread(target=lambda: asyncio.run(run()), name="consumer-membership-handlers", daemon=True)
     thread.start()
+    loop, is_over = started.result()
     try:
         yield loop
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(is_over.set)
         thread.join(_LOOP_STOP_S)
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Runner, Task
-from consumer_membership.processing.work import Work
+from consumer_membership.processing.work import WORK_OF_HANDLER, Work
 from consumer_membership.types import Instant
 
 
@@ -86,6 +86,7 @@ class ThreadWorkers:
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
+        WORK_OF_HANDLER.set(self._work)
         call = self._make_call()
         try:
             task = self._next(call, None, ())
@@ -106,7 +107,6 @@ class ThreadWorkers:
         try:
             outputs = self._write_dead_letter(task)
         except Exception as refused:  # noqa: BLE001 - the target may be a function; the processor stops
-            refused.__context__ = error
             self._work.give_up(task, refused)
         else:
             self._work.dead_lettered(task, outputs)

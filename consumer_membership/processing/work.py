@@ -12,6 +12,7 @@ a task (`on_available` is called whenever one may be ready), and the poll loop f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextvars import ContextVar
 from math import inf
 from threading import Condition, RLock
 from time import monotonic
@@ -35,6 +36,14 @@ _PERMANENT = (KeyDeserializationError, ValueDeserializationError)
 #: How often the lease is read, in seconds. It usually ends a session after the last heartbeat; a heartbeat that the
 #: coordinator refuses ends it at once.
 LEASE_CHECK_S = 0.1
+
+
+#: The work whose handler runs in this thread or asyncio task, also in the tasks that the handler creates.
+WORK_OF_HANDLER: ContextVar[Work | None] = ContextVar("consumer_membership.processing.work", default=None)
+
+
+class HandlerInterruptedError(Exception):
+    """The program cancelled the coroutine, for example because its event loop ends. The record itself did not fail."""
 
 
 class ResultRejectedError(Exception):
@@ -71,7 +80,7 @@ class Work:
         self._is_batch = max_batch > 1
         self._never_retried: tuple[type[Exception], ...] = (*_PERMANENT, *fatal)
         # A handler with a wrong result, or a wrong configuration, would fail for each record.
-        self._never_dead_lettered: tuple[type[Exception], ...] = (ConfigurationError, *fatal)
+        self._never_dead_lettered: tuple[type[Exception], ...] = (ConfigurationError, HandlerInterruptedError, *fatal)
         self.failures = HandlerFailures(ledger.failures)
         self._changed = Condition(self.lock)
         #: The condition that the poll loop waits for. Workers check it, because to wake the loop costs more.
@@ -258,7 +267,8 @@ class Work:
                 is_of_record = isinstance(error, Exception) and not isinstance(error, self._never_dead_lettered)
                 if self._has_target and is_of_record:
                     return True
-                self._stop_at(task, error)
+                advice = "Fix the handler" if self._has_target else "Fix the handler, or set dead_letter"
+                self._stop_at(task, failure_of(task, error, advice))
             self._changed.notify_all()
         return False
 
@@ -277,44 +287,55 @@ class Work:
             self.ledger.dead_letters += 1
             self._finish(task, monotonic(), outputs)
 
-    def give_up(self, task: Task, error: BaseException) -> None:
+    def give_up(self, task: Task, refused: Exception) -> None:
         """Stop the processor at this record: it can be neither handled nor written to the target for dead letters."""
         with self.lock:
             if task.is_disowned:
                 self.disowned.pop(task, None)
             else:
-                self._stop_at(task, error)
+                refused.__context__ = task.last_error
+                self._stop_at(task, dead_letter_failure_of(task, refused))
             self._changed.notify_all()
 
-    def _stop_at(self, task: Task, error: BaseException) -> None:
+    def _stop_at(self, task: Task, failure: HandlerError) -> None:
         """Leave the record unfinished and make the processor stop."""
-        self._fail(failure_of(task, error))
+        self._fail(failure)
         # Its partition starts nothing more, so that no record of this key runs before the failed one.
         self.scheduler.close([task.owned.partition])
-        self.scheduler.retry(task, monotonic(), error)
+        self.scheduler.retry(task, monotonic(), failure.__cause__ or failure)
 
 
-def failure_of(task: Task, error: BaseException) -> HandlerError:
+def failure_of(task: Task, error: BaseException, advice: str) -> HandlerError:
     """Return the error with which a processor stops at the record of this task."""
-    topic, partition = task.owned.partition
     attempts = "1 attempt" if task.attempt == 1 else f"{task.attempt} attempts"
-    failure = HandlerError(
-        f"the handler failed for offset {task.first_offset} of {topic}-{partition} after {attempts}: "
-        f"{error_text(error)}. The offset is not committed. Fix the handler, or set dead_letter",
-        TopicPartition(topic, partition),
-        task.first_offset,
-    )
-    failure.__cause__ = error
-    return failure
+    what = f"the handler failed for {_place_of(task)} after {attempts}: {error_text(error)}"
+    return _error_of(task, f"{what}. The offset is not committed. {advice}", error)
+
+
+def dead_letter_failure_of(task: Task, refused: Exception) -> HandlerError:
+    """Return the error with which a processor stops because it cannot write the dead letter of this task."""
+    what = f"the dead letter for {_place_of(task)} cannot be written: {error_text(refused)}"
+    cause = "" if task.last_error is None else f". The handler had failed with {error_text(task.last_error)}"
+    return _error_of(task, f"{what}{cause}. The offset is not committed. Fix the target of dead_letter", refused)
 
 
 def timeout_of(task: Task, timeout_s: float) -> HandlerError:
     """Return the error with which a processor stops because of a handler that it cannot end."""
-    topic, partition = task.owned.partition
-    return HandlerError(
-        f"the handler for offset {task.first_offset} of {topic}-{partition} exceeded handler_timeout={timeout_s:g} s "
-        "and cannot be interrupted. The offset is not committed. Raise handler_timeout, check context.is_cancelled in "
-        "the handler, or use a coroutine or processes=True, which can be cancelled",
-        TopicPartition(topic, partition),
-        task.first_offset,
+    return _error_of(
+        task,
+        f"the handler for {_place_of(task)} exceeded handler_timeout={timeout_s:g} s and cannot be interrupted. The "
+        "offset is not committed. Raise handler_timeout, check context.is_cancelled in the handler, or use a coroutine "
+        "or processes=True, which can be cancelled",
+        None,
     )
+
+
+def _error_of(task: Task, message: str, cause: BaseException | None) -> HandlerError:
+    error = HandlerError(message, TopicPartition(*task.owned.partition), task.first_offset)
+    error.__cause__ = cause
+    return error
+
+
+def _place_of(task: Task) -> str:
+    topic, partition = task.owned.partition
+    return f"offset {task.first_offset} of {topic}-{partition}"

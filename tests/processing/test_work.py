@@ -13,13 +13,13 @@ import pytest
 import tenacity
 
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
-from consumer_membership.processing.coroutines import CoroutineWorkers, HandlerCancelledError
+from consumer_membership.processing.coroutines import CoroutineWorkers, HandlerCancelledError, own_event_loop
 from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.threads import ThreadWorkers
-from consumer_membership.processing.work import Work
+from consumer_membership.processing.work import HandlerInterruptedError, Work
 from consumer_membership.types import TopicPartition
 from tests.processing.records import A, B, offsets_of, records, scheduler_of
 from tests.support.waiting import wait_until
@@ -67,11 +67,17 @@ class ScriptedCall:
 class Pool:
     """Worker threads that call a function, and the calls that they made."""
 
-    def __init__(self, work: Work, function: Callable[[Task], None], count: int = 8) -> None:
+    def __init__(
+        self,
+        work: Work,
+        function: Callable[[Task], None],
+        count: int = 8,
+        write_dead_letter: Callable[[Task], Collection[OutputRecord]] | None = None,
+    ) -> None:
         self.calls: list[ScriptedCall] = []
         self.dead: list[list[int]] = []
         self._function = function
-        self.workers = ThreadWorkers(work, self._make, self._bury, count)
+        self.workers = ThreadWorkers(work, self._make, write_dead_letter or self._bury, count)
 
     def _make(self) -> ScriptedCall:
         call = ScriptedCall(self._function)
@@ -232,17 +238,55 @@ def test_record_that_cannot_be_handled_stops_the_work_at_its_partition() -> None
     assert work.scheduler.commits()[A].offset == 1
 
 
+def test_dead_letter_that_cannot_be_written_stops_the_work_with_both_errors() -> None:
+    """The message names the target's error, which has to be fixed, and the handler's."""
+    work = work_of(has_target=True)
+
+    def handle(_: Task) -> None:
+        raise ValueError("broken")
+
+    def bury(_: Task) -> Collection[OutputRecord]:
+        raise OSError("no space")
+
+    pool = Pool(work, handle, count=1, write_dead_letter=bury)
+    work.admit(records("a"))
+    assert work.wait_until(lambda: work.failure is not None, 60.0)
+    pool.stop()
+    assert str(work.failure) == (
+        "the dead letter for offset 0 of orders-0 cannot be written: OSError: no space. The handler had failed with "
+        "ValueError: broken. The offset is not committed. Fix the target of dead_letter"
+    )
+
+
 # ---- coroutines ----
 
 
 class Loop:
     """An event loop on its own thread, with coroutine workers."""
 
-    def __init__(self, work: Work, function: Callable[[Task], object], count: int) -> None:
+    def __init__(
+        self,
+        work: Work,
+        function: Callable[[Task], object],
+        count: int,
+        write_dead_letter: Callable[[Task], Collection[OutputRecord]] = lambda _: (),
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.workers = CoroutineWorkers(work, function, lambda _, __: (), lambda _: (), count, self.loop)  # type: ignore[arg-type]
+        self.workers = CoroutineWorkers(work, function, lambda _, __: (), write_dead_letter, count, self.loop)  # type: ignore[arg-type]
+
+    def cancel_all(self) -> None:
+        """Cancel all tasks of the loop, as `asyncio.run` does at its end; return when they have noticed it."""
+        noticed = threading.Event()
+
+        def cancel() -> None:
+            for one in asyncio.all_tasks(self.loop):
+                one.cancel()
+            self.loop.call_soon(noticed.set)
+
+        self.loop.call_soon_threadsafe(cancel)
+        noticed.wait()
 
     def stop(self) -> None:
         """End the workers and the loop."""
@@ -299,3 +343,89 @@ def test_cancelled_coroutine_fails_its_record_only() -> None:
     loop.stop()
     assert attempts == {0: 2, 1: 1, 2: 1}
     assert [type(error) for error in errors if error is not None] == [HandlerCancelledError]
+
+
+def test_record_whose_coroutine_the_program_cancels_is_not_dead_lettered() -> None:
+    """The record has not failed: after its last attempt, the work stops at it, and the next owner handles it."""
+    work = work_of(has_target=True)
+    dead: list[Task] = []
+    attempts: Counter[int] = Counter()
+
+    async def handle(task: Task) -> None:
+        attempts[task.attempt] += 1
+        await asyncio.Event().wait()
+
+    def bury(task: Task) -> Collection[OutputRecord]:
+        dead.append(task)
+        return ()
+
+    loop = Loop(work, handle, 1, bury)
+    work.admit(records("a"))
+    for attempt in (1, 2, 3):
+        wait_until(lambda attempt=attempt: attempts[attempt], f"attempt {attempt}")  # type: ignore[misc]
+        loop.cancel_all()
+    assert work.wait_until(lambda: work.failure is not None, 60.0)
+    loop.stop()
+    assert work.failure is not None
+    assert isinstance(work.failure.__cause__, HandlerInterruptedError)
+    assert dead == []
+
+
+def test_idle_coroutine_workers_continue_after_the_program_cancels_them() -> None:
+    """Only `stop` ends a worker; otherwise the records that arrive later would have no worker."""
+    work = work_of()
+    seen: list[int] = []
+
+    async def handle(task: Task) -> None:
+        seen.append(task.first_offset)
+
+    loop = Loop(work, handle, 1)
+    work.admit(records("a"))
+    drained(work, A)
+    loop.cancel_all()
+    work.admit(records("a", start=1))
+    drained(work, A)
+    loop.stop()
+    assert seen == [0, 1]
+
+
+def test_dead_letter_of_a_coroutine_counts_although_the_program_cancels_its_worker() -> None:
+    """A dead letter that is being written continues, and its record is finished afterwards."""
+    work = work_of(has_target=True)
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    async def handle(_: Task) -> None:
+        raise ValueError("broken")
+
+    def bury(_: Task) -> Collection[OutputRecord]:
+        is_writing.set()
+        may_end.wait()
+        return ()
+
+    loop = Loop(work, handle, 1, bury)
+    work.admit(records("a"))
+    is_writing.wait()
+    loop.cancel_all()
+    may_end.set()
+    drained(work, A)
+    loop.stop()
+    assert work.ledger.dead_letters == 1
+
+
+def test_end_of_an_own_event_loop_cancels_its_tasks() -> None:
+    """Tasks that handlers have created can release their resources, as with `asyncio.run`."""
+    ends: list[str] = []
+
+    async def wait() -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append("released")
+
+    began = threading.Event()
+    with own_event_loop() as loop:
+        asyncio.run_coroutine_threadsafe(wait(), loop)
+        began.wait()
+    assert ends == ["released"]
