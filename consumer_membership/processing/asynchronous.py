@@ -34,7 +34,6 @@ class AsyncProcessor:
         self, config: Mapping[str, object], topics: list[str], handler: object, **options: Unpack[ProcessorOptions]
     ) -> None:
         self._engine = Engine(ProcessorSettings.checked(config, topics, handler, **options))
-        self._running: asyncio.Future[None] | None = None
 
     async def run(self, *, handle_signals: bool = True) -> None:
         """Process records until `stop`, SIGTERM or Ctrl-C; then finish running handlers, commit, and leave the group.
@@ -48,37 +47,42 @@ class AsyncProcessor:
 
         Raises:
             HandlerError: as `Processor.run`.
+            UseError: it was called before.
             KafkaException: the membership ended permanently.
         """
+        self._engine.begin()
         loop = asyncio.get_running_loop()
-        self._running = loop.create_future()
-        thread = threading.Thread(target=self._run, args=[loop], name="consumer-membership-processor", daemon=True)
+        ended: asyncio.Future[None] = loop.create_future()
+        name = "consumer-membership-processor"
+        thread = threading.Thread(target=self._run, args=[loop, ended], name=name, daemon=True)
         with _signals(loop, self._engine.stop, self._engine.stop_now, is_wanted=handle_signals):
             thread.start()
             try:
-                await asyncio.shield(self._running)
+                await asyncio.shield(ended)
             except asyncio.CancelledError:
                 self._engine.stop()
-                await asyncio.wait([self._running])
-                self._running.exception()
+                await asyncio.wait([ended])
+                ended.exception()
                 raise
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         """Run the engine on its thread, and pass its end to the event loop."""
-        ended = self._running
         failure: BaseException | None = None
         try:
             self._engine.run(loop)
         except BaseException as raised:  # noqa: BLE001 - the awaiting task raises it
             failure = raised
-        if ended is not None and not loop.is_closed():
+        if not loop.is_closed():
             loop.call_soon_threadsafe(_settle, ended, failure)
 
     async def stop(self) -> None:
-        """Finish running handlers, commit, leave the group, and return when `run` is about to return."""
+        """Finish running handlers, commit, leave the group, and return when `run` is about to return.
+
+        In a handler, it returns at once, because `run` waits for the handler. It may be awaited on any event loop.
+        """
         self._engine.stop()
-        if self._running is not None:
-            await asyncio.wait([self._running])
+        if self._engine.has_begun and not self._engine.is_called_by_handler:
+            await asyncio.wait([asyncio.wrap_future(self._engine.ended)])
 
     def progress(self) -> ProcessorProgress:
         """Return the records in hand, by partition. Never waits longer than a few microseconds."""
@@ -105,7 +109,7 @@ class AsyncProcessor:
         return self._engine.consumer.on_event(listener)
 
     async def close(self) -> None:
-        """Stop, and release everything. Idempotent."""
+        """Stop, and release everything. Idempotent. In a handler, it returns at once, as `stop` does."""
         await self.stop()
         await asyncio.to_thread(self._engine.close)
 

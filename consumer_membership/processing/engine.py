@@ -7,9 +7,11 @@ run: one of the engine's own, on a thread of its own, or the caller's.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Collection
+from concurrent.futures import Future
 
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
@@ -38,7 +40,7 @@ from consumer_membership.processing.settings import ProcessorSettings
 from consumer_membership.processing.threads import ThreadWorkers, WorkerCall
 from consumer_membership.processing.transactional_commits import TransactionalCommits
 from consumer_membership.processing.transactions import Transactions, default_transactional_id
-from consumer_membership.processing.work import Work
+from consumer_membership.processing.work import WORK_OF_HANDLER, Work
 from consumer_membership.types import Instant
 
 
@@ -83,7 +85,13 @@ class Engine:
             max_output_bytes=settings.max_output_bytes,
         )
         self._starting = threading.Lock()
-        self._has_started = False
+        self._process = os.getpid()
+        self.has_begun = False
+        #: Completed when `run` has ended.
+        self.ended: Future[None] = Future()
+        self.ended.set_running_or_notify_cancel()  # so that nothing cancels it
+        #: The thread of `run`.
+        self._thread: int | None = None
         self._is_stopping = False
         self._loop: PollLoop | None = None
 
@@ -101,19 +109,39 @@ class Engine:
         if self._loop is not None:
             self._loop.stop_now()
 
+    @property
+    def is_called_by_handler(self) -> bool:
+        """Whether a handler of this processor calls: `run` waits for it, so it must not wait for the end of `run`."""
+        return WORK_OF_HANDLER.get() is self._work
+
+    def begin(self) -> None:
+        """Claim the only run.
+
+        Raises:
+            UseError: it was claimed before.
+        """
+        with self._starting:
+            if self.has_begun:
+                raise UseError("a processor runs once; create another one to continue")
+            self.has_begun = True
+
     # ---- the thread that runs ----
 
     def run(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Run until `stop`, or until a record cannot be processed. Coroutines run on `loop`, or on an own loop.
 
+        `begin` has to be called before.
+
         Raises:
             HandlerError: the processor stopped at a record.
-            UseError: it ran before.
         """
-        with self._starting:
-            if self._has_started:
-                raise UseError("a processor runs once; create another one to continue")
-            self._has_started = True
+        self._thread = threading.get_ident()
+        try:
+            self._run_workers(loop)
+        finally:
+            self.ended.set_result(None)
+
+    def _run_workers(self, loop: asyncio.AbstractEventLoop | None) -> None:
         settings = self._settings
         with live_line(self.progress, sys.stderr, is_wanted=settings.live):
             if settings.handler.kind is HandlerKind.FUNCTION:
@@ -207,7 +235,15 @@ class Engine:
             return gauges_of(self._work.scheduler, now)
 
     def close(self) -> None:
-        """Release everything that a run has not released. Idempotent."""
+        """Stop, wait for the end of `run`, and release what it has not released. Idempotent.
+
+        A handler, and the thread of `run`, only stop the processor, because `run` releases everything.
+        """
+        self.stop()
+        if self.has_begun and not self.ended.done() and os.getpid() == self._process:
+            if self.is_called_by_handler or threading.get_ident() == self._thread:
+                return
+            self.ended.result()
         self.consumer.close()
         self._commits.close()
         self._close_dead_letters()

@@ -53,8 +53,10 @@ class Processor:
         Raises:
             HandlerError: a record failed for the last time without a target for dead letters, or a handler exceeded
                 `handler_timeout` and cannot be cancelled.
+            UseError: it was called before.
             KafkaException: the membership ended permanently.
         """
+        self._engine.begin()
         with _signals(self._engine.stop, self._engine.stop_now, is_wanted=handle_signals):
             self._engine.run()
 
@@ -87,7 +89,11 @@ class Processor:
         return self._engine.consumer.on_event(callback)
 
     def close(self) -> None:
-        """Release everything. Idempotent; `run` has released all but what `progress`, `health` and `metrics` read."""
+        """Stop, wait until `run` has ended, and release everything. Idempotent.
+
+        In a handler, it returns at once, as `stop` does, because `run` waits for the handler. `progress`, `health` and
+        `metrics` return the last values afterwards.
+        """
         self._engine.close()
 
     def __enter__(self) -> Self:

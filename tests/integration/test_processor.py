@@ -316,3 +316,69 @@ def test_long_job_can_end_early_when_its_partition_is_given_up(broker: Broker) -
     after = Handled()
     with running(Run(broker.bootstrap_servers, topic, group, after)):
         after.wait_for_end("0")
+
+
+def test_close_waits_for_the_run_on_another_thread(broker: Broker) -> None:
+    """Running handlers finish, their records are committed, and `run` returns without an error."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0")])
+    began = threading.Event()
+
+    def handle(_: Message, context: HandlerContext) -> None:
+        began.set()
+        wait_until(lambda: context.is_ending, "the end")
+
+    run = Run(broker.bootstrap_servers, topic, group, handle)
+    began.wait()
+    run.processor.close()
+    assert run.join() is None
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (1, "")
+
+
+def test_handler_that_closes_its_processor_is_not_waited_for(broker: Broker) -> None:
+    """`close` returns at once in a handler, whose record is finished and committed before `run` returns."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0")])
+
+    def handle(_: Message) -> None:
+        run.processor.close()
+
+    run = Run(broker.bootstrap_servers, topic, group, handle)
+    assert run.join() is None
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (1, "")
+
+
+@pytest.mark.parametrize("method", ["stop", "close"])
+def test_coroutine_that_ends_its_processor_is_not_waited_for(broker: Broker, method: str) -> None:
+    """`stop` and `close` return at once in a handler, whose record is finished and committed before `run` returns."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0")])
+
+    async def run() -> None:
+        async def handle(_: Message) -> None:
+            await getattr(processor, method)()
+
+        async with AsyncProcessor(config_of(broker.bootstrap_servers, group), [topic], handle) as processor:
+            await processor.run()
+
+    asyncio.run(run())
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (1, "")
+
+
+def test_async_processor_can_be_stopped_on_another_event_loop(broker: Broker) -> None:
+    """Frameworks run their shutdown on other loops and threads; `stop` returns there at the end of the run."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    handled = Handled()
+    produce(broker.bootstrap_servers, topic, [("a", "0")])
+
+    async def run() -> None:
+        async with AsyncProcessor(config_of(broker.bootstrap_servers, group), [topic], handled) as processor:
+            running = asyncio.create_task(processor.run())
+            await asyncio.to_thread(handled.wait_for_end, "0")
+            with pytest.raises(UseError):
+                await processor.run()
+            await asyncio.to_thread(lambda: asyncio.run(processor.stop()))
+            await running
+
+    asyncio.run(run())
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (1, "")
