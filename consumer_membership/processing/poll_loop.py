@@ -32,11 +32,11 @@ from consumer_membership.types import TopicPartition
 _log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: The most records of one poll, and at most so many that a partition can have in hand.
-POLL_RECORDS = 500
+POLL_RECORDS = 1000
 #: How long a poll waits for records: normally, and while a paused partition may have space soon.
 POLL_S, PAUSED_POLL_S = 0.2, 0.005
 #: How long the loop waits for space in a full partition before it pauses it. A pause makes librdkafka fetch again.
-SPACE_S = 0.02
+SPACE_S = 0.05
 #: How long a cancelled handler may take to end.
 CANCEL_S = 2.0
 #: The timeout for the committed offsets of new partitions.
@@ -167,7 +167,7 @@ class PollLoop:
         self._finished = self._work.ledger.finished
         poll_s = PAUSED_POLL_S if self._paused and is_moving else min(POLL_S, self._commits.tick_s)
         found = self._consumer.consume(min(POLL_RECORDS, self._settings.max_queued), poll_s)
-        if all(message.error() is None for message in found):
+        if not [message for message in found if message.error() is not None]:
             return found
         return [message for message in found if self._is_record(message)]
 
@@ -184,9 +184,12 @@ class PollLoop:
     # ---- full partitions ----
 
     def _pause(self) -> None:
-        """Give the handlers a moment; then pause the partitions that are still full, while others continue."""
-        work = self._work
-        work.wait_until(lambda: not work.scheduler.has_full or work.failure is not None, SPACE_S)
+        """Pause the full partitions, while others continue; if the handlers have enough, wait for space first."""
+        work, scheduler = self._work, self._work.scheduler
+        if scheduler.has_reserve:
+            work.wait_until(
+                lambda: not scheduler.has_full or not scheduler.has_turns or work.failure is not None, SPACE_S
+            )
         with work.lock:
             full = work.scheduler.pause_full()
         if full:

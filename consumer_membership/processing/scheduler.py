@@ -642,6 +642,11 @@ class Scheduler:
         return bool(self._full)
 
     @property
+    def has_reserve(self) -> bool:
+        """Whether at least as many records wait as run, so that the handlers stay busy for a while."""
+        return sum(owned.in_hand for owned in self._owned.values()) >= 2 * len(self._running)
+
+    @property
     def has_space(self) -> bool:
         """Whether a paused partition can accept records again."""
         return bool(self._spacious)
