@@ -48,7 +48,8 @@ class AsyncProcessor:
         Raises:
             HandlerError: as `Processor.run`.
             UseError: it was called before.
-            KafkaException: the membership ended permanently.
+            KafkaException: the membership ended permanently, or `auto.offset.reset` is `error` and a partition has no
+                valid committed offset.
         """
         self._engine.begin()
         loop = asyncio.get_running_loop()

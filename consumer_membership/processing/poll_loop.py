@@ -129,7 +129,8 @@ class PollLoop:
             HandlerError: a record failed for the last time and there is no target for dead letters, or a handler that
                 cannot be ended exceeded its timeout.
             MembershipError: outputs cannot be written, or a transaction cannot be finished.
-            KafkaException: the membership ended, or the consumer failed.
+            KafkaException: the membership ended, the consumer failed, or auto.offset.reset is error and a partition has
+                no valid committed offset.
         """
         settings = self._settings
         consumer = self._consumer
@@ -175,7 +176,8 @@ class PollLoop:
         error = message.error()
         if error is None:
             return True
-        if error.fatal():
+        # With auto.offset.reset=error, the records of a partition without a valid offset would never be read.
+        if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaException(error)
         if error.code() != KafkaError._PARTITION_EOF:
             _log().warning("Consumer error: %s", error.str())

@@ -54,7 +54,8 @@ class Processor:
             HandlerError: a record failed for the last time without a target for dead letters, or a handler exceeded
                 `handler_timeout` and cannot be cancelled.
             UseError: it was called before.
-            KafkaException: the membership ended permanently.
+            KafkaException: the membership ended permanently, or `auto.offset.reset` is `error` and a partition has no
+                valid committed offset.
         """
         self._engine.begin()
         with _signals(self._engine.stop, self._engine.stop_now, is_wanted=handle_signals):

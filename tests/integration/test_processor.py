@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import tenacity
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import HandlerError, UseError
@@ -382,3 +382,12 @@ def test_async_processor_can_be_stopped_on_another_event_loop(broker: Broker) ->
 
     asyncio.run(run())
     assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (1, "")
+
+
+def test_partition_without_an_offset_ends_the_processor_if_the_reset_is_an_error(broker: Broker) -> None:
+    """Its records would never be read, and only the log would show it."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    run = Run(broker.bootstrap_servers, topic, group, Handled(), {"auto.offset.reset": "error"})
+    error = run.join()
+    assert isinstance(error, KafkaException)
+    assert error.args[0].code() == KafkaError._AUTO_OFFSET_RESET
