@@ -174,6 +174,9 @@ def _takes_context(call: Callable[..., object], name: str, record: str) -> bool:
         signature = inspect.signature(call, follow_wrapped=False)
     except ValueError:  # some C functions have no signature
         return False
+    if next(iter(signature.parameters), None) == "self":
+        remedy = "it is a method without its object, which would receive the record as self; give object.method"
+        raise ConfigurationError("handler", name, remedy)
     one, two = _binds(signature, 1), _binds(signature, 2)
     if one and two:
         if _has_varargs(signature):

@@ -266,6 +266,7 @@ def of_keywords_only(*, record: object) -> None:
         (None, "give a function"),
         ("handle", "give a function"),
         (Handling, "give an instance"),
+        (Handling.__call__, "give object.method"),
         (print.__class__, "give an instance"),
         (generator, "return a list instead of using yield"),
         (async_generator, "return a list instead of using yield"),
