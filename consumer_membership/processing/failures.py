@@ -10,7 +10,9 @@ import logging
 from collections import Counter
 from functools import partial
 from threading import Lock
+from types import TracebackType
 
+from consumer_membership.errors import InternalError, MembershipError
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.stacks import traceback_of_handler
 from consumer_membership.runtime.failures import is_power_of_ten
@@ -48,7 +50,7 @@ class HandlerFailures:
         topic, number = task.owned.partition
         what = f"{topic}-{number} offset {task.first_offset}, attempt {task.attempt}"
         if count == 1:
-            exc_info = type(error), error, traceback_of_handler(error.__traceback__)
+            exc_info = type(error), error, _traceback_of(error)
             _log().warning("The handler failed for %s: %s; %s", what, error_text(error), following, exc_info=exc_info)
         else:
             _log().log(
@@ -77,3 +79,16 @@ class HandlerFailures:
             error_text(error),
             count,
         )
+
+
+def _traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the handler's own frame on.
+
+    Errors of this package for a wrong result, or from a worker process, have no such frame, and need none. All other
+    errors without it are bugs, whose frames are needed.
+    """
+    found = traceback_of_handler(error.__traceback__)
+    if found is None and (isinstance(error, InternalError) or not isinstance(error, MembershipError)):
+        is_remote = hasattr(error, "__notes__")  # with the stack trace of the worker process
+        return None if is_remote else error.__traceback__
+    return found

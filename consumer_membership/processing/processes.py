@@ -30,6 +30,7 @@ from confluent_kafka import Message
 from consumer_membership.errors import ConfigurationError, MembershipError, RemoteHandlerError, WorkerDiedError
 from consumer_membership.processing.handlers import RecordHandler, checked_handler
 from consumer_membership.processing.records import portable
+from consumer_membership.processing.stacks import traceback_of_handler
 from consumer_membership.types import Instant, TopicPartition
 
 #: How long a process may take to end after its last call, before it is killed: its `atexit` functions run.
@@ -449,5 +450,6 @@ def _answer(handler: RecordHandler, request: bytes) -> bytes:
 
 
 def _raised(error: BaseException) -> bytes:
-    trace = "".join(traceback.format_exception(error))
+    shown = traceback_of_handler(error.__traceback__) or error.__traceback__
+    trace = "".join(traceback.format_exception(type(error), error, shown))
     return pickle.dumps(_Raised(error=_portable_error(error), trace=trace))

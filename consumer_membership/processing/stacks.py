@@ -40,11 +40,10 @@ def stack_of_coroutine(coroutine: object, thread: int) -> str:
 
 
 def traceback_of_handler(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins with the handler's own frame; all of it if there is no such frame."""
-    found = traceback
-    while found is not None and _is_own(found.tb_frame):
-        found = found.tb_next
-    return found if found is not None else traceback
+    """Return the part of a traceback that begins with the handler's own frame; None if there is no such frame."""
+    while traceback is not None and _is_own(traceback.tb_frame):
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _formatted(frames: list[FrameType]) -> str:

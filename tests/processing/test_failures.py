@@ -8,9 +8,12 @@ from collections import Counter
 import pytest
 from confluent_kafka import Message
 
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.processing.calls import HandlerCalls
 from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.failures import MOST_KINDS, HandlerFailures
 from consumer_membership.processing.handlers import checked_handler
+from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
 from tests.processing.records import records, scheduler_of, taken
 
@@ -119,3 +122,19 @@ def test_error_whose_message_cannot_be_formatted_is_logged(task: Task, caplog: p
         failures.failed(task, raised(UnspeakableError()), None)
         failures.dead_lettered(task, UnspeakableError())
     assert "UnspeakableError: <exception str() failed>; no attempt follows" in caplog.text
+
+
+def test_wrong_result_is_logged_without_the_frames_of_the_package(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    """The message names handler and fix; frames of the processor would look like its bug."""
+    calls = HandlerCalls(
+        checked_handler(lambda _: 5), RetryPolicy.from_argument(None), is_batch=False, timeout_s=None, prepare=None
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        calls.run(task)
+    error = caught.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next  # without the frame of this test
+    with caplog.at_level(logging.WARNING, LOGGER):
+        HandlerFailures(Counter()).failed(task, error, None)
+    assert "the handler returned a value of type int" in caplog.text
+    assert "File" not in caplog.text

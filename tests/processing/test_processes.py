@@ -142,6 +142,7 @@ def test_error_of_the_handler_is_raised_with_the_trace_of_the_process(start: Sta
     (note,) = raised.value.__notes__
     assert "process_handlers.py" in note
     assert "KeyError: 'price'" in note
+    assert "in _answer" not in note
 
 
 def test_error_that_cannot_be_pickled_is_described(start: Start) -> None:
