@@ -38,6 +38,7 @@ class HandlerCalls:
         make_context: Callable[[Task, Instant | None], HandlerContext] = HandlerContext,
     ) -> None:
         self._handler = handler
+        self._call = handler.call
         self._retry = retry if retry.judges_results else None
         self._is_batch = is_batch
         self._timeout_s = timeout_s
@@ -51,8 +52,10 @@ class HandlerCalls:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
         context = self._make_context(task, self._deadline(task)) if self._takes_context else None
         given = task.records[0][0] if self._is_plain else self._records(task)
-        result = self._handler.run(given, context)
-        return () if result is None and self._retry is None else self.outputs_of(task, result)
+        result = self._call(given) if context is None else self._call(given, context)
+        if result is None and self._retry is None:
+            return ()
+        return self.outputs_of(task, self._handler.checked(result))
 
     def run_in(self, process: WorkerProcess, task: Task) -> Collection[OutputRecord]:
         """Call a function in a worker process; return the outputs."""

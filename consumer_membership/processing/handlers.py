@@ -64,7 +64,14 @@ class RecordHandler:
             ConfigurationError: the function returned an awaitable: the work that it stands for was not done.
             Exception: the handler's own.
         """
-        result = self.call(given, context) if self.takes_context else self.call(given)
+        return self.checked(self.call(given, context) if self.takes_context else self.call(given))
+
+    def checked(self, result: object) -> object:
+        """Return the result of a handler of the kind FUNCTION.
+
+        Raises:
+            ConfigurationError: it is an awaitable: the work that it stands for was not done.
+        """
         if result is not None and (inspect.isawaitable(result) or inspect.isasyncgen(result)):
             if inspect.iscoroutine(result):
                 result.close()

@@ -175,7 +175,7 @@ class UnfinishedOffsets:
         self._below_top -= 1
         if offset != self._base:
             return False
-        self._base = self._first_unfinished()
+        self._base = next(iter(self._unfinished)) if self._unfinished else max(self._next, self._high)
         return True
 
     # ---- commits ----

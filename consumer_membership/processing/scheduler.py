@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import count
 from operator import itemgetter
@@ -154,8 +154,8 @@ class Task:
 
     def __init__(self, owned: OwnedPartition, lane: Lane, record: Queued, now: Instant) -> None:
         self.owned = owned
-        self.lanes = [lane]
-        self.records = [record]
+        self.lanes: Sequence[Lane] = (lane,)
+        self.records: Sequence[Queued] = (record,)
         self.attempt = 1
         self.first_at = self.began_at = now
         self.last_error: BaseException | None = None
@@ -475,25 +475,27 @@ class Scheduler:
 
     def _fill(self, task: Task, owned: OwnedPartition, lane: Lane) -> None:
         """Add records to a batch: the next ones of its locked lane, then those of other lanes."""
-        self._add_next(task, owned, lane)
-        while owned.ready and len(task.records) < self._max_batch:
+        lanes, records = [lane], [*task.records]
+        self._add_next(records, owned, lane)
+        while owned.ready and len(records) < self._max_batch:
             lane = owned.ready[0]
             if lane.alone:
-                return
+                break
             if not owned.offsets.start(lane.queue[0][1]):
                 self._hold(owned, lane)
                 continue
-            task.records.append(self._pop(owned, lane))
-            if lane is not task.lanes[-1]:
-                task.lanes.append(lane)
-            self._add_next(task, owned, lane)
+            records.append(self._pop(owned, lane))
+            if lane is not lanes[-1]:
+                lanes.append(lane)
+            self._add_next(records, owned, lane)
+        task.lanes, task.records = lanes, records
 
-    def _add_next(self, task: Task, owned: OwnedPartition, lane: Lane) -> None:
+    def _add_next(self, records: list[Queued], owned: OwnedPartition, lane: Lane) -> None:
         """Add the next records of a locked lane to a batch, in their order."""
         if lane.is_parallel:
             return
-        while lane.queue and len(task.records) < self._max_batch and owned.offsets.start(lane.queue[0][1]):
-            task.records.append(lane.queue.popleft())
+        while lane.queue and len(records) < self._max_batch and owned.offsets.start(lane.queue[0][1]):
+            records.append(lane.queue.popleft())
 
     def _hold(self, owned: OwnedPartition, lane: Lane) -> None:
         owned.ready.popleft()
@@ -505,7 +507,10 @@ class Scheduler:
         """End a task: its records are finished. Return False for a disowned task, which changes nothing."""
         if task.is_disowned:
             return False
-        owned = self._end(task)
+        owned = task.owned
+        del self._running[task]
+        task.runner = None
+        owned.running -= 1
         finish = owned.offsets.finish
         has_moved = False
         for _, offset, _ in task.records:
