@@ -441,6 +441,7 @@ class Scheduler:
         if owned.due:
             task = owned.due.popleft()
             task.attempt += 1
+            task.is_cancelled = False
             task.began_at = now
             return task
         ready, offsets = owned.ready, owned.offsets

@@ -196,6 +196,27 @@ def test_coroutines_run_at_the_same_time_and_are_cancelled_at_their_timeout(brok
     assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (50, "")
 
 
+def test_coroutine_that_exceeds_each_timeout_is_dead_lettered(broker: Broker) -> None:
+    """Each attempt is cancelled at its timeout; after the last one, the other records continue."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
+    produce(broker.bootstrap_servers, topic, [("a", "0"), ("a", "1")])
+    dead: list[tuple[str, int]] = []
+
+    async def handle(record: Message) -> None:
+        if value_of(record) == "0":
+            await asyncio.Event().wait()
+
+    def bury(record: Message, _: BaseException, attempts: int) -> None:
+        dead.append((value_of(record), attempts))
+
+    retry = tenacity.Retrying(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_none())
+    run = Run(broker.bootstrap_servers, topic, group, handle, handler_timeout=0.2, retry=retry, dead_letter=bury)
+    with running(run):
+        wait_until(lambda: run.processor.progress().counts.finished == 2, "both records")
+    assert dead == [("0", 2)]
+    assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (2, "")
+
+
 def test_function_beyond_its_timeout_ends_the_processor(broker: Broker) -> None:
     """A thread cannot be cancelled: the processor stops, and reports the partition, the offset and the stack."""
     topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")

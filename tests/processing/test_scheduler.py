@@ -288,3 +288,14 @@ def test_overdue_returns_the_tasks_that_began_long_ago() -> None:
     again = taken(scheduler, 8.0)
     assert again is old
     assert scheduler.overdue(10.0, 5.0) == [young]
+
+
+def test_next_attempt_of_a_cancelled_task_is_not_cancelled() -> None:
+    """Each attempt has the whole of its timeout; otherwise nothing would end the second one."""
+    scheduler = scheduler_of()
+    scheduler.admit(records("a"), 0.0)
+    task = taken(scheduler)
+    task.is_cancelled = True
+    scheduler.retry(task, 1.0, TimeoutError())
+    again = taken(scheduler, 1.0)
+    assert (again.attempt, again.is_cancelled) == (2, False)
