@@ -27,13 +27,14 @@ from consumer_membership.cli.dead_letters import DeadLetterOptions, json_of, rep
 from consumer_membership.cli.doctor import findings_json
 from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalOptions, described_json, removals_json
 from consumer_membership.cli.overview import ListOptions, lag_json, listed_json
+from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.membership.events import CoordinatorLost, Polled
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.rates import Rates
 from consumer_membership.processing.dead_letter_headers import DeadLetter
 from consumer_membership.processing.dead_letter_replay import LeftOut, ReplayReport
-from consumer_membership.types import BrokerAddress
+from consumer_membership.types import BrokerAddress, TopicPartition
 from tests.admin.builders import group, member, partitions
 from tests.observe.builders import seen, survey
 from tests.recorder.members import Recorded
@@ -126,6 +127,8 @@ def replay(folder: Path) -> list[str]:
     recorded = Recorded()
     recorded.join()
     recorded.tell(Polled(), CoordinatorLost(reason="broken"))
+    dead = RecordDeadLettered(partition=TopicPartition("orders", 0), offset=17, attempts=10, error="ValueError")
+    recorded.recorder.note_handlers(dead, recorded.now)
     recorded.written(folder / "a")
     return ["replay", str(folder / "a"), "--json", "--explain", "--step"]
 
