@@ -186,7 +186,8 @@ class MemberLoop:
         )
         self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
-        self._loop = asyncio.new_event_loop()
+        # Not the program's kind of loop: the handles of uvloop may have no `when`, and its clock has milliseconds only.
+        self._loop = asyncio.SelectorEventLoop()
         self._client = Cluster(
             settings.connection,
             security,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 import threading
@@ -218,6 +219,17 @@ def test_two_members_share_partitions_and_one_takes_over_after_a_leave(join: Cal
     two.line.post(LeaveRequested())
     poll_until(lambda: two.is_gone and one.owns(6), "all partitions with the first, after the second left", one, two)
     assert two.state is MemberState.UNSUBSCRIBED
+
+
+def test_member_uses_asyncios_own_event_loop(join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of the program, such as `uvloop.install()`, does not apply: timers of other loops behave differently."""
+
+    def refuse() -> object:
+        raise NotImplementedError
+
+    monkeypatch.setattr(asyncio, "new_event_loop", refuse)
+    one = join()
+    poll_until(lambda: one.owns(6), "six partitions", one)
 
 
 def test_member_joins_again_after_a_lost_join_response(
