@@ -371,6 +371,8 @@ class Scheduler:
                 continue
             if lane.queue:
                 self._make_ready(owned, lane, now)
+            elif lane.is_parallel:
+                lane.state = _IDLE  # running tasks may return their records to it
             else:
                 del owned.lanes[lane.key]
         self._count_in_hand(owned)

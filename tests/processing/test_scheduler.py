@@ -273,6 +273,16 @@ def test_records_that_arrive_again_replace_the_earlier_ones(order: ProcessingOrd
     assert committable(scheduler)[0] == 4
 
 
+def test_batch_that_fails_after_later_records_arrived_again_is_split() -> None:
+    """Without an order, running tasks of earlier records belong to the same lane as the records that arrive again."""
+    scheduler = scheduler_of(NONE, max_batch=2)
+    scheduler.admit(records("a", "b", "c"), 0.0)
+    batch = taken(scheduler)
+    scheduler.admit([record(2, "d")], 0.0)
+    scheduler.split(batch, 0.0)
+    assert sorted(offset for task in take_all(scheduler) for offset in offsets_of(task)) == [0, 1, 2]
+
+
 # ---- handlers beyond their timeout ----
 
 
