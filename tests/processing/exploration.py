@@ -36,7 +36,16 @@ FAILED = ValueError("failed")
 #: The wait between two attempts.
 WAIT_S = 1.0
 _FAULTS = frozenset(
-    {"close", "lose", "crash", "shrink", "no answer", "commit without a response", "release without a response"}
+    {
+        "close",
+        "lose",
+        "crash",
+        "restart",
+        "shrink",
+        "no answer",
+        "commit without a response",
+        "release without a response",
+    }
 )
 _OF_PARTITIONS = frozenset({"assign", "admit", "close", "lose", "release", "release without a response"})
 
@@ -55,6 +64,8 @@ class SmallWorld:
     metadata_limit: int = ENOUGH_METADATA
     #: Whether disowned tasks go on until a step ends them; otherwise they end at once.
     keeps_disowned: bool = False
+    #: Whether the log of the first partition may be truncated and written again, in the place of a crash.
+    restarts: bool = False
     #: Whether a commit, its application by the coordinator, and the response are steps of their own.
     has_slow_commits: bool = False
     #: How many attempts may fail.
@@ -95,6 +106,9 @@ class Model:
         self.failures, self.faults = world.failures, world.faults
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.sent: Sent | None = None
+        self.leader_epoch = 0
+        #: The offset from which on the consumer will receive the first partition again.
+        self.restarts_at: int | None = None
         self.processor = Processor(world, parts)
         self.handling = Handling(now=self._time, exists=self._always, is_excused=self._never)
         for partition in PARTITIONS:
@@ -157,6 +171,8 @@ class Model:
             found.append(("commit without a response", 0))
         if any(owned.offsets.capacity for owned in processor.scheduler.partitions.values()):
             found.append(("shrink", 0))
+        if self.world.restarts:
+            return [*found, *(("restart", offset) for offset in range(processor.positions.get(PARTITIONS[0], 0)))]
         return [*found, ("crash", 0)]
 
     def take_step(self, step: Step) -> None:
@@ -170,6 +186,9 @@ class Model:
             self._move(PARTITIONS[number], name)
         elif name in ("take", "take later"):
             self._take(is_later=name == "take later")
+        elif name == "restart":
+            self.leader_epoch += 1
+            self.restarts_at = self.processor.positions[PARTITIONS[0]] = number
         elif name == "shrink":
             self._shrink()
         elif name == "crash":
@@ -221,8 +240,19 @@ class Model:
         first = processor.positions[partition]
         offset = next(one for one in count(first) if exists(partition, one))
         processor.positions[partition] = offset + 1
+        if self.restarts_at is not None and partition == PARTITIONS[0]:
+            self._restart(partition, offset)
         self.handling.admitted(processor, partition, range(first, offset + 1), self.world.max_queued)
-        processor.scheduler.admit(cast("list[Message]", [Record(partition, offset)]), 0.0)
+        processor.scheduler.admit(cast("list[Message]", [Record(partition, offset, self.leader_epoch)]), 0.0)
+
+    def _restart(self, partition: TopicPartition, offset: int) -> None:
+        """Receive the records from this offset on again."""
+        processor, self.restarts_at = self.processor, None
+        waiting = processor.scheduler.waiting
+        tasks = [task for task in (*processor.tasks, *waiting) if task.owned.partition == partition]
+        dropped = [task for task in tasks if any(one >= offset for one in offsets_of(task))]
+        self.handling.restarted(processor, partition, offset, [one for task in dropped for one in offsets_of(task)])
+        processor.tasks = [task for task in processor.tasks if task not in dropped]
 
     # ---- tasks ----
 
@@ -332,7 +362,7 @@ class Model:
         return picture.of(
             [
                 *(vars(processor.scheduler), processor.positions, processor.closing, processor.paused, processor.tasks),
-                *(self.committed, self.sent, self.failures, self.faults),
+                *(self.committed, self.sent, self.failures, self.faults, self.leader_epoch, self.restarts_at),
                 [(one.in_hand, one.waiting, one.due, one.end) for one in tenures],
                 turns,
             ]

@@ -24,7 +24,20 @@ FULL = SmallWorld(name="full", ends=(3, 0), max_queued=2)
 NO_METADATA = SmallWorld(name="no metadata", ends=(3, 0), metadata_limit=0)
 BATCHES = SmallWorld(name="batches", ends=(3, 0), max_batch=2)
 NO_ORDER = SmallWorld(name="no order", ends=(3, 0), max_batch=2, order=ProcessingOrder.NONE)
-WORLDS = (TURNS, HANDOVERS, REVOCATIONS, TWO_PARTITIONS, SLOW_COMMITS, DISOWNED, FULL, NO_METADATA, BATCHES, NO_ORDER)
+RESTARTS = SmallWorld(name="restarts", ends=(3, 0), failures=0, restarts=True)
+WORLDS = (
+    TURNS,
+    HANDOVERS,
+    REVOCATIONS,
+    TWO_PARTITIONS,
+    SLOW_COMMITS,
+    DISOWNED,
+    FULL,
+    NO_METADATA,
+    BATCHES,
+    NO_ORDER,
+    RESTARTS,
+)
 #: For `python -m tests --full`.
 LARGE = (
     SmallWorld(name="large: turns", ends=(3, 2), faults=0),
@@ -34,6 +47,8 @@ LARGE = (
     SmallWorld(name="large: slow commits", ends=(2, 1), failures=0, has_slow_commits=True),
     SmallWorld(name="large: disowned", ends=(2, 0), faults=2, keeps_disowned=True),
     SmallWorld(name="large: by partition", ends=(3, 1), order=ProcessingOrder.PARTITION),
+    SmallWorld(name="large: restarts", ends=(3, 0), max_batch=2, restarts=True),
+    SmallWorld(name="large: restarts, no order", ends=(3, 0), max_batch=2, order=ProcessingOrder.NONE, restarts=True),
     SmallWorld(name="large: no order", ends=(6, 0), max_batch=2, order=ProcessingOrder.NONE),
 )
 
@@ -64,6 +79,7 @@ MUTANTS: tuple[tuple[Parts, SmallWorld, str, int], ...] = (
     (Parts(scheduler=broken.PrefersTheBusyPartition), TURNS, "had two turns", 20),
     (Parts(scheduler=broken.SplitsInDisorder), BATCHES, "of the same lane", 6),
     (Parts(scheduler=broken.ForgetsSplitRecords), NO_ORDER, "do not run with a free worker", 20),
+    (Parts(scheduler=broken.KeepsTruncatedRecords), RESTARTS, "do not run with a free worker|twice", 5),
     (Parts(scheduler=broken.CountsNoAttempts), TURNS, "counts as 1", 6),
 )
 

@@ -24,6 +24,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
+from math import inf
 from typing import Protocol
 
 from consumer_membership.processing.order import ProcessingOrder
@@ -95,6 +96,8 @@ class Tenure:
     waiting: set[int] = field(default_factory=set)
     #: The end of the records that it or an earlier owner received.
     end: int = 0
+    #: From here on the records are others than those that the committed offset covered.
+    truncated_at: float = inf
     #: Whether nothing starts any more.
     is_closing: bool = False
     #: Whether ready records may have to wait: for space in the metadata, or for more records of a batch.
@@ -234,11 +237,34 @@ class Handling:
         """A processor received the records of these offsets; it may have so many in hand."""
         tenure = self._tenures[process, partition]
         covered = coverage(tenure.began_with)
-        new = [offset for offset in offsets if exists(partition, offset) and not covered(offset)]
+        new = [
+            offset
+            for offset in offsets
+            if exists(partition, offset) and (offset >= tenure.truncated_at or not covered(offset))
+        ]
         tenure.in_hand |= dict.fromkeys(new)
         self.occasions[Occasion.SKIPPED] += sum(exists(partition, offset) for offset in offsets) - len(new)
         tenure.end = max(tenure.end, offsets.stop)
         check(len(tenure.in_hand) <= most, f"{tenure} has {len(tenure.in_hand)} records in hand: too many")
+
+    def restarted(self, process: Owner, partition: TopicPartition, offset: int, dropped: Iterable[int]) -> None:
+        """A processor receives the records from this offset on again, because the log was truncated and written again.
+
+        These are other records. The tasks of the dropped records, of which some may be earlier ones, are forgotten.
+        """
+        tenure = self._tenures[process, partition]
+        tenure.running.difference_update(dropped)
+        tenure.waiting.difference_update(dropped)
+        for one in dropped:
+            tenure.attempts.pop(one, None)
+            tenure.due.pop(one, None)
+        tenure.in_hand = {one: None for one in tenure.in_hand if one < offset}
+        tenure.finished = {one for one in tenure.finished if one < offset}
+        tenure.end = min(tenure.end, offset)
+        tenure.truncated_at = min(tenure.truncated_at, offset)
+        tenure.overtaken.clear()
+        finished = self.finished[partition]
+        self.finished[partition] = Counter({one: finished[one] for one in finished if one < offset})
 
     def began(self, process: Owner, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
         """One call of the handler begins with these records."""

@@ -110,6 +110,7 @@ class Record:
 
     of: TopicPartition
     at: int
+    epoch: int = 0
 
     def topic(self) -> str:
         """Return the topic."""
@@ -124,8 +125,8 @@ class Record:
         return self.at
 
     def leader_epoch(self) -> int:
-        """Return the leader epoch; leaders do not change here."""
-        return 0
+        """Return the leader epoch."""
+        return self.epoch
 
     def key(self) -> bytes | None:
         """Return the key."""
@@ -364,7 +365,9 @@ class ProcessorApplication(Application):
                 in_hand = self.parts.offsets(None, None, self.limit)
             else:
                 finished = self.parts.decode(committed.metadata, committed.offset)
-                in_hand = self.parts.offsets(committed.offset, finished, self.limit)
+                in_hand = self.parts.offsets(
+                    committed.offset, finished, self.limit, leader_epoch=committed.leader_epoch
+                )
             self.scheduler.assign(partition, epoch, in_hand)
             if self.process.failed:
                 self._close([partition])

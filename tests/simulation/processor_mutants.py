@@ -251,6 +251,13 @@ class ForgetsSplitRecords(Scheduler):
         return is_split
 
 
+class KeepsTruncatedRecords(Scheduler):
+    """Keeps the records in hand that a consumer receives again after its log was truncated and written again."""
+
+    def _restart(self, owned: OwnedPartition, offset: int, now: Instant) -> None:
+        pass
+
+
 class CountsNoAttempts(Scheduler):
     """Tries a record again and again as if it were the first time."""
 
