@@ -88,11 +88,13 @@ class Crew:
         *,
         reads_metadata: bool = True,
         kind: Literal["thread", "coroutine", "process"] = "thread",
+        writes_results: bool = False,
         config: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.servers = broker.bootstrap_servers
         self.topic = create_topic(self.servers, unique("in"), PARTITIONS)
         self.dead_letters = create_topic(self.servers, unique("dead-letters"), 1)
+        self.results = create_topic(self.servers, unique("results"), 1) if writes_results else None
         self.reads_metadata, self.kind, self.config = reads_metadata, kind, config
         self.workers: list[Worker] = []
         self.kills: dict[int, Kill] = {}
@@ -145,6 +147,7 @@ class Crew:
             slow_s=SLOW_S,
             concurrency=CONCURRENCY,
             kind=self.kind,
+            results=self.results,
             reads_metadata=self.reads_metadata,
         )
         with output.open("wb") as lines:
@@ -302,6 +305,24 @@ def test_processors_killed_at_random_repeat_only_records_in_hand(
     crew = Crew(broker, tmp_path, held, kind=kind, config=CLASSIC if membership == "classic" else {})
     found = ended_at_random(crew, records, kills, is_static=membership == "static")
     assert (found.disordered, found.unexplained) == ([], [])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("membership", "records", "kills"), [("static", 2000, 2), ("static", 100_000, 12), ("dynamic", 20_000, 4)]
+)
+def test_transactional_processors_killed_at_random_write_each_result_once(
+    broker: Broker, tmp_path: Path, held: ExitStack, membership: str, records: int, kills: int
+) -> None:
+    """A record may be handled again, but its result, or its dead letter, is in the topic once."""
+    crew = Crew(broker, tmp_path, held, writes_results=True)
+    found = ended_at_random(crew, records, kills, is_static=membership == "static")
+    assert found.disordered == []
+    assert crew.results is not None
+    results = Counter(message.value() for message in read_committed(crew.servers, crew.results))
+    good = [place for key, places in crew.records.items() for place in places if key != POISON]
+    assert results == Counter(b"%d %d" % place for place in good)
+    assert sorted(crew.dead_lettered()) == crew.records[POISON]
 
 
 @pytest.mark.timeout(600)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tenacity import retry, stop_after_attempt, wait_fixed
 
-from consumer_membership.processing import HandlerContext, Processor, poll_loop
+from consumer_membership.processing import HandlerContext, OutputRecord, Processor, poll_loop
 from tests.support.handler_calls import CallLog, Kind
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Job:
         reads_metadata: Whether it skips the records that an earlier owner has finished beyond the committed offset.
         concurrency: The number of threads, coroutines or processes.
         kind: Which of them run the handlers.
+        results: The topic to which handlers write one result for each record, in transactions; None: they write none.
     """
 
     config: dict[str, object]
@@ -59,6 +60,7 @@ class Job:
     reads_metadata: bool
     concurrency: int
     kind: Literal["thread", "coroutine", "process"]
+    results: str | None = None
 
     def command(self) -> list[str]:
         """Return the command line of a worker with this job."""
@@ -96,23 +98,31 @@ class LoggedCalls:
         yield self.job.slow_s if key == SLOW else self.job.record_s
         self._log.note(Kind.SUCCEEDED, *which)
 
+    def result_of(self, record: Message) -> OutputRecord | None:
+        """Return the result of a record, if results are written: its partition and offset."""
+        if self.job.results is None:
+            return None
+        return OutputRecord(self.job.results, b"%d %d" % (record.partition() or 0, record.offset() or 0))
+
 
 class FunctionHandler(LoggedCalls):
     """A function: on threads, or in worker processes."""
 
-    def __call__(self, record: Message, context: HandlerContext) -> None:
-        """Handle one record."""
+    def __call__(self, record: Message, context: HandlerContext) -> OutputRecord | None:
+        """Handle one record and return its result."""
         with self.call(record, context) as seconds:
             time.sleep(seconds)
+        return self.result_of(record)
 
 
 class CoroutineHandler(LoggedCalls):
     """A coroutine function."""
 
-    async def __call__(self, record: Message, context: HandlerContext) -> None:
-        """Handle one record."""
+    async def __call__(self, record: Message, context: HandlerContext) -> OutputRecord | None:
+        """Handle one record and return its result."""
         with self.call(record, context) as seconds:
             await asyncio.sleep(seconds)
+        return self.result_of(record)
 
 
 def main() -> None:
@@ -129,6 +139,7 @@ def main() -> None:
         CoroutineHandler(job) if job.kind == "coroutine" else FunctionHandler(job),
         concurrency=job.concurrency,
         processes=job.kind == "process",
+        transactional=job.results is not None,
         retry=retry(stop=stop_after_attempt(ATTEMPTS), wait=wait_fixed(_RETRY_S)),
         dead_letter=job.dead_letters,
     ) as processor:
