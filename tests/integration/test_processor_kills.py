@@ -231,10 +231,9 @@ def _number(header: bytes | str | None) -> int:
     return int.from_bytes(header, "big")
 
 
-@pytest.fixture
-def broker(broker_pool: RunBrokers) -> Broker:
-    """A broker that soon ends sessions."""
-    return broker_pool.shared(properties=TRANSACTIONS)
+def broker_of(pool: RunBrokers, membership: str) -> Broker:
+    """Return a broker that soon ends the sessions of killed dynamic members; static ones keep Kafka's 45 s."""
+    return pool.shared() if membership == "static" else pool.shared(properties=TRANSACTIONS)
 
 
 @pytest.fixture
@@ -290,7 +289,7 @@ def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) ->
     ],
 )
 def test_processors_killed_at_random_repeat_only_records_in_hand(
-    broker: Broker,
+    broker_pool: RunBrokers,
     tmp_path: Path,
     held: ExitStack,
     membership: str,
@@ -302,7 +301,9 @@ def test_processors_killed_at_random_repeat_only_records_in_hand(
 
     Partitions of workers that stop, or that move while the group rebalances, repeat nothing.
     """
-    crew = Crew(broker, tmp_path, held, kind=kind, config=CLASSIC if membership == "classic" else {})
+    crew = Crew(
+        broker_of(broker_pool, membership), tmp_path, held, kind=kind, config=CLASSIC if membership == "classic" else {}
+    )
     found = ended_at_random(crew, records, kills, is_static=membership == "static")
     assert (found.disordered, found.unexplained) == ([], [])
 
@@ -312,10 +313,10 @@ def test_processors_killed_at_random_repeat_only_records_in_hand(
     ("membership", "records", "kills"), [("static", 2000, 2), ("static", 100_000, 12), ("dynamic", 20_000, 4)]
 )
 def test_transactional_processors_killed_at_random_write_each_result_once(
-    broker: Broker, tmp_path: Path, held: ExitStack, membership: str, records: int, kills: int
+    broker_pool: RunBrokers, tmp_path: Path, held: ExitStack, membership: str, records: int, kills: int
 ) -> None:
     """A record may be handled again, but its result, or its dead letter, is in the topic once."""
-    crew = Crew(broker, tmp_path, held, writes_results=True)
+    crew = Crew(broker_of(broker_pool, membership), tmp_path, held, writes_results=True)
     found = ended_at_random(crew, records, kills, is_static=membership == "static")
     assert found.disordered == []
     assert crew.results is not None
@@ -326,18 +327,20 @@ def test_transactional_processors_killed_at_random_write_each_result_once(
 
 
 @pytest.mark.timeout(600)
-def test_owner_that_ignores_metadata_repeats_finished_records(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
+def test_owner_that_ignores_metadata_repeats_finished_records(
+    broker_pool: RunBrokers, tmp_path: Path, held: ExitStack
+) -> None:
     """Any other client continues at the committed offset: it repeats what was finished beyond it, and loses nothing."""
-    crew = Crew(broker, tmp_path, held, reads_metadata=False)
+    crew = Crew(broker_of(broker_pool, "static"), tmp_path, held, reads_metadata=False)
     found = ended_at_random(crew, 200_000, 12, is_static=True)
     assert found.repeated >= crew.finished_beyond
 
 
 def test_processor_that_was_suspended_beyond_its_session_starts_no_queued_record(
-    broker: Broker, tmp_path: Path, held: ExitStack
+    broker_pool: RunBrokers, tmp_path: Path, held: ExitStack
 ) -> None:
     """Its partitions have another owner by then, so that only the records whose handlers ran have run on two owners."""
-    crew = Crew(broker, tmp_path, held)
+    crew = Crew(broker_of(broker_pool, "dynamic"), tmp_path, held)
     crew.produce(1500, random.Random(seed_for("suspended processor")))  # noqa: S311 - the order of keys
     suspended = crew.start(None)
     crew.wait_for(150)
