@@ -36,6 +36,7 @@ class Task:
         wait_s: How long each handler waits.
         concurrency: How many handlers may run at the same time.
         order: The order of a `Processor`; Parallel Consumer always orders by key.
+        is_checked: Whether handlers that wait check the order within each key.
         runs: How often it processes the topic, each time in a new group.
         config: Further settings of the consumer.
     """
@@ -45,6 +46,7 @@ class Task:
     wait_s: float = 0.0
     concurrency: int = 16
     order: str = "key"
+    is_checked: bool = True
     runs: int = 1
     config: tuple[tuple[str, str], ...] = ()
 
@@ -73,6 +75,7 @@ def command_of(bench: Bench, side: Side, task: Task, folder: Path, groups: list[
         wait_s=task.wait_s,
         concurrency=task.concurrency,
         order=task.order,
+        is_checked=task.is_checked,
         ledger=ledger,
     )
     if side.label != FASTSTREAM:

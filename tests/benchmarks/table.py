@@ -275,7 +275,7 @@ ROWS = (
         unit="µs/msg",
         bounds=(
             f"one at a time: at most poll loop + {handlers_costs.MORE_US} µs",
-            f"asyncio: at least {handlers_costs.SHARE} of the ideal, and of asyncio alone",
+            f"coroutines that wait: at least {handlers_costs.SHARE} of the ideal, and of asyncio alone",
             f"stuck key: at most poll loop + {handlers_costs.MORE_MIB} MiB",
         ),
         is_by_name=True,

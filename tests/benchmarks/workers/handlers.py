@@ -58,6 +58,7 @@ class Job:
         wait_s: How long each handler waits.
         concurrency: How many handlers may run at the same time.
         order: The order of a `Processor`.
+        is_checked: Whether handlers that wait check the order within each key, which costs them about 1 µs.
         ledger: The file of finished records; "": none.
     """
 
@@ -69,6 +70,7 @@ class Job:
     wait_s: float = 0.0
     concurrency: int = 16
     order: str = "key"
+    is_checked: bool = True
     ledger: str = ""
 
 
@@ -102,7 +104,9 @@ class Run:
 
     def coroutine(self) -> Callable[[Message], object]:
         """Return the handler as a coroutine function."""
-        return self._wait_in_loop if self.job.wait_s else self._count_in_loop
+        if not self.job.wait_s:
+            return self._count_in_loop
+        return self._wait_in_loop if self.job.is_checked else self._only_wait_in_loop
 
     def report(self, stopped_s: float) -> None:
         """Report the measurement to the driver."""
@@ -146,6 +150,11 @@ class Run:
         key, number = self.enter(record)
         await asyncio.sleep(self.job.wait_s)
         self.leave(key, number)
+
+    async def _only_wait_in_loop(self, _: Message) -> None:
+        self.begin()
+        await asyncio.sleep(self.job.wait_s)
+        self.end()
 
     def enter(self, record: Message) -> tuple[bytes | None, int]:
         """Count a waiting handler that begins, and check its place within its key; return its key and number."""
