@@ -10,6 +10,7 @@
     │   └── FatalGroupError      the coordinator refused the member permanently; it does not rejoin
     ├── CommitError              the coordinator refused a commit
     ├── FencedError              another member owns the partition; nothing was written
+    ├── LeaseOverError           the lease of a partition is over, so another member may own it
     ├── OutputError              you: a record that a handler returned cannot be written
     ├── TransactionAbortedError  a transaction was aborted; nothing was written, and it can be tried again
     ├── FatalTransactionError    a transaction cannot be finished; this process cannot continue
@@ -101,6 +102,10 @@ class FencedError(MembershipError):
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
         self.is_final = is_final
+
+
+class LeaseOverError(MembershipError):
+    """The lease of a partition is over: another member may own it. The message has the partition and the reason."""
 
 
 class OutputError(MembershipError):

@@ -26,6 +26,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.consumer import Consumer, Membership, session_of
 from consumer_membership.clients.exceptions import ClosedConsumerError
+from consumer_membership.clients.lease import Lease
 from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import Metrics
@@ -52,9 +53,9 @@ class AIOConsumer(TheirConsumer):
     """A consumer for asyncio; create it inside a running event loop, to which it is then bound.
 
     Its methods are those of `Consumer`, as coroutines. Additions to confluent-kafka's: `async for message in consumer`;
-    `membership()`, `generation()`, `owned_since()`, `health()`, `metrics()` and `on_event()`, which are plain functions
-    and never block; and `dump()`. Callbacks may be coroutine functions and run on the loop. Rebalances take place
-    inside `poll` and `consume`, as in confluent-kafka.
+    `membership()`, `generation()`, `owned_since()`, `lease()`, `health()`, `metrics()` and `on_event()`, which are
+    plain functions and never block; and `dump()`. Callbacks may be coroutine functions and run on the loop. Rebalances
+    take place inside `poll` and `consume`, as in confluent-kafka.
 
     Args:
         consumer_conf: librdkafka's configuration keys, as for `Consumer`.
@@ -83,7 +84,7 @@ class AIOConsumer(TheirConsumer):
         with self._callbacks.in_config(consumer_conf) as config:
             self._consumer = self._made(config)
         session = session_of(self._consumer)
-        self._wake_up = session.line.wake_up
+        self._wake_up = session.gate
         self._ready = session.buffer.ready
         #: The number of `poll` and `consume` calls that wait in a thread.
         self._waiting = 0
@@ -344,6 +345,17 @@ class AIOConsumer(TheirConsumer):
     def owned_since(self, partition: TopicPartition) -> int | None:
         """Return the member epoch at which this partition was assigned, or None if it is not owned. Never blocks."""
         return self._consumer.owned_since(partition)
+
+    def lease(self, partition: TopicPartition) -> Lease:
+        """Return the lease of an owned partition: until when this consumer may work on it. Never blocks.
+
+        Requires `ownership.lease.enable`.
+
+        Raises:
+            KafkaException: leases are not enabled.
+            LeaseOverError: the partition is not owned.
+        """
+        return self._consumer.lease(partition)
 
     def health(self) -> Health:
         """Return the consumer's health: a verdict with its cause, and the progress of each partition. Never blocks."""

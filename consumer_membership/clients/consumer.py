@@ -1,8 +1,8 @@
 """`Consumer`: the drop-in replacement for `confluent_kafka.Consumer`, with this package's own group membership.
 
 Configuration, methods, callbacks, return types and exceptions are those of confluent-kafka 2.16. Where a method differs
-on purpose, its docstring describes the difference. `membership()`, `generation()`, `owned_since()`, `begin_commit()`,
-`health()`, `metrics()`, `on_event()` and `dump()` are additions.
+on purpose, its docstring describes the difference. `membership()`, `generation()`, `owned_since()`, `lease()`,
+`begin_commit()`, `health()`, `metrics()`, `on_event()` and `dump()` are additions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.exceptions import PicklingError, raises_as_confluent
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
+from consumer_membership.clients.lease import Lease, lease_of
 from consumer_membership.clients.outcomes import (
     PendingCommit,
     asked_offsets,
@@ -113,7 +114,7 @@ class Consumer(LibrdkafkaConsumer):
             observer.observe(session)
         self._session, self._observer = session, observer
         # Only what the hot path of `poll` reads.
-        self._wake_up = session.line.wake_up
+        self._wake_up = session.gate
         self._ready = session.buffer.ready
         self._is_layout_checked = False
 
@@ -568,6 +569,19 @@ class Consumer(LibrdkafkaConsumer):
     def owned_since(self, partition: TopicPartition) -> int | None:
         """Return the member epoch at which this partition was assigned, or None if it is not owned. Never blocks."""
         return self.membership().owned.get(key_of(arguments.one_partition(partition)))
+
+    @raises_as_confluent
+    def lease(self, partition: TopicPartition) -> Lease:
+        """Return the lease of an owned partition: until when this consumer may work on it. Never blocks.
+
+        Requires `ownership.lease.enable`. Inside `on_assign` the new partitions are not owned yet.
+
+        Raises:
+            KafkaException: leases are not enabled.
+            LeaseOverError: the partition is not owned.
+        """
+        session = self._in_use()
+        return lease_of(session, key_of(arguments.one_partition(partition)))
 
     def _in_use(self) -> Session:
         """Return the session, or raise `RuntimeError` if the consumer is closed or was never initialized."""

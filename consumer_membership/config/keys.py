@@ -41,8 +41,8 @@ topic.metadata.refresh.sparse
 #: The keys of this package.
 _OWN = """
 allow.commit.revoked crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file
-health.http.address health.stuck.after.ms heartbeat.active.interval.ms rebalance.callbacks recorder.directory
-recorder.enable recorder.signal.enable
+health.http.address health.stuck.after.ms heartbeat.active.interval.ms ownership.lease.enable rebalance.callbacks
+recorder.directory recorder.enable recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -73,6 +73,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.remote.assignor",
         "partition.assignment.strategy",
         "allow.commit.revoked",
+        "ownership.lease.enable",
         "rebalance.callbacks",
         "session.timeout.ms",
         "heartbeat.interval.ms",

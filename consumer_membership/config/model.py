@@ -133,6 +133,11 @@ class ConsumerConfig:
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)
     enable_auto_offset_store: bool = _key(values.boolean, True)
+    ownership_lease_enable: bool = _key(values.boolean, False)
+    """No record is returned after the time for which its partition is certainly owned, which `lease()` returns: it is
+    checked for each record, counts suspensions of the machine, and ends 5 % before the session, which is read from the
+    group's configuration. See [leases](../consuming/leases.md).
+    """
     allow_commit_revoked: bool = _key(values.boolean, False)
     """Also sends commits of partitions that this consumer gave up, as confluent-kafka does: a late worker can then move
     the new owner's committed offset back. By default such commits fail with `_ASSIGNMENT_LOST`.
@@ -276,6 +281,7 @@ class ConsumerConfig:
             active_heartbeat_interval_s=_seconds(self.heartbeat_active_interval_ms),
             topic_refresh_s=self._topic_refresh_s,
             may_commit_revoked=self.allow_commit_revoked,
+            has_leases=self.ownership_lease_enable,
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )

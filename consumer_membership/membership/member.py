@@ -598,6 +598,7 @@ class GroupMember:
             protocol_reason=self._choice.reason,
             group_protocol=self._protocol.group_protocol,
             lease_until=extra.lease_until,
+            is_session_assumed=extra.is_session_assumed,
         )
 
     @property

@@ -48,8 +48,8 @@ class MembershipView:
     at which the member knows that it is not in its group: a replacement may have the same epoch.
 
     `transitions` are the latest changes of state, oldest first. `session_timeout_s` is the group's session timeout if
-    the broker reports it, which members with an instance id request: how long such a member may be away before its
-    partitions are assigned to other members (KIP-345).
+    the broker reports it, which members with an instance id or with leases request: how long a member may be
+    away before its partitions are assigned to other members (KIP-345).
 
     `last_error` is the last error, `last_error_at` when it happened; `last_error_over_at` is when the member recovered
     from it, None while it has not. `present_error` is the error that still lasts.
@@ -85,6 +85,8 @@ class MembershipView:
     #: records are withheld until the coordinator has responded again. None: it owns no partition that a session
     #: protects. A suspension of the machine shortens it as soon as the member notices.
     lease_until: Instant | None = None
+    #: Whether the lease counts an assumed session, because the broker does not report the session timeout.
+    is_session_assumed: bool = False
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None
     waits_for_detail: str = ""
@@ -129,6 +131,7 @@ class ProtocolView:
     heartbeat_interval_s: float | None
     session_timeout_s: float | None
     lease_until: Instant | None
+    is_session_assumed: bool = False
 
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
@@ -152,4 +155,5 @@ def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipV
         transitions=(*view.transitions, end),
         group_protocol=None,
         lease_until=None,
+        is_session_assumed=False,
     )

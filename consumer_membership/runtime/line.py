@@ -86,10 +86,11 @@ class UnansweredError(TransportError):
 
 
 class Snapshot(NamedTuple):
-    """The member's latest view, and the number of views before it."""
+    """The member's latest view, the number of views before it, and when the lease in it ends, by the lease's clock."""
 
     version: int
     view: MembershipView
+    lease_ends_at: float = inf
 
 
 # ---- the two ends ---------------------------------------------------------------------------------------------------
@@ -155,16 +156,41 @@ class WakeUp:
             self.is_set = False
 
 
+class HotPathGate(Protocol):
+    """The flag that the hot path of `poll` reads for each record."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether this `poll` has to take the slow path."""
+
+
+class LeaseGate:
+    """The wake-up of a consumer with `ownership.lease.enable`: the hot path also checks the lease, for each record.
+
+    Without it the lease is checked when the buffer is filled again: after a suspension, one batch may be returned.
+    """
+
+    __slots__ = ("_clock", "_line", "_wake_up")
+
+    def __init__(self, line: Line) -> None:
+        self._clock = line.clock
+        self._line = line
+        self._wake_up = line.wake_up
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the wake-up is set, or the lease is over."""
+        return self._wake_up.is_set or self._clock() >= self._line.snapshot.lease_ends_at
+
+
 class Line:
     """The line of one consumer."""
 
     def __init__(self, clock: Callable[[], float] = session_time) -> None:
         #: The clock of the lease.
-        self._clock = clock
+        self.clock = clock
         #: How far it is ahead of `monotonic`, as far as the member knows.
         self._ahead_s = clock() - monotonic()
-        #: When the lease of the owned partitions ends, by the lease's clock.
-        self._lease_ends_at = inf
         self.wake_up = WakeUp()
         #: The member's latest view; `connect` shows the first one.
         self.snapshot: Snapshot
@@ -197,7 +223,7 @@ class Line:
 
         This is the view's `lease_until`, by a clock that also runs while the machine is suspended.
         """
-        return self._clock() >= self._lease_ends_at
+        return self.clock() >= self.snapshot.lease_ends_at
 
     def post(self, *events: Event) -> None:
         """Post these events to the member; they wait until the thread is started."""
@@ -263,14 +289,14 @@ class Line:
             self._orders.extend(orders)
             if orders:
                 self.wake_up.set()
-            self.snapshot = Snapshot(next(self._versions), view)
-            self._lease_ends_at = inf if view.lease_until is None else view.lease_until + self._ahead_s
+            ends_at = inf if view.lease_until is None else view.lease_until + self._ahead_s
+            self.snapshot = Snapshot(next(self._versions), view, ends_at)
         if orders:
             self._on_order()
 
     def count_suspension(self) -> float:
         """Return how long the machine was suspended since the last call, in seconds, for the member to count it."""
-        suspended_s = self._clock() - monotonic() - self._ahead_s
+        suspended_s = self.clock() - monotonic() - self._ahead_s
         if suspended_s < LEAST_SUSPENSION_S:
             return 0.0
         self._ahead_s += suspended_s

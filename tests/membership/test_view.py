@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from consumer_membership.membership.effects import LearnSessionTimeout
 from consumer_membership.membership.events import (
     CommitFailed,
     CommitRequested,
@@ -269,3 +270,32 @@ def test_member_without_partitions_has_no_lease() -> None:
     scenes = [Scene(), joining(), stable(), fenced(), stale(), unsubscribing(), leaving(), fatal()]
     assert [scene.view.lease_until for scene in scenes] == [None] * len(scenes)
     assert None not in [scene.view.lease_until for scene in (revoking(), adding(), acknowledging())]
+
+
+# ---- with ownership.lease.enable -------------------------------------------------------------------------------------
+
+
+def test_lease_ends_before_the_session_and_the_view_marks_an_assumed_session() -> None:
+    """If the broker does not report the session timeout, two heartbeat intervals are certain."""
+    scene = stable(A0, has_leases=True)
+    sent_at = scene.in_touch().now
+    scene.answer()
+    assert (scene.view.lease_until, scene.view.is_session_assumed) == (sent_at + 0.95 * 10.0, True)
+    scene.feed(SessionTimeoutLearned(session_timeout_s=6.0))
+    assert (scene.view.lease_until, scene.view.is_session_assumed) == (sent_at + 0.95 * 6.0, False)
+
+
+def test_dynamic_member_with_leases_requests_the_session_timeout_after_each_join() -> None:
+    """Its lease must not be longer than the group's session; without leases it requests nothing."""
+    scene = stable(A0, has_leases=True)
+    assert len(scene.all(LearnSessionTimeout)) == 1
+    scene.fence().finish().in_touch().answer(7, [A0]).settle()
+    assert len(scene.all(LearnSessionTimeout)) == 2
+    assert stable(A0).all(LearnSessionTimeout) == []
+
+
+def test_leaving_member_has_a_lease_until_it_has_released_its_partitions() -> None:
+    """Work in on_revoke is covered: heartbeats continue until the leave."""
+    scene = unsubscribing(has_leases=True)
+    assert scene.view.lease_until is not None
+    assert scene.settle(answers=False).view.lease_until is None

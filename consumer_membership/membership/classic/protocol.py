@@ -221,9 +221,11 @@ class ClassicProtocol:
         member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease continues
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
-        if self.state not in CLASSIC_IN_GROUP or not self._ownership.owned:
+        is_owner = self.state in CLASSIC_IN_GROUP or (self.state is _S.UNSUBSCRIBING and self._settings.has_leases)
+        if not is_owner or not self._ownership.owned:
             return None
-        return self.heartbeats.lease_until(self._settings.max_poll_interval_s)
+        until = self.heartbeats.lease_until(self._settings.max_poll_interval_s)
+        return None if until is None else until - (self.session_s - self._settings.lease_s(self.session_s))
 
     @property
     def _may_heartbeat(self) -> bool:

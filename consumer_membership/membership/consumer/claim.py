@@ -260,7 +260,7 @@ class InstanceClaim:
         self._pool.forget_refusals()
         self._backoff.reset()
         self._watch.begin()
-        if self._settings.is_static:
+        if self._settings.is_static or self._settings.has_leases:
             self.session.doubt()
         has_to_choose = self.id is None and bool(self._pool)
         self._enter(_T.QUESTION_RAISED if has_to_choose else _T.JOIN_BEGINS)

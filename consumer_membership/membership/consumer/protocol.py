@@ -180,12 +180,23 @@ class ConsumerProtocol:
         The session lasts from the sending of the last answered heartbeat. The moment of the response proves nothing: a
         process that was suspended reads an old response when it continues.
         """
-        confirmed_at, interval_s = self.heartbeats.confirmed_at, self.heartbeats.broker_interval_s
-        if self.state not in _OWNS or not self._ownership.owned or confirmed_at is None:
+        confirmed_at = self.heartbeats.confirmed_at
+        is_owner = self.state in _OWNS or (self.state is _S.UNSUBSCRIBING and self._settings.has_leases)
+        if not is_owner or not self._ownership.owned or confirmed_at is None:
             return None
-        # Brokers do not report the session timeout to dynamic members; Kafka's default is nine heartbeat intervals.
-        usual_s = DEFAULT_SESSION_S if interval_s is None else min(DEFAULT_SESSION_S, BEATS_OF_SESSION * interval_s)
-        return confirmed_at + (self.claim.session.timeout_s or usual_s)
+        return confirmed_at + self._settings.lease_s(self.claim.session.timeout_s or self._assumed_session_s)
+
+    @property
+    def _assumed_session_s(self) -> float:
+        """The session timeout if the broker does not report it: Kafka's default is nine heartbeat intervals.
+
+        A lease counts only as many intervals as fit into any session.
+        """
+        interval_s = self.heartbeats.broker_interval_s
+        if interval_s is None:
+            return DEFAULT_SESSION_S
+        beats = SESSION_INTERVALS if self._settings.has_leases else BEATS_OF_SESSION
+        return min(DEFAULT_SESSION_S, beats * interval_s)
 
     @property
     def _may_heartbeat(self) -> bool:
@@ -297,8 +308,8 @@ class ConsumerProtocol:
     # ---- time and circumstances ----
 
     def prepare(self) -> MembershipEnd | None:
-        """Request the data that is needed to join as an instance."""
-        if self._settings.is_static and self._coordinator.is_known:
+        """Request the data that is needed to join as an instance, and for a lease."""
+        if (self._settings.is_static or self._settings.has_leases) and self._coordinator.is_known:
             self.claim.ask_if_due(is_settled=self.state is _S.STABLE)
         return None
 
@@ -626,6 +637,7 @@ class ConsumerProtocol:
 
     def view(self) -> ProtocolView:
         """Return the consumer protocol's part of the member's view."""
+        lease_until = self._lease_until
         return ProtocolView(
             member_id=self.member_id,
             instance_id=self.claim.id,
@@ -634,7 +646,8 @@ class ConsumerProtocol:
             waits_until=self.claim.waits_until(),
             heartbeat_interval_s=self.heartbeats.broker_interval_s,
             session_timeout_s=self.claim.session.timeout_s,
-            lease_until=self._lease_until,
+            lease_until=lease_until,
+            is_session_assumed=lease_until is not None and self.claim.session.timeout_s is None,
         )
 
     def _wait(self) -> Wait | None:

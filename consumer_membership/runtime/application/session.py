@@ -49,7 +49,7 @@ from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.rebalance import Rebalance
 from consumer_membership.runtime.application.steps import Steps
 from consumer_membership.runtime.application.subscriptions import Subscriptions
-from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.line import HotPathGate, LeaseGate, Line
 from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, lines_of
 from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
 from consumer_membership.types import (
@@ -181,6 +181,16 @@ class Session:
         self._closes_later: int | None = None
 
     # ---- the member ----
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether leases are checked for each record (`ownership.lease.enable`)."""
+        return self._settings.has_leases
+
+    @property
+    def gate(self) -> HotPathGate:
+        """The flag that the hot path of `poll` reads for each record."""
+        return LeaseGate(self.line) if self._settings.has_leases else self.line.wake_up
 
     @property
     def view(self) -> MembershipView:

@@ -87,9 +87,9 @@ class Subscriptions:
 
     def announce_poll(self) -> None:
         """Send `Polled` if the member waits for a poll with a subscription; once for each view of it."""
-        version, view = self._line.snapshot
-        if view.needs_poll and self._subscription and version != self._announced_at:
-            self._announced_at = version
+        snapshot = self._line.snapshot
+        if snapshot.view.needs_poll and self._subscription and snapshot.version != self._announced_at:
+            self._announced_at = snapshot.version
             self._line.send(Polled())
 
     @property

@@ -172,3 +172,13 @@ def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_i
     sent = len(scene.all(SendClassicHeartbeat))
     assert len(scene.after(5.0).all(SendClassicHeartbeat)) == sent
     assert lease(scene.gather(2)) == confirmed_at + 6.0
+
+
+def test_classic_lease_ends_before_the_session_and_lasts_until_the_release() -> None:
+    """A classic member states its session timeout itself, so nothing is assumed."""
+    scene = stable(A0, has_leases=True).beat_answered()
+    sent_at = scene.now
+    assert lease(scene) == sent_at + 0.95 * 45.0
+    assert not scene.member.view().is_session_assumed
+    assert lease(scene.leave()) is not None
+    assert lease(scene.settle()) is None

@@ -43,7 +43,7 @@ def lease(consumer: ScriptedConsumer, left_s: float) -> None:
     member = consumer.member
     member.view = replace(member.view, lease_until=time.monotonic() + left_s)
     if left_s < 0:
-        consumer._wake_up.set()
+        consumer._use().line.wake_up.set()
 
 
 def reading(consumers: ConsumerFactory, topic: str, calls: Called) -> ScriptedConsumer:

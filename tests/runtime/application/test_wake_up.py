@@ -84,7 +84,7 @@ def test_poll_returns_no_record_after_a_change_during_a_synchronous_commit(
             member.order(RaiseToApplication(error=REFUSED, problem=Problem.FATAL))
         case "lease":
             member.view = replace(member.view, lease_until=time.monotonic() - 1.0)
-            consumer._wake_up.set()
+            consumer._use().line.wake_up.set()
         case _:
             member.pause(None)
             member.revoke(None)
@@ -177,7 +177,7 @@ class Application(RuleBasedStateMachine):
         until = None if left_s is None else time.monotonic() + left_s
         self.member.view = replace(self.member.view, lease_until=until)
         if left_s is not None and left_s < 0:
-            self.consumer._wake_up.set()
+            self.consumer._use().line.wake_up.set()
 
     @rule()
     def reports(self) -> None:

@@ -1,0 +1,158 @@
+"""Leases: until when a consumer may work on a partition, with a token for writes to other systems.
+
+A lease is a promise about time: the coordinator assigns the partition to no other member before it ends, as long as
+nobody removes the member deliberately. The token serves systems that can compare it: a write that carries a lower token
+than an earlier write comes from a former owner.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from math import inf
+from time import monotonic
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+from consumer_membership.errors import LeaseOverError
+from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.application.session_errors import STATE_CODE, StateError
+from consumer_membership.runtime.line import Line
+from consumer_membership.types import TopicPartition
+
+GuardedP = ParamSpec("GuardedP")
+GuardedR = TypeVar("GuardedR")
+
+
+class Lease:
+    """The right of this consumer to work on one partition until a moment that heartbeat responses move on.
+
+    `Consumer.lease` returns it. It may be used in any thread, and never blocks. It ends with the assignment: if the
+    partition is assigned again later, request another one.
+
+    Attributes:
+        topic: The partition's topic.
+        partition: The partition's number.
+        token: The member epoch (classic: the generation) at which the partition was assigned. It grows with each change
+            between two members, as long as the group exists: a partition that another member owned is assigned by a
+            later assignment of the group, which has a higher epoch, and a member receives it at that epoch or a later
+            one. It does not grow when a process takes the place of another one with the same group.instance.id, which
+            continues at the same epoch.
+    """
+
+    def __init__(self, line: Line, partition: TopicPartition, token: int) -> None:
+        self._line = line
+        self._place = partition
+        self.topic, self.partition = partition
+        self.token = token
+
+    @property
+    def remaining(self) -> float:
+        """How long the lease still lasts, in seconds, if no further heartbeat is answered; 0.0: it is over."""
+        snapshot = self._line.snapshot
+        if snapshot.view.owned.get(self._place) != self.token or snapshot.lease_ends_at == inf:
+            return 0.0
+        return max(0.0, snapshot.lease_ends_at - self._line.clock())
+
+    @property
+    def until(self) -> float:
+        """When the lease ends, if no further heartbeat is answered (`time.monotonic`); now, if it is over."""
+        return monotonic() + self.remaining
+
+    @property
+    def holds(self) -> bool:
+        """Whether the lease is not over."""
+        return self.remaining > 0.0
+
+    def guard(self, at_least_s: float = 0.0) -> LeaseGuard:
+        """Return a guard for work on the partition: a context manager, and a decorator of functions and coroutines.
+
+        It refuses to begin after the end of the lease, or with less than `at_least_s` seconds remaining. When the work
+        has ended, it raises `LeaseOverError` if the lease did not hold: nest it in a transaction of the target system,
+        which is then rolled back. An exception of the work itself propagates unchanged.
+        """
+        return LeaseGuard(self, at_least_s)
+
+    def __repr__(self) -> str:
+        return f"Lease({self.topic}-{self.partition}, token={self.token}, remaining={self.remaining:.3f})"
+
+
+class LeaseGuard:
+    """Work that may only be done while a lease holds; `Lease.guard` returns it.
+
+    Attributes:
+        held: Whether the lease held until the end of the work; None before that.
+    """
+
+    def __init__(self, lease: Lease, at_least_s: float) -> None:
+        self._lease = lease
+        self._at_least_s = at_least_s
+        self.held: bool | None = None
+
+    def __enter__(self) -> Self:
+        """Begin the work.
+
+        Raises:
+            LeaseOverError: the lease is over, or ends too soon.
+        """
+        remaining = self._lease.remaining
+        if remaining <= 0.0:
+            raise _over(self._lease, "nothing was begun")
+        if remaining < self._at_least_s:
+            raise _over(self._lease, f"only {remaining:.3f} of {self._at_least_s:g} s remain, and nothing was begun")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the work.
+
+        A lease that lapsed meanwhile and was renewed has held: the coordinator confirmed the same assignment.
+
+        Raises:
+            LeaseOverError: the lease did not hold.
+        """
+        self.held = self._lease.holds
+        if not self.held and error is None:
+            raise _over(self._lease, "the work that has just ended may have been done by two members")
+
+    def __call__(self, function: Callable[GuardedP, GuardedR]) -> Callable[GuardedP, GuardedR]:
+        """Guard each call of this function; of a coroutine function, until it has ended."""
+        lease, at_least_s = self._lease, self._at_least_s
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def guarded_coroutine(*args: GuardedP.args, **kwargs: GuardedP.kwargs) -> object:
+                with lease.guard(at_least_s):
+                    return await function(*args, **kwargs)
+
+            return guarded_coroutine  # type: ignore[return-value]  # it returns what the function returns: a coroutine
+
+        @wraps(function)
+        def guarded(*args: GuardedP.args, **kwargs: GuardedP.kwargs) -> GuardedR:
+            with lease.guard(at_least_s):
+                return function(*args, **kwargs)
+
+        return guarded
+
+
+def lease_of(session: Session, partition: TopicPartition) -> Lease:
+    """Return the lease of this partition.
+
+    Raises:
+        StateError: leases are not enabled.
+        LeaseOverError: the partition is not owned.
+    """
+    if not session.has_leases:
+        raise StateError("Local: Erroneous state: leases are off; set ownership.lease.enable=true", STATE_CODE)
+    token = session.line.view.owned.get(partition)
+    if token is None:
+        raise LeaseOverError(f"{partition.topic}-{partition.partition} is not owned by this consumer")
+    return Lease(session.line, partition, token)
+
+
+def _over(lease: Lease, outcome: str) -> LeaseOverError:
+    return LeaseOverError(
+        f"the lease of {lease.topic}-{lease.partition} (token {lease.token}) is over or ends too soon: {outcome}"
+    )
