@@ -170,13 +170,18 @@ def _finished_of(body: bytes, base: int) -> FinishedOffsets | None:
     form, leader_epoch = _HEAD.unpack_from(body)
     content = body[_HEAD.size :]
     if form == _VARINTS:
+        if content[-1] & _MORE:
+            return None  # the last varint has no end
         gaps = list(_numbers(content))
         unfinished = [base]
         for gap in gaps[:-1]:
             unfinished.append(unfinished[-1] + gap + 1)
-        high = unfinished[-1] + gaps[-1] + 2 if gaps else 0
+        high = unfinished[-1] + gaps[-1] + 2
     elif form == _BITMAP:
-        finished = f"{int.from_bytes(content, 'little'):b}"[::-1]
+        bits = int.from_bytes(content, "little")
+        if not bits or bits & 1:
+            return None  # nothing is finished, or the committed offset itself is
+        finished = f"{bits:b}"[::-1]
         unfinished = [base + place for place, bit in enumerate(finished) if bit == "0"]
         high = base + len(finished)
     else:

@@ -162,7 +162,11 @@ def test_decode_ignores_zero_after_the_text() -> None:
     assert decode(f"{text}\0\0", 100) is None
 
 
-@pytest.mark.parametrize("body", [(2, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0x80)], ids=["form", "unfinished varint"])
+@pytest.mark.parametrize(
+    "body",
+    [(2, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0x80), (0, 0, 0, 0, 0, 3, 0x80), (1, 0, 0, 0, 0, 0), (1, 0, 0, 0, 0, 7)],
+    ids=["form", "no varint", "varint without end", "bitmap of nothing", "bitmap with the committed offset"],
+)
 def test_decode_ignores_content_that_version_1_does_not_define(body: tuple[int, ...]) -> None:
-    """Another form, and varints without an end, list no offsets, even with the right checksum."""
+    """Another form, varints without an end, and a bitmap with a finished base list no offsets."""
     assert decode(framed(bytes(body), 5), 5) is None
