@@ -163,7 +163,7 @@ def group_batches(folder: TextFolder) -> list[PlannedBatch]:
         sources = [each for each in _sources(folder, name) if each.group is not None]
         if not sources:
             continue
-        text = folder.read(name)
+        text = _text_in(folder, name)
         lines = text.splitlines()
         for source in sources:
             lines[2 + source.number] = _text(nested_offsets(source.offsets or {}))
@@ -191,15 +191,17 @@ def rewrite(folder: TextFolder, batch: PlannedBatch) -> None:
 
 def _batches(folder: TextFolder, name: str) -> dict[int, float]:
     """Return the batches of a log and the time of each; checksums and unfinished files of Spark are left out."""
-    return {int(each): at for each, at in folder.files(name).items() if each.isdigit()}
+    return {int(each): at for each, at in folder.files(name).items() if each.isascii() and each.isdigit()}
 
 
 def _query_id(folder: TextFolder) -> str | None:
-    return str(_mapping(folder, "metadata", folder.read("metadata")).get("id")) if folder.exists("metadata") else None
+    if not folder.exists("metadata"):
+        return None
+    return str(_mapping(folder, "metadata", _text_in(folder, "metadata")).get("id"))
 
 
 def _sources(folder: TextFolder, name: str) -> tuple[SourceOffsets, ...]:
-    lines = folder.read(name).splitlines()
+    lines = _text_in(folder, name).splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:  # noqa: PLR2004 - a version, the batch, and at least one source
         remedy = (
             f"the file begins with {lines[:1]}, not with {_VERSION}, a batch and its sources; it is damaged, or its "
@@ -218,18 +220,29 @@ def _source(folder: TextFolder, name: str, number: int, line: str) -> SourceOffs
         is_ours = isinstance(found, dict) and found.get("version") == 1 and "offsets" in found
         offsets = flat_offsets(found["offsets"] if is_ours else found)
         start = flat_offsets(found["start"]) if is_ours and "start" in found else None
-    except (ValueError, ConfigurationError):
+    except (ValueError, RecursionError, ConfigurationError):
         # The offsets of other sources (rate, files, other connectors) have other forms.
         return SourceOffsets(number=number, offsets=None, group=None)
     if not offsets:
         raise ConfigurationError("path", folder.path_of(name), f"source {number} has no partitions")
-    return SourceOffsets(number=number, offsets=offsets, group=found.get("group") if is_ours else None, start=start)
+    group = found.get("group") if is_ours else None
+    if not isinstance(group, str | None):
+        raise ConfigurationError("path", folder.path_of(name), f"source {number} has {group!r} instead of a group")
+    return SourceOffsets(number=number, offsets=offsets, group=group, start=start)
+
+
+def _text_in(folder: TextFolder, name: str) -> str:
+    """Return the text of a file; raise ConfigurationError if it is not UTF-8."""
+    try:
+        return folder.read(name)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError("path", folder.path_of(name), f"the file is damaged: {error}") from None
 
 
 def _mapping(folder: TextFolder, name: str, text: str) -> Mapping[str, object]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         remedy = f"{text[:50]!r} is not a JSON object; the file is damaged"

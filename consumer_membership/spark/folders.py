@@ -41,7 +41,11 @@ class TextFolder(Protocol):
         ...
 
     def read(self, name: str) -> str:
-        """Return the text of a file."""
+        """Return the text of a file, which is UTF-8.
+
+        Raises:
+            UnicodeDecodeError: the file is not UTF-8.
+        """
         ...
 
     def replace(self, name: str, text: str) -> None:
@@ -94,7 +98,7 @@ class LocalFolder:
 
     def read(self, name: str) -> str:
         """Implement `TextFolder`."""
-        return (self._root / name).read_text()
+        return (self._root / name).read_text(encoding="utf-8")
 
     def replace(self, name: str, text: str) -> None:
         """Implement `TextFolder`.
@@ -106,7 +110,7 @@ class LocalFolder:
         file.parent.mkdir(parents=True, exist_ok=True)
         scratch = file.with_name(f".{file.name}.{uuid.uuid4()}.tmp")
         try:
-            with scratch.open("w") as writing:
+            with scratch.open("w", encoding="utf-8") as writing:
                 writing.write(text)
                 writing.flush()
                 os.fsync(writing.fileno())

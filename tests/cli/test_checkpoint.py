@@ -79,6 +79,39 @@ def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytes
         assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metadata", b'{"id": "\xff"}'),
+        ("metadata", b"[" * 100_000),
+        ("offsets/0", b'v1\n{}\n{"a":{"0":1}}\xff'),
+        ("offsets/0", b"v1\n" + b"[" * 100_000 + b"\n{}"),
+        ("offsets/0", b'v1\n{}\n{"version":1,"group":["g"],"offsets":{"a":{"0":1}}}'),
+    ],
+    ids=["metadata not UTF-8", "metadata nested deeply", "offsets not UTF-8", "batch nested deeply", "group no text"],
+)
+def test_checkpoint_show_of_damaged_file_exits_2(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is not text, or has values of other types, is one line that names the file."""
+    folder = folder_of(tmp_path / "c", '{"a":{"0":1}}', done=1)
+    (folder / name).write_bytes(content)
+    assert main(["checkpoint", "show", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert (name in error, error.count("\n")) == (True, 1)
+
+
+@pytest.mark.parametrize("line", ['{"a":{"0":1e999}}', "[" * 100_000], ids=["infinity", "nested deeply"])
+def test_checkpoint_show_takes_other_json_as_another_source(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A source line without Kafka offsets belongs to another kind of source; other files are skipped."""
+    folder = folder_of(tmp_path / "c", line, done=1)
+    (folder / "offsets" / "²").write_text("")
+    assert main(["checkpoint", "show", str(folder)]) == 0
+    assert "source 0: no Kafka offsets" in capsys.readouterr().out
+
+
 @pytest.mark.integration
 def test_checkpoint_to_group_and_from_group_copy_offsets(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -99,7 +99,7 @@ def flat_offsets(found: object) -> dict[Partition, int]:
             for topic, by_number in found.items()  # type: ignore[attr-defined]  # other types raise below
             for number, offset in by_number.items()
         }
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise ConfigurationError("checkpointLocation", found, f"these are not Kafka offsets; {_REMEDY}") from None
 
 
