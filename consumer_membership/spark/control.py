@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType, UnionType
+from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
@@ -94,6 +96,44 @@ class MemberProgress:
     at: float
     session_s: float
     silent_s: float = field(default=0.0, compare=False)
+
+
+#: The kinds of the values of a report, as JSON has them; a float without a fraction may come as an integer.
+_KINDS: Mapping[str, type | UnionType] = MappingProxyType(
+    {
+        "instance": int,
+        "attempt": int,
+        "host": str,
+        "pid": int,
+        "state": str,
+        "epoch": int,
+        "records": int,
+        "batches": int,
+        "rate": float | int,
+        "lag": int,
+        "waits_for": str | None,
+        "at": float | int,
+        "session_s": float | int,
+        "silent_s": float | int,
+    }
+)
+
+
+def progress_of(fields: Mapping[str, object]) -> MemberProgress:
+    """Return the report that has these fields (`dataclasses.asdict`), as they come from JSON.
+
+    Raises:
+        ValueError, KeyError, TypeError: these are not the fields of a report, or their values have other types.
+    """
+    for name, kind in _KINDS.items():
+        if name in fields and not isinstance(fields[name], kind):
+            raise TypeError(f"{name}={fields[name]!r} in a progress report")
+    places = fields["owned"]
+    if not isinstance(places, list | tuple):
+        raise TypeError(f"owned={places!r} in a progress report")
+    owned = tuple((str(topic), int(str(number))) for topic, number in places)
+    values: dict[str, Any] = {**fields, "owned": owned}
+    return MemberProgress(**values)
 
 
 class MemberReports:
@@ -491,8 +531,7 @@ class ControlServer:
             match message:
                 case {"progress": dict() as fields}:
                     if self._lines.get(instance) is line:
-                        owned = tuple((str(topic), int(number)) for topic, number in fields["owned"])
-                        self._reports.note(MemberProgress(**{**fields, "owned": owned}), time.monotonic())
+                        self._reports.note(progress_of(fields), time.monotonic())
                 case {"failed": {"kind": str() as kind, "text": str() as text}}:
                     was_latest = self._latest.get(instance) == line.caller.attempt
                     self._failures.append(

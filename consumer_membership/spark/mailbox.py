@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.control import Link, MemberProgress, MemberReports, Order
+from consumer_membership.spark.control import Link, MemberProgress, MemberReports, Order, progress_of
 from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -184,7 +184,7 @@ class ClientMailbox:
                         self._is_taken = True
                         self._is_known.set()
                     found = progress.read(plan.mailbox)
-                    received = [_progress_in(message) for message in found if message["run"] == plan.run]
+                    received = [progress_in(message) for message in found if message["run"] == plan.run]
                     with self._lock:
                         for report in received:
                             self._reports.note(report, time.monotonic())
@@ -206,11 +206,16 @@ def _message_of(run: str, progress: MemberProgress | None) -> Mapping[str, objec
     return {"run": run, "progress": fields}
 
 
-def _progress_in(message: Mapping[str, object]) -> MemberProgress:
+def progress_in(message: Mapping[str, object]) -> MemberProgress:
+    """Return the report of a task in this message.
+
+    Raises:
+        ValueError, KeyError, TypeError: the message has no report, or one of another version of the package.
+    """
     fields = message["progress"]
     if not isinstance(fields, dict):
         raise TypeError(f"not a progress report: {fields!r}")
-    return MemberProgress(**{**fields, "owned": tuple((str(topic), int(number)) for topic, number in fields["owned"])})
+    return progress_of(fields)
 
 
 def _refusal(plan: MemberPlan, failed: Exception | None) -> MembershipError:

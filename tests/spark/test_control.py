@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -9,14 +10,22 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.control import SILENT_MEMBER, ControlLink, ControlServer, Failure, MemberReports, Order
+from consumer_membership.spark.control import (
+    SILENT_MEMBER,
+    ControlLink,
+    ControlServer,
+    Failure,
+    MemberReports,
+    Order,
+    progress_of,
+)
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
 from tests.spark.relay import Relay
@@ -131,6 +140,22 @@ def test_reports_do_not_age_after_the_run_ended() -> None:
         wait_until(lambda: bool(server.progress()), "a report")
     first = server.progress()[0].silent_s
     assert [one.silent_s for one in server.progress()] == [first]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"rate": "fast"}, {"epoch": None}, {"session_s": []}, {"waits_for": 1}, {"other": 1}, {"instance": "0"}),
+        *({"owned": 1}, {"owned": [["t", "x"]]}, {"owned": [["t", float("inf")]]}, {"owned": [1]}),
+    ],
+    ids=str,
+)
+def test_progress_of_other_values_raises_a_documented_error(changed: dict[str, object]) -> None:
+    """A report of another version of the package is refused as a whole, before the application reads it."""
+    fields = asdict(progress(1, 5, 10))
+    assert progress_of(json.loads(json.dumps(fields))) == progress(1, 5, 10)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        progress_of({**fields, **changed})
 
 
 def test_failure_has_its_instance_attempt_and_kind(server: ControlServer) -> None:
