@@ -93,7 +93,7 @@ class LeaveRequests:
                 fields = json.loads(line)
                 key, request = int(fields["key"]), fields["leave"]
                 read = None if request is None else _read(request)
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
             if read is None:
                 self._standing.pop(key, None)

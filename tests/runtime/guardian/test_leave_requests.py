@@ -69,7 +69,14 @@ def test_leave_requests_accept_lines_in_pieces() -> None:
     assert made.standing == (TWO,)
 
 
-@pytest.mark.parametrize("line", [b"nonsense\n", b"{}\n", b"[]\n", b'{"key": 1, "leave": {}}\n', b"\xff\n", b"\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"nonsense\n", b"{}\n", b"[]\n", b'{"key": 1, "leave": {}}\n', b"\xff\n", b"\n"),
+        *(b'{"key": Infinity, "leave": null}\n', b"[" * 100_000 + b"\n"),
+    ],
+    ids=lambda line: line[:20],
+)
 def test_leave_requests_skip_an_invalid_line(line: bytes) -> None:
     """One invalid line does not cost the other members their leave."""
     assert after(line_of(1, ONE) + line + line_of(2, TWO)).standing == (ONE, TWO)
