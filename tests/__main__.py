@@ -196,6 +196,11 @@ def simulation(stage: Running) -> int:
     return stage.python("-m", "tests.simulation", "--seeds", "2500", "--start", str(stage.plan.seed))
 
 
+def fuzzing(stage: Running) -> int:
+    """A minute of the fuzzer over everything that reads data of other programs; the unit tests run its corpus."""
+    return stage.python("-m", "tests.fuzzing", "--seconds", "60", "--seed", str(stage.plan.seed))
+
+
 def wheel(stage: Running) -> int:
     """Source archive and wheel build and pass `twine check`; the wheel installs, imports, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
@@ -287,6 +292,7 @@ STAGES: dict[str, Stage] = {
     "units": Stage(units),
     "exploration": Stage(exploration, is_full=True),
     "simulation": Stage(simulation, is_full=True),
+    "fuzzing": Stage(fuzzing, is_full=True, needs="Linux with x86_64, for which atheris has wheels"),
     "wheel": Stage(wheel, needs=_PIP),
     "docs": Stage(docs, is_full=True, needs="chromium with chromedriver (Debian: chromium chromium-driver)"),
     "broker": Stage(broker, waits=True, needs=f"{_BROKER}; Java 17 for Spark; {_PIP}"),

@@ -73,6 +73,7 @@ from consumer_membership.translation.verdicts import error_name
 from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
+from tests.fuzzing import __main__ as fuzzing
 from tests.simulation import __main__ as simulation
 from tests.support import configuration_table, coverage_report, foreign_names, librdkafka_keys, log_messages, seeds
 from tests.support.documents import (
@@ -105,6 +106,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "tests": everything._parser,
     "tests.benchmarks": benchmarks._parser,
     "tests.exploration": exploration._parser,
+    "tests.fuzzing": fuzzing._parser,
     "tests.simulation": simulation._parser,
 }
 #: The languages of blocks with commands. Output is in blocks with the language `text`.

@@ -37,6 +37,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # A Spark of its own for three examples, once and twice: test_runs.py and test_data_source.py show that runs and
         # queries read all records and continue where the last run ended.
         "tests/test_examples.py::test_spark_*": AT_LENGTH,
+        # The gate runs the corpus; the stage `fuzzing` runs the fuzzer.
+        "tests/fuzzing/test_fuzzer.py::test_fuzz_reports_planted_*": AT_LENGTH,
         # Ctrl-C: the gate has SIGTERM.
         "tests/test_examples.py::test_graceful_shutdown[[]SIGINT]": AT_LENGTH,
         # The gate has the same application as an example (test_examples.py).

@@ -1,0 +1,16 @@
+"""The inputs in the repository: for each target, a folder with seeds and with inputs that once failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "corpus"
+#: The names of inputs that showed a defect begin with it.
+FOUND = "found-"
+#: Between two files of an input of the target `checkpoints`; no file has it.
+SEPARATOR = b"\x00----\x00"
+
+
+def inputs_of(target: str) -> list[Path]:
+    """Return the inputs of this target, by name."""
+    return sorted((FOLDER / target).iterdir())

@@ -1,0 +1,63 @@
+"""The process of the fuzzer: `python -m tests.fuzzing.process MODULE MEMORY FOLDER TARGET=FLAGS ...`.
+
+`tests.fuzzing` starts it. It instruments the package once, which takes seconds, and then forks a process for each
+target, two at a time, with a memory limit. The output of a target is in FOLDER; a line with the target and its wait
+status follows at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+import atheris
+
+#: Targets at a time.
+PROCESSES = 2
+
+
+def main(words: list[str]) -> None:
+    """Fuzz these targets of this module with libFuzzer's flags."""
+    module, memory, folder, *orders = words
+    # Only the package: the coverage of other code says nothing about the inputs.
+    with atheris.instrument_imports(include=["consumer_membership"]):
+        targets = import_module(module).TARGETS
+        from tests.fuzzing.mutations import MUTATED  # noqa: PLC0415
+    running: dict[int, str] = {}
+    while orders or running:
+        while orders and len(running) < PROCESSES:
+            name, _, flags = orders.pop(0).partition("=")
+            pid = os.fork()
+            if not pid:
+                output = Path(folder, f"{name}.log").open("wb")  # noqa: SIM115 - until the end of the process
+                os.dup2(output.fileno(), sys.stdout.fileno())
+                os.dup2(output.fileno(), sys.stderr.fileno())
+                resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+                mutators = {"custom_mutator": MUTATED[name](_mutate)} if name in MUTATED else {}
+                _fuzz(name, targets[name], shlex.split(flags), mutators)
+            running[pid] = name
+        pid, status = os.wait()
+        print(running.pop(pid), status, flush=True)
+
+
+def _mutate(data: bytes, most_bytes: int) -> bytes:
+    # `Fuzz` replaces the function of the module, so it is looked up at each call.
+    changed: bytes = atheris.Mutate(data, most_bytes)
+    return changed
+
+
+def _fuzz(name: str, target: Callable[[bytes], None], flags: list[str], mutators: Mapping[str, object]) -> NoReturn:
+    """Fuzz until libFuzzer ends the process."""
+    atheris.Setup([name, *flags], target, **mutators)
+    atheris.Fuzz()
+    raise AssertionError("libFuzzer has returned")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
