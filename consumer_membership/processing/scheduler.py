@@ -235,9 +235,9 @@ class Scheduler:
         self.orphans: list[Task] = []
         #: Full partitions that are not paused, and paused ones that have space again.
         self._full: set[OwnedPartition] = set()
+        self._spacious: set[OwnedPartition] = set()
         #: Lanes without records, for the next keys.
         self._spare: list[Lane] = []
-        self._spacious: set[OwnedPartition] = set()
 
     # ---- partitions ----
 
@@ -285,11 +285,15 @@ class Scheduler:
         self.close(given_up)
         disowned = self.running_of(given_up)
         for task in disowned:
-            runner = task.runner
-            self._end(task)
-            task.runner = runner  # it still runs
-            task.is_disowned = task.is_cancelled = True
+            self._disown(task)
         return disowned
+
+    def _disown(self, task: Task) -> None:
+        """Ignore the result of a task that still runs."""
+        runner = task.runner
+        self._end(task)
+        task.runner = runner
+        task.is_disowned = task.is_cancelled = True
 
     def release(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
         """Forget these partitions; return the tasks that still ran, as `disown` does."""
@@ -353,10 +357,7 @@ class Scheduler:
             if task.owned is not owned or all(at < offset for _, at, _ in task.records):
                 continue
             if task in self._running:
-                runner = task.runner
-                self._end(task)
-                task.runner = runner  # it still runs
-                task.is_disowned = task.is_cancelled = True
+                self._disown(task)
                 self.orphans.append(task)
             self._return_records(task)
             self._retries.keep({one for one in self._retries if one is not task})
