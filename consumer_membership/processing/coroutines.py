@@ -13,16 +13,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from contextvars import copy_context
+from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
+from queue import SimpleQueue
 from threading import Thread, get_ident
 from time import monotonic
+from typing import NamedTuple
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.stacks import stack_of_coroutine, traceback_of_handler
 from consumer_membership.processing.work import WORK_OF_HANDLER, HandlerInterruptedError, Work
 
+#: How many dead letters are written at the same time.
+_DEAD_LETTER_THREADS = 8
 #: How long the end of an own event loop may take, in seconds.
 _LOOP_STOP_S = 5.0
 
@@ -74,7 +78,7 @@ class CoroutineWorkers:
         work: Where the tasks come from.
         call: Calls the handler with the records of a task; an exception fails the attempt.
         outputs_of: Returns the outputs in a handler's result.
-        write_dead_letter: As for `threads.ThreadWorkers`; called in a thread of the loop's default executor.
+        write_dead_letter: As for `threads.ThreadWorkers`; called on other threads.
         count: The largest number of workers.
         loop: The running event loop.
     """
@@ -91,7 +95,7 @@ class CoroutineWorkers:
         self._work = work
         self._call = call
         self._outputs_of = outputs_of
-        self._write_dead_letter = write_dead_letter
+        self._dead_letters = _DeadLetterThreads(write_dead_letter, loop)
         self._count = count
         self._loop = loop
         #: On the loop only: the workers that count, what idle ones wait for, and the timer of the next attempt.
@@ -115,6 +119,7 @@ class CoroutineWorkers:
         """End all workers; running calls are cancelled. Does not wait."""
         with self._work.lock:
             self._is_stopping = True
+        self._dead_letters.stop()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancel_all)
 
@@ -230,16 +235,15 @@ class CoroutineWorkers:
     async def _fail(self, worker: _Worker, task: Task, error: BaseException) -> None:
         if not self._work.failed(task, error):
             return
-        try:
-            outputs = await self._written(worker, task)
-        except Exception as refused:  # noqa: BLE001 - the target may be a function; the processor stops
-            self._work.give_up(task, refused)
+        written = await self._written(worker, task)
+        if written.error is None:
+            self._work.dead_lettered(task, written.outputs)
         else:
-            self._work.dead_lettered(task, outputs)
+            self._work.give_up(task, written.error)
 
-    async def _written(self, worker: _Worker, task: Task) -> Collection[OutputRecord]:
-        """Write a dead letter on another thread, and return its outputs; only `stop` interrupts the wait."""
-        writing = self._loop.run_in_executor(None, copy_context().run, self._write_dead_letter, task)
+    async def _written(self, worker: _Worker, task: Task) -> _Written:
+        """Write a dead letter on another thread; only `stop` interrupts the wait."""
+        writing = self._dead_letters.write(task)
         while not writing.done():
             try:
                 await asyncio.wait([writing])
@@ -248,6 +252,50 @@ class CoroutineWorkers:
                     raise
                 worker.uncancel()
         return writing.result()
+
+
+class _Written(NamedTuple):
+    """The outputs of a dead letter, or the error of its target."""
+
+    outputs: Collection[OutputRecord] = ()
+    error: BaseException | None = None
+
+
+class _DeadLetterThreads:
+    """Writes dead letters on daemon threads, because the exit of the program waits for the threads of an executor.
+
+    A target may be a function that blocks forever, also after the grace period.
+    """
+
+    def __init__(self, write: Callable[[Task], Collection[OutputRecord]], loop: asyncio.AbstractEventLoop) -> None:
+        self._write = write
+        self._loop = loop
+        self._tasks: SimpleQueue[tuple[Task, Context, asyncio.Future[_Written]] | None] = SimpleQueue()
+        self._threads = 0
+
+    def write(self, task: Task) -> asyncio.Future[_Written]:
+        """Write the dead letter of this task; the future has the result. On the loop only."""
+        written: asyncio.Future[_Written] = self._loop.create_future()
+        self._tasks.put((task, copy_context(), written))
+        if self._threads < _DEAD_LETTER_THREADS:
+            self._threads += 1
+            Thread(target=self._run, name="consumer-membership-dead-letters", daemon=True).start()
+        return written
+
+    def stop(self) -> None:
+        """End the threads after the dead letters in work; does not wait."""
+        for _ in range(_DEAD_LETTER_THREADS):
+            self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (taken := self._tasks.get()) is not None:
+            task, context, written = taken
+            try:
+                result = _Written(outputs=context.run(self._write, task))
+            except BaseException as refused:  # noqa: BLE001 - the target may be a function; the processor stops
+                result = _Written(error=refused)
+            with suppress(RuntimeError):  # the loop is closed, after a stop that did not wait for this dead letter
+                self._loop.call_soon_threadsafe(written.set_result, result)
 
 
 def _cancellation(task: Task, cancelled: asyncio.CancelledError, *, by_program: bool) -> Exception:

@@ -106,7 +106,7 @@ class ThreadWorkers:
             return
         try:
             outputs = self._write_dead_letter(task)
-        except Exception as refused:  # noqa: BLE001 - the target may be a function; the processor stops
+        except BaseException as refused:  # noqa: BLE001 - the target may be a function; the processor stops
             self._work.give_up(task, refused)
         else:
             self._work.dead_lettered(task, outputs)

@@ -287,7 +287,7 @@ class Work:
             self.ledger.dead_letters += 1
             self._finish(task, monotonic(), outputs)
 
-    def give_up(self, task: Task, refused: Exception) -> None:
+    def give_up(self, task: Task, refused: BaseException) -> None:
         """Stop the processor at this record: it can be neither handled nor written to the target for dead letters."""
         with self.lock:
             if task.is_disowned:
@@ -312,7 +312,7 @@ def failure_of(task: Task, error: BaseException, advice: str) -> HandlerError:
     return _error_of(task, f"{what}. The offset is not committed. {advice}", error)
 
 
-def dead_letter_failure_of(task: Task, refused: Exception) -> HandlerError:
+def dead_letter_failure_of(task: Task, refused: BaseException) -> HandlerError:
     """Return the error with which a processor stops because it cannot write the dead letter of this task."""
     what = f"the dead letter for {_place_of(task)} cannot be written: {error_text(refused)}"
     cause = "" if task.last_error is None else f". The handler had failed with {error_text(task.last_error)}"

@@ -258,6 +258,53 @@ def test_dead_letter_that_cannot_be_written_stops_the_work_with_both_errors() ->
     )
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_target_that_raises_anything_stops_the_work(error: BaseException, *, is_coroutine: bool) -> None:
+    """No error of a function for dead letters ends a worker silently, which would leave its record in hand forever."""
+    work = work_of(has_target=True)
+
+    def bury(_: Task) -> Collection[OutputRecord]:
+        raise error
+
+    def handle(_: Task) -> None:
+        raise ValueError("broken")
+
+    async def handle_async(task: Task) -> None:
+        handle(task)
+
+    if is_coroutine:
+        workers: Loop | Pool = Loop(work, handle_async, 1, bury)
+    else:
+        workers = Pool(work, handle, count=1, write_dead_letter=bury)
+    work.admit(records("a"))
+    assert work.wait_until(lambda: work.failure is not None, 60.0)
+    workers.stop()
+    assert work.failure is not None
+    assert work.failure.__cause__ is error
+
+
+def test_dead_letters_of_coroutines_are_written_on_daemon_threads() -> None:
+    """A target that blocks forever does not keep the program from its exit."""
+    work = work_of(has_target=True)
+    threads: list[threading.Thread] = []
+
+    async def handle(_: Task) -> None:
+        raise ValueError("broken")
+
+    def bury(_: Task) -> Collection[OutputRecord]:
+        threads.append(threading.current_thread())
+        return ()
+
+    loop = Loop(work, handle, 1, bury)
+    work.admit(records("a"))
+    drained(work, A)
+    loop.stop()
+    assert [thread.daemon for thread in threads] == [True]
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+
+
 # ---- coroutines ----
 
 
