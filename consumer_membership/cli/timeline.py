@@ -55,7 +55,7 @@ def draw_timeline(
 
     def draw() -> tuple[Iterable[str], int]:
         _check_output(options.output)
-        recorded = [_recorded(path, options.query.group) for path in options.recordings]
+        recorded = [recorded_of(path, options.query.group) for path in options.recordings]
         admin = options.query.admin()
         timeline = _past(options, admin, report, clock)
         for member in recorded:
@@ -162,7 +162,8 @@ def _check_output(path: Path) -> None:
     raise ConfigurationError("--output", str(path), f"the file cannot be written ({os.strerror(code)})")
 
 
-def _recorded(path: Path, group: str) -> RecordedMember:
+def recorded_of(path: Path, group: str) -> RecordedMember:
+    """Return the content of this recording; raise ConfigurationError if it cannot be drawn, or is of another group."""
     try:
         member = recorded_member(path)
     except OSError as error:

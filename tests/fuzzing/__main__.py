@@ -81,14 +81,19 @@ def fuzz(
         flags += [f"-rss_limit_mb={MEMORY_BYTES >> 20}", f"-seed={seed % (1 << 31) or 1}", "-print_final_stats=1"]
         orders = [f"{target}={shlex.join([*flags, *_folders(target, scratch)])}" for target in targets]
         command = [sys.executable, "-m", "tests.fuzzing.process", module, str(MEMORY_BYTES), scratch, *orders]
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TMPDIR": scratch},
-            start_new_session=True,
-        ) as process:
+        log = Path(scratch, "process.log")
+        with (
+            log.open("wb") as errors,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "TMPDIR": scratch},
+                start_new_session=True,
+            ) as process,
+        ):
             rounds = -(-len(targets) // PROCESSES)
             # libFuzzer ends each target in time; this is for a process that cannot start or end.
             end = threading.Timer(rounds * (seconds + input_s) + LAPSE_S, _kill, [process])
@@ -101,8 +106,9 @@ def fuzz(
             finally:
                 end.cancel()
                 _kill(process)
+        shown = _end_of(log)
     for target in left:
-        yield Outcome(target, 0, 0, "the target did not run, or did not end in time")
+        yield Outcome(target, 0, 0, f"{shown}\nthe target did not run, or did not end in time")
 
 
 def _folders(target: str, scratch: str) -> list[str]:
@@ -119,6 +125,12 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def _end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    told = [line for line in lines if not line.startswith(("INFO:", "WARNING:", "#", "stat::"))]
+    return "\n".join(told[-_SHOWN_LINES:])
+
+
 def _outcome(target: str, status: int, log: Path) -> Outcome:
     output = log.read_text(errors="replace")
     inputs = re.findall(r"stat::number_of_executed_units: +([0-9]+)", output)
@@ -126,9 +138,7 @@ def _outcome(target: str, status: int, log: Path) -> Outcome:
     failure = ""
     # A target that ends the process itself prints no statistics.
     if status or not inputs:
-        lines = [line for line in output.splitlines() if not line.startswith(("INFO:", "WARNING:", "#", "stat::"))]
-        code = os.waitstatus_to_exitcode(status)
-        failure = "\n".join([*lines[-_SHOWN_LINES:], f"the process ended with code {code}"])
+        failure = f"{_end_of(log)}\nthe process ended with code {os.waitstatus_to_exitcode(status)}"
     return Outcome(target, int(inputs[-1]) if inputs else 0, int(coverage[-1]) if coverage else 0, failure)
 
 
