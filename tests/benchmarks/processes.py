@@ -16,6 +16,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,3 +173,16 @@ def run_worker(name: str, job: Any, timeout_s: float) -> Said:
         measured = worker.expect("measured", timeout_s)
         worker.wait()
         return measured
+
+
+def listener_at(bootstrap: str) -> psutil.Process:
+    """Return the process of this machine that listens at an address."""
+    port = urlsplit(f"//{bootstrap}").port
+    listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN and one.pid]
+    return psutil.Process(next(one.pid for one in listening if one.laddr.port == port))
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the processor time that a process has used so far, in seconds."""
+    times = process.cpu_times()
+    return float(times.user + times.system)

@@ -40,6 +40,7 @@ from tests.benchmarks.figures import (
     standstill,
     start,
     throughput,
+    waiting,
 )
 
 
@@ -196,6 +197,14 @@ ROWS = (
             f"pool, wait: median at most {hand_over.MEDIAN_S} s, worst {hand_over.WORST_S} s",
             "pool, wait: 0 repeated, 0 lost",
         ),
+    ),
+    Row(
+        name="waiting",
+        measure=waiting.run,
+        compares="1, 10 and 100 members that wait for an id",
+        workers=("member", "waiting"),
+        unit="% of a core",
+        bounds=(f"10 waiting: broker CPU at most {10 * waiting.MOST_PERCENT:.0f} %",),
     ),
     Row(
         name="assignors",

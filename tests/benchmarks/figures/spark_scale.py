@@ -6,14 +6,13 @@ import os
 import statistics
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import psutil
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from tests.benchmarks.bench import Figure, counted_in, tell
 from tests.benchmarks.figures.spark import START_TIMEOUT_S, take
-from tests.benchmarks.processes import Worker
+from tests.benchmarks.processes import Worker, cpu_s, listener_at
 from tests.benchmarks.samples import Series, at_most
 from tests.benchmarks.workers import crowd, spark_turns
 
@@ -54,7 +53,7 @@ def run(bench: Bench) -> Figure:
             (f"until {_CROWD} members own all", "s"),
         )
     )
-    broker = _broker(bench.bootstrap)
+    broker = listener_at(bench.bootstrap)
     records = _QUICK_RECORDS if bench.is_quick else _RECORDS
     series = [*drains.values(), python, jvm, whole, *spent.values(), *beat.values(), *commit.values(), *grown.values()]
     with counted_in(*series):
@@ -120,18 +119,6 @@ def _turn(bench: Bench, topic: str, executors: int) -> spark_turns.Turn:
     return spark_turns.Turn(way="our-arrow", topic=topic, group=group, instances=executors)
 
 
-def _broker(bootstrap: str) -> psutil.Process:
-    """The process that listens there."""
-    port = urlsplit(f"//{bootstrap}").port
-    listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN and one.pid]
-    return psutil.Process(next(one.pid for one in listening if one.laddr.port == port))
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 def _spent(driver_pid: int, broker: psutil.Process) -> dict[str, float]:
     """CPU seconds until now of each kind of process; those of its children that have ended count as its own."""
     driver = psutil.Process(driver_pid)
@@ -139,7 +126,7 @@ def _spent(driver_pid: int, broker: psutil.Process) -> dict[str, float]:
     executors = [each for jvm in jvms for each in jvm.children()]
     tasks = [each for executor in executors for each in executor.children(recursive=True)]
     kinds = ([broker], [driver], jvms, executors, tasks)
-    return {kind: sum(map(_cpu_s, processes)) for kind, processes in zip(_KINDS, kinds, strict=True)}
+    return {kind: sum(map(cpu_s, processes)) for kind, processes in zip(_KINDS, kinds, strict=True)}
 
 
 def _memory(driver_pid: int) -> str:
@@ -150,9 +137,9 @@ def _memory(driver_pid: int) -> str:
 
 
 def _used(broker: psutil.Process, seconds: float) -> float:
-    before = _cpu_s(broker)
+    before = cpu_s(broker)
     time.sleep(seconds)
-    return _cpu_s(broker) - before
+    return cpu_s(broker) - before
 
 
 def _watch(bench: Bench, broker: psutil.Process, partitions: int, beat: Series, commit: Series, grown: Series) -> None:
@@ -175,11 +162,11 @@ def _watch(bench: Bench, broker: psutil.Process, partitions: int, beat: Series, 
     job = crowd.Job(bootstrap=bench.bootstrap, topic=topic, group=f"{group}-one", members=1, heartbeat_ms=5_000)
     with Worker("crowd", job) as worker:
         _until_owned(worker, partitions)
-        before, began = _cpu_s(broker), time.monotonic()
+        before, began = cpu_s(broker), time.monotonic()
         worker.order(str(_COMMITS))
         worker.expect("committed", _TIMEOUT_S)
         idle = nobody / _WATCH_S * (time.monotonic() - began)
-        commit.add((_cpu_s(broker) - before - idle) / _COMMITS * 1e3)
+        commit.add((cpu_s(broker) - before - idle) / _COMMITS * 1e3)
         tell(f"{NAME}: {commit.label} {commit.values[-1]:.2f} ms")
         worker.end()
 
