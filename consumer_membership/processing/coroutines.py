@@ -241,7 +241,7 @@ class CoroutineWorkers:
         else:
             self._work.give_up(task, written.error)
 
-    async def _written(self, worker: _Worker, task: Task) -> _Written:
+    async def _written(self, worker: _Worker, task: Task) -> _DeadLetterResult:
         """Write a dead letter on another thread; only `stop` interrupts the wait."""
         writing = self._dead_letters.write(task)
         while not writing.done():
@@ -254,7 +254,7 @@ class CoroutineWorkers:
         return writing.result()
 
 
-class _Written(NamedTuple):
+class _DeadLetterResult(NamedTuple):
     """The outputs of a dead letter, or the error of its target."""
 
     outputs: Collection[OutputRecord] = ()
@@ -270,12 +270,12 @@ class _DeadLetterThreads:
     def __init__(self, write: Callable[[Task], Collection[OutputRecord]], loop: asyncio.AbstractEventLoop) -> None:
         self._write = write
         self._loop = loop
-        self._tasks: SimpleQueue[tuple[Task, Context, asyncio.Future[_Written]] | None] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Task, Context, asyncio.Future[_DeadLetterResult]] | None] = SimpleQueue()
         self._threads = 0
 
-    def write(self, task: Task) -> asyncio.Future[_Written]:
+    def write(self, task: Task) -> asyncio.Future[_DeadLetterResult]:
         """Write the dead letter of this task; the future has the result. On the loop only."""
-        written: asyncio.Future[_Written] = self._loop.create_future()
+        written: asyncio.Future[_DeadLetterResult] = self._loop.create_future()
         self._tasks.put((task, copy_context(), written))
         if self._threads < _DEAD_LETTER_THREADS:
             self._threads += 1
@@ -291,9 +291,9 @@ class _DeadLetterThreads:
         while (taken := self._tasks.get()) is not None:
             task, context, written = taken
             try:
-                result = _Written(outputs=context.run(self._write, task))
+                result = _DeadLetterResult(outputs=context.run(self._write, task))
             except BaseException as refused:  # noqa: BLE001 - the target may be a function; the processor stops
-                result = _Written(error=refused)
+                result = _DeadLetterResult(error=refused)
             with suppress(RuntimeError):  # the loop is closed, after a stop that did not wait for this dead letter
                 self._loop.call_soon_threadsafe(written.set_result, result)
 
