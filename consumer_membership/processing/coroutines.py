@@ -60,11 +60,6 @@ class _Worker:
         if task is not None and task is self.current:
             self._self.cancel()
 
-    @property
-    def has_cancellations(self) -> bool:
-        """Whether the worker was cancelled since `uncancel`."""
-        return self._self.cancelling() > 0
-
     def uncancel(self) -> None:
         """Continue after a cancellation."""
         while self._self.cancelling():
@@ -184,7 +179,7 @@ class CoroutineWorkers:
             try:
                 result = await self._call(task)
                 worker.current = None
-                if worker.has_cancellations:
+                if own.cancelling():
                     worker.uncancel()  # the handler continued after a cancellation
                 done, outputs = task, self._outputs_of(task, result)
             except asyncio.CancelledError as cancelled:
@@ -192,7 +187,7 @@ class CoroutineWorkers:
                 self._work.end(task)
                 if self._is_stopping:
                     raise
-                error = _cancellation(task, cancelled, by_program=worker.has_cancellations)
+                error = _cancellation(task, cancelled, by_program=own.cancelling() > 0)
                 worker.uncancel()
                 await self._fail(worker, task, error)
             except BaseException as error:  # noqa: BLE001 - a handler may raise anything; the retry policy decides
