@@ -574,7 +574,8 @@ class Consumer(LibrdkafkaConsumer):
     def lease(self, partition: TopicPartition) -> Lease:
         """Return the lease of an owned partition: until when this consumer may work on it. Never blocks.
 
-        Requires `ownership.lease.enable`. Inside `on_assign` the new partitions are not owned yet.
+        Requires `ownership.lease.enable`. A partition is owned from its `on_assign` to the end of its `on_revoke`, both
+        included.
 
         Raises:
             KafkaException: leases are not enabled.

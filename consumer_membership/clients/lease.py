@@ -15,10 +15,10 @@ from time import monotonic
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.errors import LeaseOverError
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.application.session_errors import STATE_CODE, StateError
-from consumer_membership.runtime.line import Line
 from consumer_membership.types import TopicPartition
 
 GuardedP = ParamSpec("GuardedP")
@@ -41,8 +41,9 @@ class Lease:
             continues at the same epoch.
     """
 
-    def __init__(self, line: Line, partition: TopicPartition, token: int) -> None:
-        self._line = line
+    def __init__(self, session: Session, partition: TopicPartition, token: int) -> None:
+        self._line = session.line
+        self._epochs = session.steps.epochs
         self._place = partition
         self.topic, self.partition = partition
         self.token = token
@@ -50,10 +51,10 @@ class Lease:
     @property
     def remaining(self) -> float:
         """How long the lease still lasts, in seconds, if no further heartbeat is answered; 0.0: it is over."""
-        snapshot = self._line.snapshot
-        if snapshot.view.owned.get(self._place) != self.token or snapshot.lease_ends_at == inf:
+        ends_at = self._line.snapshot.lease_ends_at
+        if ends_at == inf or self._epochs.get(self._place) != self.token:
             return 0.0
-        return max(0.0, snapshot.lease_ends_at - self._line.clock())
+        return max(0.0, ends_at - self._line.clock())
 
     @property
     def until(self) -> float:
@@ -137,19 +138,20 @@ class LeaseGuard:
         return guarded
 
 
-def lease_of(session: Session, partition: TopicPartition) -> Lease:
-    """Return the lease of this partition.
+@raises_as_confluent
+def lease_of(session: Session, partition: TopicPartition, token: int | None = None) -> Lease:
+    """Return the lease of this partition; with a token, that of the assignment at this epoch, over or not.
 
     Raises:
-        StateError: leases are not enabled.
+        KafkaException: leases are not enabled.
         LeaseOverError: the partition is not owned.
     """
     if not session.has_leases:
         raise StateError("Local: Erroneous state: leases are off; set ownership.lease.enable=true", STATE_CODE)
-    token = session.line.view.owned.get(partition)
-    if token is None:
+    present = session.steps.epochs.get(partition) if token is None else token
+    if present is None:
         raise LeaseOverError(f"{partition.topic}-{partition.partition} is not owned by this consumer")
-    return Lease(session.line, partition, token)
+    return Lease(session, partition, present)
 
 
 def _over(lease: Lease, outcome: str) -> LeaseOverError:

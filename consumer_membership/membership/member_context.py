@@ -38,6 +38,11 @@ class MemberContext:
         """Delays according to the settings."""
         return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, self.jitter)
 
+    @property
+    def has_holdings(self) -> bool:
+        """Whether the application holds partitions that a lease protects; with leases, also while on_assign runs."""
+        return bool(self.ownership.owned) or (self.settings.has_leases and self.reconciler.is_assigning)
+
     def note_holdings(self) -> None:
         """The assignment was applied: the interval of automatic commits begins if partitions are held."""
         self.watch.holds(frozenset(one.topic for one in self.ownership.named_owned))

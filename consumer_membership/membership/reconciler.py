@@ -135,6 +135,11 @@ class Reconciler:
         return self.kind is AttemptKind.LEAVE
 
     @property
+    def is_assigning(self) -> bool:
+        """Whether on_assign was ordered for partitions that the member does not own yet."""
+        return self.phase is Phase.ASSIGN and bool(self._adding)
+
+    @property
     def may_hold(self) -> bool:
         """Whether the application may hold partitions, or be about to."""
         return bool(self._ownership.owned) or self.is_leaving or self.phase in (Phase.ASSIGN, Phase.LOSE)

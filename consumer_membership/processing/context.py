@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from consumer_membership.clients.lease import Lease
+from consumer_membership.errors import UseError
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.types import Instant, TopicPartition
 
@@ -21,15 +25,30 @@ class HandlerContext:
         last_error: The exception of the previous attempt; None for the first one.
     """
 
-    __slots__ = ("_task", "attempt", "deadline", "epoch", "last_error", "partition")
+    __slots__ = ("_lease_of", "_task", "attempt", "deadline", "epoch", "last_error", "partition")
 
-    def __init__(self, task: Task, deadline: Instant | None) -> None:
+    def __init__(
+        self, task: Task, deadline: Instant | None, lease_of: Callable[[TopicPartition, int], Lease] | None = None
+    ) -> None:
         self._task = task
+        self._lease_of = lease_of
         self.partition: TopicPartition = task.owned.partition
         self.epoch: int = task.owned.epoch
         self.attempt: int = task.attempt
         self.deadline: Instant | None = deadline
         self.last_error: BaseException | None = task.last_error
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of the partition, with the remaining time, a fencing token and a guard.
+
+        Raises:
+            KafkaException: leases are not enabled; set `ownership.lease.enable`.
+            UseError: this handler does not run in a processor's own process.
+        """
+        if self._lease_of is None:
+            raise UseError("a lease exists only in the process of the processor, whose consumer follows it")
+        return self._lease_of(self.partition, self.epoch)
 
     @property
     def is_current(self) -> bool:

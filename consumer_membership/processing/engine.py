@@ -12,16 +12,19 @@ import sys
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future
+from functools import partial
 
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
 
-from consumer_membership.clients.consumer import Consumer, observer_of
+from consumer_membership.clients.consumer import Consumer, observer_of, session_of
+from consumer_membership.clients.lease import lease_of
 from consumer_membership.errors import InternalError, UseError
 from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls, ProcessCall
 from consumer_membership.processing.commits import FinishedCommits, MetadataLimit, OffsetCommits
+from consumer_membership.processing.context import HandlerContext
 from consumer_membership.processing.coroutines import CoroutineWorkers, own_event_loop
 from consumer_membership.processing.dead_letters import (
     NO_CLIENT_LIMIT,
@@ -71,7 +74,8 @@ class Engine:
         self._dead_letters = _dead_letters_of(settings)
         self._on_commit = settings.consumer_config.get("on_commit")
         self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
-        self._work.lease = lambda: self.consumer.membership().lease_until
+        session = session_of(self.consumer)
+        self._work.lease = session.line.lease_until
         self._observer = observer_of(self.consumer)
         self._observer.watch_handlers(self._observation.health, self._work.ledger)
         self._limit = MetadataLimit(self._work, settings.metadata_limit)
@@ -83,6 +87,7 @@ class Engine:
             timeout_s=settings.handler_timeout_s,
             prepare=_deserializer_of(settings),
             max_output_bytes=settings.max_output_bytes,
+            make_context=lambda task, deadline: HandlerContext(task, deadline, partial(lease_of, session)),
         )
         self._starting = threading.Lock()
         self._process = os.getpid()

@@ -87,7 +87,7 @@ class Work:
         self._awaited: Callable[[], bool] | None = None
         #: Called with the lock held when a task may be ready; set by the workers.
         self.on_available: Callable[[], None] = lambda: None
-        #: Returns until when the partitions are certainly owned (`MembershipView.lease_until`); set by the engine.
+        #: Returns until when the partitions are certainly owned (`Line.lease_until`); set by the engine.
         self.lease: Callable[[], Instant | None] = lambda: None
         #: Until when records may start without another look at the lease.
         self._owned_until: Instant = -inf

@@ -225,6 +225,11 @@ class Line:
         """
         return self.clock() >= self.snapshot.lease_ends_at
 
+    def lease_until(self) -> float | None:
+        """Until when the partitions are certainly owned, by `monotonic` from now on; None: there is no lease."""
+        ends_at = self.snapshot.lease_ends_at
+        return None if ends_at == inf else monotonic() + ends_at - self.clock()
+
     def post(self, *events: Event) -> None:
         """Post these events to the member; they wait until the thread is started."""
         self._post(events)

@@ -69,9 +69,14 @@ def test_lease_of_an_earlier_assignment_stays_over(consumers: ConsumerFactory, t
     """The partition may have had another owner between two assignments."""
     consumer = owner(consumers, topic)
     lease = lease_of(consumer, topic)
-    consumer.member.view = replace(consumer.member.view, owned={TopicPartition(topic, 0): 6})
+    consumer.member.revoke(None)
+    while consumer.assignment():
+        consumer.poll(0)
     assert not lease.holds
-    assert lease_of(consumer, topic).token == 6
+    consumer.member.assign({TopicPartition(topic, 0): 1}, epoch=6)
+    session_ends(consumer, PATIENCE_S)
+    assert record(consumer).offset() == 1
+    assert (lease_of(consumer, topic).token, lease_of(consumer, topic).holds, lease.holds) == (6, True, False)
 
 
 def test_lease_of_a_partition_that_is_not_owned_raises(consumers: ConsumerFactory, topic: str) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
+from confluent_kafka import Message
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import LeaseOverError
+from consumer_membership.processing import HandlerContext, Processor
 from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import create_topic, unique
+from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
+from tests.support.proxy import Proxy
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -26,10 +31,15 @@ def quick_broker(broker_pool: RunBrokers) -> Broker:
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 
 
+def is_record(message: Message | None) -> bool:
+    """Whether a poll returned a record, and not an error of the connection."""
+    return message is not None and message.error() is None
+
+
 @contextmanager
-def member(broker: Broker, group: str, topic: str, **keys: object) -> Iterator[Consumer]:
+def member(servers: str, group: str, topic: str, **keys: object) -> Iterator[Consumer]:
     """A dynamic member with leases."""
-    given = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    given = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False}
     consumer = Consumer({**given, "ownership.lease.enable": True, **keys})
     consumer.subscribe([topic])
     try:
@@ -41,7 +51,7 @@ def member(broker: Broker, group: str, topic: str, **keys: object) -> Iterator[C
 def test_lease_of_a_dynamic_member_ends_before_the_session_of_its_group(quick_broker: Broker) -> None:
     """The broker's default session of 6 s is read from the group's configuration."""
     topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 1), unique("group")
-    with member(quick_broker, group, topic, **{"group.protocol": "consumer"}) as consumer:
+    with member(quick_broker.bootstrap_servers, group, topic, **{"group.protocol": "consumer"}) as consumer:
         poll_until(lambda: consumer.membership().session_timeout_s == 6.0, "the session timeout", consumer)
         poll_until(consumer.assignment, "the partition", consumer)
         lease, view = consumer.lease(Partition(topic, 0)), consumer.membership()
@@ -58,7 +68,7 @@ def test_token_grows_with_each_owner_of_a_partition(kafka: Broker, protocol: str
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     tokens = []
     for _ in range(3):
-        with member(kafka, group, topic, **{"group.protocol": protocol}) as consumer:
+        with member(kafka.bootstrap_servers, group, topic, **{"group.protocol": protocol}) as consumer:
             poll_until(lambda: consumer.membership().owned, "the partition", consumer)
             lease = consumer.lease(Partition(topic, 0))
             tokens.append(lease.token)
@@ -74,11 +84,57 @@ def test_token_grows_when_a_partition_moves_to_a_living_member(kafka: Broker, pr
     keys: dict[str, object] = {"group.protocol": protocol}
     if protocol == "classic":
         keys["partition.assignment.strategy"] = "cooperative-sticky"
-    with member(kafka, group, topic, **keys) as one:
+    with member(kafka.bootstrap_servers, group, topic, **keys) as one:
         poll_until(lambda: len(one.membership().owned) == 2, "both partitions", one)
         before = {number: one.lease(Partition(topic, number)) for number in range(2)}
-        with member(kafka, group, topic, **keys) as two:
+        with member(kafka.bootstrap_servers, group, topic, **keys) as two:
             poll_until(lambda: len(one.membership().owned) == len(two.membership().owned) == 1, "a share", one, two)
             (moved,) = two.membership().owned
             assert two.lease(Partition(topic, moved.partition)).token > before[moved.partition].token
             assert (before[moved.partition].holds, before[1 - moved.partition].holds) == (False, True)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_dynamic_member_that_is_cut_off_stops_before_the_next_owner_begins(quick_broker: Broker, protocol: str) -> None:
+    """It has records in its buffer, and its session is that of the group's configuration; one clock measures both."""
+    servers = quick_broker.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 1), unique("group")
+    keys: dict[str, object] = {"group.protocol": protocol, "auto.offset.reset": "earliest"}
+    if protocol == "classic":
+        keys["session.timeout.ms"] = 6000
+    produce(servers, topic, 5000)
+    with Proxy(servers) as proxy, member(proxy.address, group, topic, **keys) as old:
+        wait_until(lambda: old._ready and is_record(old.poll(0.1)), "buffered records", between=lambda: old.poll(0.1))
+        poll_until(lambda: protocol == "classic" or old.membership().session_timeout_s, "the session", old)
+        proxy.cut()
+        with member(servers, group, topic, **keys) as new:
+            last_at = began_at = 0.0
+            while not began_at:
+                # It is slow, so that it still has records when its session ends.
+                if is_record(old.poll(0)):
+                    last_at = monotonic()
+                if is_record(new.poll(0.02)):
+                    began_at = monotonic()
+            assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
+            assert old._ready
+        assert 0.0 < last_at < began_at
+
+
+def test_handler_receives_the_lease_of_its_partition_with_its_first_record(kafka: Broker) -> None:
+    """The lease begins with on_assign, and its token is the epoch in the context."""
+    servers = kafka.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 1), unique("group")
+    produce(servers, topic, 3)
+    seen: list[tuple[bool, bool]] = []
+
+    def handle(_: Message, context: HandlerContext) -> None:
+        with context.lease.guard() as guard:
+            is_epoch = context.lease.token == context.epoch
+        seen.append((is_epoch, guard.held is True))
+        if len(seen) == 3:
+            processor.stop()
+
+    config = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+    processor = Processor({**config, "ownership.lease.enable": True}, [topic], handle)
+    processor.run()
+    assert seen == [(True, True)] * 3

@@ -26,6 +26,7 @@ from tests.membership.builders import (
     COORDINATOR,
     GROUP_FULL,
     LOADING,
+    ORDERS,
     START,
     Scene,
     acknowledging,
@@ -292,6 +293,14 @@ def test_dynamic_member_with_leases_requests_the_session_timeout_after_each_join
     scene.fence().finish().in_touch().answer(7, [A0]).settle()
     assert len(scene.all(LearnSessionTimeout)) == 2
     assert stable(A0).all(LearnSessionTimeout) == []
+
+
+def test_lease_begins_before_on_assign_returns() -> None:
+    """The application may begin to work on a partition inside on_assign."""
+    for has_leases in (True, False):
+        scene = joining(has_leases=has_leases).answer(1, [A0]).resolve(ORDERS).offsets()
+        assert (scene.step, scene.view.owned) == (scene.new_steps[0], {})
+        assert (scene.view.lease_until is not None) is has_leases
 
 
 def test_leaving_member_has_a_lease_until_it_has_released_its_partitions() -> None:

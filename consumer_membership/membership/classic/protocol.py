@@ -222,7 +222,7 @@ class ClassicProtocol:
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
         is_owner = self.state in CLASSIC_IN_GROUP or (self.state is _S.UNSUBSCRIBING and self._settings.has_leases)
-        if not is_owner or not self._ownership.owned:
+        if not is_owner or not self._context.has_holdings:
             return None
         until = self.heartbeats.lease_until(self._settings.max_poll_interval_s)
         return None if until is None else until - (self.session_s - self._settings.lease_s(self.session_s))

@@ -182,7 +182,7 @@ class ConsumerProtocol:
         """
         confirmed_at = self.heartbeats.confirmed_at
         is_owner = self.state in _OWNS or (self.state is _S.UNSUBSCRIBING and self._settings.has_leases)
-        if not is_owner or not self._ownership.owned or confirmed_at is None:
+        if not is_owner or confirmed_at is None or not self._context.has_holdings:
             return None
         return confirmed_at + self._settings.lease_s(self.claim.session.timeout_s or self._assumed_session_s)
 

@@ -58,6 +58,8 @@ class Steps:
         self.rebalances = 0
         #: When the last of them began (monotonic clock).
         self.rebalanced_at: float | None = None
+        #: The epoch of the assignment of each partition, from its on_assign to the end of its on_revoke or on_lost.
+        self.epochs: dict[TopicPartition, int] = {}
         self._fetcher = fetcher
         self._handle_lock = fetcher.lock
         self._commits = commits
@@ -167,6 +169,7 @@ class Steps:
             # The offsets that were fetched for this assignment are newer.
             self._book.forget(arriving - self._fetcher.assigned)
         starts = dict(step.offsets)
+        self.epochs.update(dict.fromkeys(arriving, step.member_epoch))
         self.arriving, self._is_handled = starts, False
         try:
             self._call(CallbackKind.ASSIGNED, self._subscriptions.listener.on_assign, arriving)
@@ -208,6 +211,8 @@ class Steps:
         self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
 
     def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self.epochs.pop(partition, None)
         with self._handle_lock:
             self._fetcher.remove(partitions)
             self._book.forget(partitions)
