@@ -4,7 +4,8 @@ The coordinator does not notify waiting members, so each of them describes the g
 join would show the same, but brokers log each of those. An id is most likely released soon after a member began to
 wait, because a deployment starts the new process shortly before it ends the old one; and soon after another id changed
 its holder, because a deployment replaces one process after the other. So descriptions are frequent then, and become
-rarer in proportion to the time without a change.
+rarer in proportion to the time without a change. A description costs the broker more the more members the group has,
+and a large deployment has many members that wait, so large groups are described less often.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ QUICK_DESCRIPTION_S = 0.04
 #: How long a release is likely after a change: Kubernetes ends a process within 30 s (terminationGracePeriodSeconds)
 #: after it started the next one, and Kafka's default session is 45 s.
 LIKELY_FOR_S = 60.0
+#: From this number of instance ids on, the interval is proportional to it. Of a deployment's processes, Kubernetes
+#: starts up to a quarter at once (maxSurge).
+LARGE_GROUP = 25
 
 
 class ReleaseWatch:
@@ -50,5 +54,6 @@ class ReleaseWatch:
     def next_at(self, now: Instant) -> Instant:
         """When to describe the group again; spread by a fifth to either side, so that waiting members take turns."""
         quiet = max(1.0, (now - self._changed_at) / LIKELY_FOR_S)
-        spacing_s = max(min(QUICK_DESCRIPTION_S * quiet, self._slowest_s), self._round_trips.least_spacing_s)
+        size = max(1.0, len(self._holders or ()) / LARGE_GROUP)
+        spacing_s = max(min(QUICK_DESCRIPTION_S * quiet * size, self._slowest_s), self._round_trips.least_spacing_s)
         return now + spacing_s * (1 - SPREAD + 2 * SPREAD * self._jitter())

@@ -15,7 +15,7 @@ from consumer_membership.membership.consumer.claim import (
     NEWEST_FOR_S,
     ClaimState,
 )
-from consumer_membership.membership.consumer.release_watch import LIKELY_FOR_S, QUICK_DESCRIPTION_S
+from consumer_membership.membership.consumer.release_watch import LARGE_GROUP, LIKELY_FOR_S, QUICK_DESCRIPTION_S
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
     CommitOffsets,
@@ -419,6 +419,14 @@ def test_pool_describes_the_group_often_again_after_an_id_changed_its_holder() -
     everyone["i2"] = living("newer")
     describe(next_look(scene), **everyone)
     assert looks(scene, 10, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 10)
+
+
+@pytest.mark.parametrize(("ids", "factor"), [(LARGE_GROUP, 1), (4 * LARGE_GROUP, 4), (1000 * LARGE_GROUP, 25)])
+def test_large_group_is_described_less_often(ids: int, factor: float) -> None:
+    """A description costs the broker more the more members the group has; the interval is at most 1 s."""
+    everyone = {f"i{number}": living(f"m{number}") for number in range(ids)}
+    scene = describe(joining(instance_pool=tuple(everyone), conflict_policy=ConflictPolicy.WAIT), **everyone)
+    assert looks(scene, 3, **everyone) == pytest.approx([factor * QUICK_DESCRIPTION_S] * 3)
 
 
 def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions_at_most() -> None:
