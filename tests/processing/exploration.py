@@ -61,6 +61,7 @@ class SmallWorld:
     workers: int = 2
     max_queued: int = 100
     max_batch: int = 1
+    max_wait_s: float = 0.0
     metadata_limit: int = ENOUGH_METADATA
     #: Whether disowned tasks go on until a step ends them; otherwise they end at once.
     keeps_disowned: bool = False
@@ -80,7 +81,12 @@ class Processor:
     name = "p"
 
     def __init__(self, world: SmallWorld, parts: Parts) -> None:
-        self.scheduler = parts.scheduler(order=world.order, max_queued=world.max_queued, max_batch=world.max_batch)
+        self.scheduler = parts.scheduler(
+            order=world.order,
+            max_queued=world.max_queued,
+            max_batch=world.max_batch,
+            max_wait_s=world.max_wait_s,
+        )
         self.positions: dict[TopicPartition, int] = {}
         self.closing: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
@@ -227,7 +233,7 @@ class Model:
     def _assign(self, partition: TopicPartition) -> None:
         world, processor, at = self.world, self.processor, self.committed.get(partition)
         start = 0 if at is None else at.offset
-        may_wait = world.metadata_limit < ENOUGH_METADATA
+        may_wait = world.metadata_limit < ENOUGH_METADATA or world.max_wait_s > 0
         self.handling.assigned(processor, partition, start, at, world.order, may_wait=may_wait)
         finished = None if at is None else self.parts.decode(at.metadata, at.offset)
         offsets = self.parts.offsets(None if at is None else start, finished, world.metadata_limit)
@@ -261,9 +267,10 @@ class Model:
         if is_later:
             for tenure in self.handling.owned(processor):
                 tenure.due.clear()
-        task = processor.scheduler.take(WAIT_S if is_later else 0.0)
+        task = processor.scheduler.take(processor.scheduler.next_at or 0.0 if is_later else 0.0)
         if task is None:
-            self.handling.has_free_worker(processor)
+            if self.world.max_wait_s == 0:
+                self.handling.has_free_worker(processor)
             return
         self.handling.began(processor, task.owned.partition, offsets_of(task), task.attempt)
         processor.tasks.append(task)

@@ -23,6 +23,7 @@ DISOWNED = SmallWorld(name="disowned", ends=(2, 0), keeps_disowned=True)
 FULL = SmallWorld(name="full", ends=(3, 0), max_queued=2)
 NO_METADATA = SmallWorld(name="no metadata", ends=(3, 0), metadata_limit=0)
 BATCHES = SmallWorld(name="batches", ends=(3, 0), max_batch=2)
+WAITING = SmallWorld(name="waiting batches", ends=(3, 0), faults=0, max_batch=2, max_wait_s=1.0)
 NO_ORDER = SmallWorld(name="no order", ends=(3, 0), max_batch=2, order=ProcessingOrder.NONE)
 RESTARTS = SmallWorld(name="restarts", ends=(3, 0), failures=0, restarts=True)
 WORLDS = (

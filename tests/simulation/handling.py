@@ -384,12 +384,19 @@ class Handling:
             lost = [offset for offset in finished if was_covered(offset) and not covered(offset)]
             check(not lost, f"a commit of {at} for {partition} forgets the finished {lost} of {before}")
 
+    def behind(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """The partitions of which a record up to these ends is not covered by the committed offset."""
+        return [partition for partition, end in ends.items() if self._left(partition, end)]
+
     def check_end(self, ends: Mapping[TopicPartition, int]) -> None:
         """Up to these ends each record was received, is finished, and is covered by the committed offset."""
         for partition, end in ends.items():
             there = [offset for offset in range(end) if exists(partition, offset)]
             never = [offset for offset in there if not self.finished[partition][offset]]
             check(not never, f"{never} of {partition} were received and never finished")
-            covered = coverage(self._committed.get(partition))
-            left = [offset for offset in there if not covered(offset)]
+            left = self._left(partition, end)
             check(not left, f"{left} of {partition} are finished and not committed: {self._committed.get(partition)}")
+
+    def _left(self, partition: TopicPartition, end: int) -> list[int]:
+        covered = coverage(self._committed.get(partition))
+        return [offset for offset in range(end) if exists(partition, offset) and not covered(offset)]
