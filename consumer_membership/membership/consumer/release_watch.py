@@ -23,7 +23,7 @@ QUICK_DESCRIPTION_S = 0.04
 LIKELY_FOR_S = 60.0
 #: From this number of instance ids on, the interval is proportional to it. Of a deployment's processes, Kubernetes
 #: starts up to a quarter at once (maxSurge).
-LARGE_GROUP = 25
+MANY_HOLDERS = 25
 
 
 class ReleaseWatch:
@@ -54,6 +54,6 @@ class ReleaseWatch:
     def next_at(self, now: Instant) -> Instant:
         """When to describe the group again; spread by a fifth to either side, so that waiting members take turns."""
         quiet = max(1.0, (now - self._changed_at) / LIKELY_FOR_S)
-        size = max(1.0, len(self._holders or ()) / LARGE_GROUP)
+        size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)
         spacing_s = max(min(QUICK_DESCRIPTION_S * quiet * size, self._slowest_s), self._round_trips.least_spacing_s)
         return now + spacing_s * (1 - SPREAD + 2 * SPREAD * self._jitter())

@@ -15,7 +15,7 @@ from consumer_membership.membership.consumer.claim import (
     NEWEST_FOR_S,
     ClaimState,
 )
-from consumer_membership.membership.consumer.release_watch import LARGE_GROUP, LIKELY_FOR_S, QUICK_DESCRIPTION_S
+from consumer_membership.membership.consumer.release_watch import LIKELY_FOR_S, MANY_HOLDERS, QUICK_DESCRIPTION_S
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
     CommitOffsets,
@@ -421,7 +421,7 @@ def test_pool_describes_the_group_often_again_after_an_id_changed_its_holder() -
     assert looks(scene, 10, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 10)
 
 
-@pytest.mark.parametrize(("ids", "factor"), [(LARGE_GROUP, 1), (4 * LARGE_GROUP, 4), (1000 * LARGE_GROUP, 25)])
+@pytest.mark.parametrize(("ids", "factor"), [(MANY_HOLDERS, 1), (4 * MANY_HOLDERS, 4), (1000 * MANY_HOLDERS, 25)])
 def test_large_group_is_described_less_often(ids: int, factor: float) -> None:
     """A description costs the broker more the more members the group has; the interval is at most 1 s."""
     everyone = {f"i{number}": living(f"m{number}") for number in range(ids)}
