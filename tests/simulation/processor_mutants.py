@@ -234,7 +234,7 @@ class SplitsInDisorder(Scheduler):
 
     def split(self, task: Task, now: Instant) -> bool:
         """Reverse them."""
-        task.records.reverse()
+        task.records = task.records[::-1]
         return super().split(task, now)
 
 
