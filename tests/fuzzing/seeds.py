@@ -44,6 +44,7 @@ from tests.recorder.members import Recorded, simulated
 from tests.spark.recorders import progress
 from tests.support.kio_entities import some_entity, written
 from tests.support.scripted_broker import frame
+from tests.wire.classic import beat_answer, join_answer, sync_answer
 from tests.wire.frames import heartbeat_answer, versions_answer
 from tests.wire.golden_frames import ANSWER, golden, header_version
 from tests.wire.scram import Server
@@ -59,6 +60,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
         "responses": _responses(),
         "connection": _connections(),
         "member": _members(),
+        "classic-member": _classic_members(),
         "consumer-protocol": _consumer_protocol(),
         "group-records": _group_records(),
         "commit-metadata": _commit_metadata(),
@@ -158,6 +160,31 @@ def _members() -> Iterator[tuple[str, bytes]]:
     for code in (ErrorCode.fenced_member_epoch, ErrorCode.unreleased_instance_id, ErrorCode.group_max_size_reached):
         yield f"error-{code.value}", sequence(joined, heartbeat_answer(code=code.value, message="no"), joined)
     yield "malformed", sequence(joined) + b"\x00\x03abc" + sequence(joined)
+
+
+def _classic_members() -> Iterator[tuple[str, bytes]]:
+    def sequence(*answers: object) -> bytes:
+        # The header of a Heartbeat response has tagged fields from version 4 on, as those of the other three.
+        frames = (bytes(5) + written(answer) for answer in answers)
+        return b"".join(len(one).to_bytes(2, "big") + one for one in frames)
+
+    name = "cooperative-sticky"
+    blob = consumer_protocol.encode_subscription(MemberSubscription(topics=frozenset({"orders"})))
+    other = consumer_protocol.encode_subscription(
+        MemberSubscription(topics=frozenset({"orders"}), owned=frozenset({_A, _B}), generation=4)
+    )
+    required = join_answer(code=ErrorCode.member_id_required.value)
+    leads = join_answer(protocol_name=name, members={"m": blob, "n": ("i", other)})
+    follows = join_answer(protocol_name=name, leader="n")
+    synced = sync_answer(protocol_name=name, assignment=consumer_protocol.encode_assignment([_A]))
+    yield "leads", sequence(required, leads, synced, beat_answer())
+    yield (
+        "follows",
+        sequence(required, follows, synced, beat_answer(), beat_answer(ErrorCode.rebalance_in_progress.value)),
+    )
+    yield "rejoins", sequence(follows, synced, beat_answer(27), leads, synced, beat_answer(22), follows, synced)
+    yield "malformed-subscription", sequence(join_answer(protocol_name=name, members={"m": blob, "n": b"\x00"}), synced)
+    yield "malformed-assignment", sequence(follows, sync_answer(protocol_name=name, assignment=b"\x00\x01\x7f"))
 
 
 def _consumer_protocol() -> Iterator[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ import io
 import json
 import socket
 from base64 import urlsafe_b64encode
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -27,24 +28,38 @@ from zlib import crc32
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from confluent_kafka import Message as Record
 
-from consumer_membership.assignors.assignor import MemberSubscription
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import MemberSubscription, Topics
+from consumer_membership.assignors.checked import assign_checked
 from consumer_membership.cli.dead_letters import json_of, listed_text, shown_text
 from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.cli.timeline import recorded_of
-from consumer_membership.errors import ConfigurationError, TransportError
+from consumer_membership.errors import AssignmentError, ConfigurationError, TransportError
 from consumer_membership.health.report import ConsumerReport, ProcessReport
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.membership.classic.exchanges import (
+    AssignmentComputed,
+    AssignmentFailed,
+    AssignorNotified,
+    ClassicEffect,
+    ComputeAssignment,
+    DescribeTopics,
+    ExchangeFailed,
+    LeaderEffect,
+    LeaderEvent,
+    NotifyAssignor,
     SendClassicHeartbeat,
     SendClassicLeave,
     SendJoin,
     SendSync,
+    TopicsDescribed,
 )
-from consumer_membership.membership.effects import SendHeartbeat
+from consumer_membership.membership.effects import FetchCommitted, FindCoordinator, SendHeartbeat
 from consumer_membership.membership.events import (
     CoordinatorFound,
     HeartbeatFailed,
     Polled,
+    StartOffsetsFetched,
     Step,
     StepFinished,
     Subscribed,
@@ -278,11 +293,14 @@ class _Member:
 
     def tell(self, *events: GroupEvent) -> None:
         """Handle these events."""
-        for event in events:
-            effects = self._member.handle(event, self._now)
-            for effect in effects:
-                if isinstance(effect, SendHeartbeat):
-                    self.request_id = effect.request_id
+        waiting = deque(events)
+        while waiting:
+            for effect in self._member.handle(waiting.popleft(), self._now):
+                match effect:
+                    case SendHeartbeat():
+                        self.request_id = effect.request_id
+                    case FetchCommitted():
+                        waiting.append(_starts(effect))
         self._member.view()
 
     def go_on(self) -> None:
@@ -298,6 +316,102 @@ class _Member:
 
 
 TOPIC_ID = UUID(int=7)
+
+
+def classic_member(data: bytes) -> None:
+    """Give a member of the classic protocol a sequence of responses; two bytes before each have its length.
+
+    Each response answers a request of the member: a join or a sync if one waits, else a heartbeat or a leave. If the
+    member leads, its assignor assigns partitions to the subscriptions in the response.
+    """
+    run = _ClassicMember()
+    for frame in _pieces(data):
+        run.answer(frame)
+
+
+class _ClassicMember:
+    """A member that subscribes to a topic, and an application that finishes every step at once."""
+
+    def __init__(self) -> None:
+        numbers = count(1)
+        self._now = _NOW
+        self._requests: list[ClassicEffect] = []
+        self._member = GroupMember(
+            MemberSettings(group_id=GROUP),
+            protocols_of(GroupProtocol.CLASSIC, assignors=_ASSIGNORS),
+            new_member_id=lambda: f"member-{next(numbers)}",
+            jitter=lambda: 0.25,
+        )
+        subscription = Subscription(topics=frozenset({"orders"}))
+        coordinator = BrokerAddress(node_id=1, host="broker", port=9092)
+        self._tell(Subscribed(subscription=subscription), Polled(), CoordinatorFound(coordinator=coordinator))
+
+    def answer(self, frame: bytes) -> None:
+        """Answer a request with this frame, and finish the steps of the application; wait if there is no request."""
+        if self._requests:
+            order = next((one for one in self._requests if isinstance(one, SendJoin | SendSync)), self._requests[0])
+            self._requests.remove(order)
+            self._tell(_answer_to(order, frame))
+        attempt = self._member.newest_attempt
+        self._tell(Polled(), *(StepFinished(attempt=attempt, step=step) for step in Step))
+        if not self._requests and (at := self._member.next_deadline()) is not None:
+            self._now = max(self._now, at)
+            self._tell(TimePassed())
+        following = self._member.next_deadline()
+        assert following is None or following > self._now, "the member would use all of the CPU"
+
+    def _tell(self, *events: GroupEvent) -> None:
+        waiting = deque(events)
+        while waiting:
+            for effect in self._member.handle(waiting.popleft(), self._now):
+                match effect:
+                    case SendJoin() | SendSync() | SendClassicHeartbeat() | SendClassicLeave():
+                        self._requests.append(effect)
+                    case DescribeTopics() | ComputeAssignment() | NotifyAssignor():
+                        waiting.append(_lead(effect))
+                    case FetchCommitted():
+                        waiting.append(_starts(effect))
+                    case FindCoordinator():
+                        waiting.append(CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", port=9092)))
+        self._member.view()
+
+
+_ASSIGNORS = ("cooperative-sticky", "range", "roundrobin")
+
+
+def _starts(effect: FetchCommitted) -> StartOffsetsFetched:
+    return StartOffsetsFetched(attempt=effect.attempt, offsets=dict.fromkeys(effect.partitions, 0))
+
+
+def _answer_to(order: ClassicEffect, frame: bytes) -> GroupEvent:
+    try:
+        match order:
+            case SendJoin():
+                return classic_answers.join_group(codec.decode(Api.JOIN_GROUP, 9, frame), GROUP, order)
+            case SendSync():
+                return classic_answers.sync_group(codec.decode(Api.SYNC_GROUP, 5, frame), GROUP, order)
+            case SendClassicHeartbeat():
+                return classic_answers.heartbeat(codec.decode(Api.HEARTBEAT, 4, frame), GROUP, order)
+            case SendClassicLeave():
+                return classic_answers.leave_group(codec.decode(Api.LEAVE_GROUP, 5, frame), GROUP, order)
+    except TransportError as error:
+        return ExchangeFailed(request_id=order.request_id, reason=str(error))
+
+
+def _lead(effect: LeaderEffect) -> LeaderEvent:
+    match effect:
+        case DescribeTopics():
+            topics = Topics(partitions=dict.fromkeys(effect.topics or {"orders"}, 3))
+            return TopicsDescribed(request_id=effect.request_id, topics=topics)
+        case ComputeAssignment():
+            try:
+                checked = assign_checked(BUILT_IN[effect.assignor], effect.topics, effect.members)
+            except AssignmentError as error:
+                told = BrokerError(code=-1, name="_FATAL", message=str(error))
+                return AssignmentFailed(generation=effect.generation, error=told)
+            return AssignmentComputed(generation=effect.generation, assignments=checked.assignments)
+        case NotifyAssignor():
+            return AssignorNotified(request_id=effect.request_id)
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
@@ -626,6 +740,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "responses": responses,
         "connection": connection,
         "member": member,
+        "classic-member": classic_member,
         "consumer-protocol": consumer_protocol_blobs,
         "group-records": group_records,
         "commit-metadata": commit_metadata,
