@@ -142,7 +142,7 @@ def _replace_members(bench: Bench, way: Way, topic: str, rounds: int, into: Meas
         for one in members:
             one.leave()
     for old, new, share in replaced:
-        _judge(old.handled, new.handled, share, into)
+        judge(old.handled, new.handled, share, into)
 
 
 def _replace(way: Way, old: GroupMember, new: GroupMember, chance: random.Random) -> frozenset[int]:
@@ -159,7 +159,7 @@ def _replace(way: Way, old: GroupMember, new: GroupMember, chance: random.Random
     return share
 
 
-def _judge(old: Sequence[Record], new: Sequence[Record], share: frozenset[int], into: Measured) -> None:
+def judge(old: Sequence[Record], new: Sequence[Record], share: frozenset[int], into: Measured) -> None:
     """Add the gaps of one replacement, and the records that both handled or neither did."""
     with counted_in(*into.series):
         for change in handovers(old, new, share):
