@@ -18,6 +18,8 @@ from typing import NoReturn
 
 import atheris
 
+from tests.support.partners.stop import die_with_parent
+
 #: Targets at a time.
 PROCESSES = 2
 
@@ -35,6 +37,7 @@ def main(words: list[str]) -> None:
             name, _, flags = orders.pop(0).partition("=")
             pid = os.fork()
             if not pid:
+                die_with_parent()
                 output = Path(folder, f"{name}.log").open("wb")  # noqa: SIM115 - until the end of the process
                 os.dup2(output.fileno(), sys.stdout.fileno())
                 os.dup2(output.fileno(), sys.stderr.fileno())
@@ -60,4 +63,5 @@ def _fuzz(name: str, target: Callable[[bytes], None], flags: list[str], mutators
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main(sys.argv[1:])
