@@ -259,6 +259,7 @@ class Scheduler:
             owned.is_closing = True
             for lane in owned.lanes.values():
                 lane.queue.clear()
+                lane.alone = 0
             owned.lanes = {key: lane for key, lane in owned.lanes.items() if lane.state is _BUSY}
             owned.ready.clear()
             owned.held.clear()

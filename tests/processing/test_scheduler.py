@@ -215,6 +215,18 @@ def test_closing_partition_starts_nothing_and_counts_its_running_tasks() -> None
     assert committable(scheduler)[0] == 1
 
 
+def test_lane_of_a_closed_partition_forgets_its_split_batch() -> None:
+    """A lane is reused for another key, whose records do not run alone because a batch of the earlier key failed."""
+    scheduler = scheduler_of(max_batch=2)
+    scheduler.admit(records("a", "a"), 0.0)
+    scheduler.split(taken(scheduler), 0.0)
+    first = taken(scheduler)
+    scheduler.close([A])
+    scheduler.finish(first, 0.0)
+    scheduler.admit(records("b", "b", partition=B), 0.0)
+    assert offsets_of(taken(scheduler)) == [0, 1]
+
+
 def test_record_that_fails_while_its_partition_closes_stays_unfinished() -> None:
     """The next owner processes a record whose attempt failed during a revocation."""
     scheduler = scheduler_of()
