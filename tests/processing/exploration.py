@@ -368,7 +368,7 @@ class Model:
         turns = [] if self.world.faults else [(one.overtaken, one.others) for one in tenures]
         return picture.of(
             [
-                *(vars(processor.scheduler), processor.positions, processor.closing, processor.paused, processor.tasks),
+                *(processor.scheduler, processor.positions, processor.closing, processor.paused, processor.tasks),
                 *(self.committed, self.sent, self.failures, self.faults, self.leader_epoch, self.restarts_at),
                 [(one.in_hand, one.waiting, one.due, one.end) for one in tenures],
                 turns,
@@ -376,8 +376,8 @@ class Model:
         )
 
 
-#: Times, what only reports, and counters.
-_LEFT_OUT = frozenset({"last_error", "first_at", "began_at", "runner", "_numbers"})
+#: Times, what only reports, counters, and lanes without records.
+_LEFT_OUT = frozenset({"last_error", "first_at", "began_at", "runner", "_numbers", "_spare"})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 #: How the objects of a type are described.
 _Describe: TypeAlias = Callable[["_Picture", Any], Hashable]
