@@ -27,10 +27,10 @@ MANY_HOLDERS = 25
 
 
 class ReleaseWatch:
-    """The intervals between one member's descriptions; `slowest_s` is the longest one."""
+    """The intervals between one member's descriptions: from 40 ms to `slowest_s`, if that is longer."""
 
     def __init__(self, slowest_s: float, jitter: Jitter) -> None:
-        self._slowest_s = slowest_s
+        self._slowest_s = max(slowest_s, QUICK_DESCRIPTION_S)
         self._jitter = jitter
         self._round_trips = RoundTrips()
         self._holders: Mapping[str, Holder] | None = None
@@ -55,5 +55,6 @@ class ReleaseWatch:
         """When to describe the group again; spread by a fifth to either side, so that waiting members take turns."""
         quiet = max(1.0, (now - self._changed_at) / LIKELY_FOR_S)
         size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)
-        spacing_s = max(min(QUICK_DESCRIPTION_S * quiet * size, self._slowest_s), self._round_trips.least_spacing_s)
+        spacing_s = max(QUICK_DESCRIPTION_S * quiet * size, self._round_trips.least_spacing_s)
+        spacing_s = min(spacing_s, self._slowest_s)
         return now + spacing_s * (1 - SPREAD + 2 * SPREAD * self._jitter())

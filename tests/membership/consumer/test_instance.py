@@ -395,6 +395,16 @@ def test_wait_describes_the_group_every_40_ms_for_a_minute() -> None:
     assert looks(scene, 100, i=living("ghost")) == pytest.approx([QUICK_DESCRIPTION_S] * 100)
 
 
+def test_descriptions_are_40_ms_apart_at_least() -> None:
+    """A shorter retry.backoff.max.ms is for failed requests, and must not make the member describe without end."""
+    everyone = {name: living(f"m-{name}") for name in POOL}
+    scene = joining(
+        instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT, retry_backoff_s=0.001, retry_backoff_max_s=0.001
+    )
+    describe(scene, **everyone)
+    assert looks(scene, 3, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 3)
+
+
 def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> None:
     """The intervals are proportional to the time since the last change, up to retry.backoff.max.ms."""
     everyone = {name: living(f"m-{name}") for name in POOL}
@@ -429,14 +439,15 @@ def test_large_group_is_described_less_often(ids: int, factor: float) -> None:
     assert looks(scene, 3, **everyone) == pytest.approx([factor * QUICK_DESCRIPTION_S] * 3)
 
 
-def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions_at_most() -> None:
-    """A slow coordinator, or a large group, gets fewer requests."""
+@pytest.mark.parametrize(("round_trip_s", "interval_s"), [(0.03, ROUND_TRIPS * 0.03), (0.3, 1.0)])
+def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions(round_trip_s: float, interval_s: float) -> None:
+    """A slow coordinator gets fewer requests, but one in each retry.backoff.max.ms."""
     scene = conflict(ConflictPolicy.WAIT)
     for _ in range(REMEMBERED_ROUND_TRIPS):
-        next_look(scene.poll()).now += 0.03
+        next_look(scene.poll()).now += round_trip_s
         describe(scene, i=living("ghost"))
-    asked_at = scene.now
-    assert next_look(scene).now - asked_at == pytest.approx(ROUND_TRIPS * 0.03)
+    described_at = scene.now
+    assert next_look(scene).now - described_at == pytest.approx(interval_s)
 
 
 def test_member_that_waits_without_the_right_to_describe_repeats_the_join_with_a_backoff() -> None:
