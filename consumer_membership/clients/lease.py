@@ -1,7 +1,7 @@
 """Leases: until when a consumer may work on a partition, with a token for writes to other systems.
 
 A lease is a promise about time: the coordinator assigns the partition to no other member before it ends, as long as
-nobody removes the member deliberately. The token serves systems that can compare it: a write that carries a lower token
+no administrator removes the member. The token serves systems that can compare it: a write that carries a lower token
 than an earlier write comes from a former owner.
 """
 

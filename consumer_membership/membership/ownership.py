@@ -39,7 +39,7 @@ class Ownership:
         #: Owned partitions that the application does not have, because its callbacks follow the eager protocol: the
         #: next assignment returns them.
         self.withheld: Assignment = frozenset()
-        #: The partitions that on_assign has received since the application subscribed, whoever owns them now.
+        #: The partitions that on_assign has received since the application subscribed.
         self.assigned: set[TopicPartition] = set()
         self.target: Assignment | None = None
         self.target_number = 0

@@ -147,10 +147,10 @@ class UnfinishedOffsets:
         return True
 
     def start(self, offset: int) -> bool:
-        """Return whether the record at this offset may start, and if so, reserve room for it in the metadata.
+        """Return whether the record at this offset may start, and if so, reserve space for it in the metadata.
 
         False: the metadata could become too long. A later call may succeed, at the latest when the record is at `base`.
-        A record that is started again (a retry) has its room.
+        A record that is started again (a retry) has its space.
         """
         if offset < self._top:
             return True

@@ -27,7 +27,7 @@ PROCESSES = 2
 def main(words: list[str]) -> None:
     """Fuzz these targets of this module with libFuzzer's flags."""
     module, memory, folder, *orders = words
-    # Only the package: the coverage of other code says nothing about the inputs.
+    # Only the package: the coverage of other code does not depend on the inputs.
     with atheris.instrument_imports(include=["consumer_membership"]):
         targets = import_module(module).TARGETS
         from tests.fuzzing.mutations import MUTATED  # noqa: PLC0415

@@ -325,7 +325,7 @@ def test_start_without_room_for_metadata_allows_only_the_base() -> None:
 
 
 def test_start_lets_a_started_record_start_again() -> None:
-    """A retry needs no more room."""
+    """A retry needs no more space."""
     offsets = owner(capacity=40)
     for offset in range(100, 10_000):
         offsets.admit(offset)
@@ -372,7 +372,7 @@ def test_restart_returns_the_room_of_forgotten_offsets(every: int) -> None:
 
 
 def test_default_limit_fits_a_thousand_unfinished_records_over_a_million() -> None:
-    """1,000 unfinished records per partition never wait for room in the default limit of brokers."""
+    """1,000 unfinished records per partition never wait for space in the default limit of brokers."""
     offsets = owner(0)
     for offset in range(0, 1_000_000, 20):
         assert offsets.admit(offset)

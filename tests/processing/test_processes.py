@@ -258,7 +258,7 @@ def test_cancel_without_a_call_fails_no_later_call(start: Start) -> None:
 
 
 def test_close_ends_the_process_and_is_idempotent(start: Start) -> None:
-    """The process ends by itself after its last call."""
+    """The process ends after its last call."""
     worker = start(handlers.place)
     worker.close()
     worker.call(record_at(), CONTEXT)

@@ -147,7 +147,7 @@ def leased(until: float) -> MembershipView:
 
 
 def test_lease_ends_during_a_suspension_of_the_machine() -> None:
-    """`monotonic` stands still during a suspension; the lease ends by another clock, before the member counts it."""
+    """`monotonic` stops during a suspension; the lease ends by another clock, before the member counts it."""
     suspended_s = 0.0
     line = Line(lambda: monotonic() + suspended_s)
     line.connect(Thread(), leased(monotonic() + 60.0))

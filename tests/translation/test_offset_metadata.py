@@ -86,7 +86,7 @@ def test_largest_size_is_never_exceeded(case: FinishedOffsets) -> None:
 def test_largest_size_never_grows_when_offsets_finish(
     unfinished: int, span: int, fewer_unfinished: int, smaller_span: int
 ) -> None:
-    """A started record keeps its room: neither fewer unfinished offsets nor a smaller span need more bytes."""
+    """A started record keeps its space: neither fewer unfinished offsets nor a smaller span need more bytes."""
     later = largest_size(min(unfinished, fewer_unfinished), min(span, smaller_span))
     assert later <= largest_size(unfinished, span)
 
@@ -140,7 +140,7 @@ def test_decode_ignores_foreign_metadata(metadata: str | None) -> None:
 
 @given(cases(), st.data())
 def test_decode_ignores_damaged_text(case: FinishedOffsets, data: st.DataObject) -> None:
-    """A text with one wrong character or without its end is ignored: it could hide records that nobody processed."""
+    """A text with one wrong character or without its end is ignored: it could hide records that no owner processed."""
     text = encode(case, ENOUGH)
     place = data.draw(st.integers(0, len(text) - 1))
     wrong = text[:place] + data.draw(st.characters()) + text[place + 1 :]
