@@ -252,7 +252,8 @@ def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
 def test_late_commit_of_a_given_up_partition_does_not_move_the_new_owner_back(rules: Rules) -> None:
     """A worker commits after its member gave the partition up: the new owner's committed offset stays.
 
-    A coordinator before 4.2 accepts the commit of a member whose epoch is current, also if another member owns the partition.
+    A coordinator before 4.2 accepts the commit of a member whose epoch is current, also if another member owns
+    the partition.
     """
     world, (one,) = group_of(1, rules)
     world.start(1, "a")
