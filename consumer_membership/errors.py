@@ -31,7 +31,10 @@ that the `except` clauses of existing programs match.
 
 from __future__ import annotations
 
-from consumer_membership.types import TopicPartition
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # imported for types only: the guardian's process imports this module and few others
+    from consumer_membership.types import TopicPartition
 
 #: The longest part of a value that a message shows: a value may be a certificate, or an endless list.
 _SHOWN = 200

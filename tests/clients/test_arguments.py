@@ -252,6 +252,8 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
     ("on_event", ("x",), TypeError, "on_event expects a callable"),
     ("owned_since", ("t",), TypeError, "expected cimpl.TopicPartition"),
     ("owned_since", (None,), TypeError, "expected cimpl.TopicPartition"),
+    ("lease", ("t",), TypeError, "expected cimpl.TopicPartition"),
+    ("lease", (None,), TypeError, "expected cimpl.TopicPartition"),
     ("poll", (float("nan"),), InvalidArgumentError, "timeout=nan: not a number; pass seconds"),
     ("consume", (1, float("nan")), InvalidArgumentError, "timeout=nan: not a number; pass seconds"),
     ("commit", (None, [TopicPartition("x" * 513, 0, 1)]), KafkaException, "it has 513 bytes"),

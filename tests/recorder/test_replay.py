@@ -22,7 +22,7 @@ from tests.simulation.profiles import PROFILES
 
 #: In every second run the ring is so small that its members' recordings begin with a checkpoint.
 WEIGHTS = (40, 2_000)
-SEEDS = 13
+SEEDS = 10
 LEAST_RECORDINGS, LEAST_CHECKPOINTS = 500, 100
 
 
