@@ -367,7 +367,8 @@ def test_worker_pool_ends_with_the_exception_of_its_handler(kafka: Broker, topic
 def stopped(example: str, kafka: Broker, topic: str, *arguments: str, tracebacks: int = 0) -> list[str]:
     """Send SIGTERM to the example when all records are committed; return its lines after a clean exit.
 
-    It logs so many tracebacks, of handlers that fail. Its producers may log to stderr that a coordinator of the new broker was not ready.
+    It logs so many tracebacks, of handlers that fail. Its producers may log to stderr that a coordinator of the new
+    broker was not ready.
     """
 
     def is_everything_committed() -> bool:
