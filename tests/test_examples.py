@@ -58,8 +58,12 @@ def run(example: str, kafka: Broker, topic: str, *arguments: str) -> list[str]:
 
 
 def lines_of(process: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the output lines of a process that ended with exit code 0 and no errors."""
-    assert (process.returncode, process.stderr) == (0, "")
+    """Return the output lines of a process that ended with exit code 0 and no errors.
+
+    On a busy machine, librdkafka's producer logs how many events its background queue still has at the end.
+    """
+    errors = [line for line in process.stderr.splitlines() if "|BGQUEUE|" not in line]
+    assert (process.returncode, errors) == (0, [])
     return process.stdout.splitlines()
 
 

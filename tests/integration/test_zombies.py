@@ -23,14 +23,14 @@ from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, 
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kinds import SHORT_SESSIONS
-from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
+from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
 from tests.support.versions import NEWEST, OLDEST
 from tests.support.victim import Order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: So many joins of one member show that it goes on trying.
-REFUSED_JOINS = 4
+#: So many descriptions of its group show that a member still waits for its id, and has not taken it over.
+DESCRIPTIONS = 4
 #: For those whose session is to end.
 POLL_INTERVAL_MS = 4500
 
@@ -151,7 +151,7 @@ def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(
     proxy.heal()
     with nothing_changes(world, newcomer):
         victim.go_on()
-        proxy.wait(lambda: proxy.passed[HEARTBEAT] >= REFUSED_JOINS, "joins that are refused")
+        proxy.wait(lambda: proxy.passed[CONSUMER_GROUP_DESCRIBE] >= DESCRIPTIONS, "a member that waits")
         # A holder that was taken over would be fenced now.
         seconds_passed(newcomer, 0.0)
     assert newcomer.state is MemberState.STABLE
