@@ -53,14 +53,14 @@ UNITS = "not integration and not docker"
 IN_BROWSER = "tests/test_site_in_browser.py"
 LEVEL_5 = "integration and not docker and not hosts"
 #: Processes of level 5: its tests wait more than they compute.
-WORKERS = 6
+WORKERS = 5
 #: Processes of levels 1 to 4: many of these tests wait for another process or thread.
-UNIT_WORKERS = 3
+UNIT_WORKERS = 2
 #: The niceness of the other lane: members in level 5 must answer in time.
-NICE = 5
+NICE = 10
 PROGRESS_S = 15.0
 #: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
-DURATION = {False: "about 11 minutes", True: "about an hour"}
+DURATION = {False: "about 14 minutes", True: "about an hour"}
 #: Tests with a Spark session.
 SPARK_TESTS = (
     "tests/spark/test_runs.py",

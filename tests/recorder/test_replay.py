@@ -35,6 +35,7 @@ def is_identical(recorder: Recorder, path: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # it computes for 15 s alone, and for two minutes beside the tests with brokers
 def test_recordings_of_simulation_replay_identically(tmp_path: Path) -> None:
     """Each process of each profile replays: killed, fenced, closed and taken over, of both protocols."""
     count = checkpoints = 0
