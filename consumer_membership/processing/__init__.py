@@ -5,10 +5,10 @@
 
 from consumer_membership.processing.asynchronous import AsyncProcessor
 from consumer_membership.processing.context import HandlerContext
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.processor import Processor
 from consumer_membership.processing.progress import HandlingProgress, ProcessorProgress
+from consumer_membership.processing.scheduler import ProcessingOrder
 
 __all__ = [
     "AsyncProcessor",

@@ -59,7 +59,6 @@ class UnfinishedOffsets:
         "_high",
         "_leader_epoch",
         "_next",
-        "_restarts",
         "_room",
         "_top",
         "_top_number",
@@ -86,7 +85,6 @@ class UnfinishedOffsets:
         #: The leader epoch of the last received record, and the offset from which each leader epoch holds.
         self._leader_epoch = leader_epoch
         self._epoch_starts: list[tuple[int, int | None]] = [(self._next - 1, leader_epoch)]
-        self._restarts = 0
         self._committed = None if start is None else OffsetAndMetadata(offset=start)
         self.capacity = capacity
         if finished is not None:
@@ -109,15 +107,6 @@ class UnfinishedOffsets:
     def finished_beyond(self) -> int:
         """The number of finished offsets beyond `base`, including those without a record."""
         return max(0, self._finished().count)
-
-    @property
-    def restarts(self) -> int:
-        """How often the consumer has restarted at an earlier offset.
-
-        Records that were admitted before the last restart, at or after its offset, must not be finished any more: their
-        offsets may now belong to other records.
-        """
-        return self._restarts
 
     @property
     def capacity(self) -> int:
@@ -273,7 +262,6 @@ class UnfinishedOffsets:
 
     def _restart(self, offset: int) -> None:
         """Forget all that is known about this offset and those after it."""
-        self._restarts += 1
         self._drop_expected(offset)
         self._expected.clear()
         self._earlier = None

@@ -34,12 +34,25 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from confluent_kafka import Message
 
 from consumer_membership.processing.offsets import UnfinishedOffsets
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 
 #: A record in a lane: the message, its offset, and when it was admitted.
 Queued: TypeAlias = tuple[Message, int, Instant]
+
+
+class ProcessingOrder(Enum):
+    """Which records of a partition run one after the other.
+
+    Attributes:
+        KEY: Those with the same key; records without a key form one sequence for each partition.
+        PARTITION: All records.
+        NONE: No records: all may run at the same time.
+    """
+
+    KEY = "key"
+    PARTITION = "partition"
+    NONE = "none"
 
 
 class _LaneState(Enum):
@@ -143,6 +156,7 @@ class Task:
         "attempt",
         "began_at",
         "first_at",
+        "has_failed",
         "is_cancelled",
         "is_disowned",
         "lanes",
@@ -159,6 +173,8 @@ class Task:
         self.attempt = 1
         self.first_at = self.began_at = now
         self.last_error: BaseException | None = None
+        #: Whether its handler failed for the last time; its dead letter is being written then.
+        self.has_failed = False
         self.is_cancelled = False
         self.is_disowned = False
         #: What runs it; set by the worker, None while it does not run.
@@ -626,12 +642,13 @@ class Scheduler:
         return bool(self._turns)
 
     def overdue(self, now: Instant, timeout_s: float) -> list[Task]:
-        """Return the running tasks whose attempt began at least this long ago, those that were cancelled included."""
+        """Return the tasks whose handlers run for at least this long, those that were cancelled included."""
         found: list[Task] = []
         for task in self._running:
             if now - task.began_at < timeout_s:
                 break
-            found.append(task)
+            if not task.has_failed:
+                found.append(task)
         return found
 
     @property

@@ -25,9 +25,9 @@ from consumer_membership.config import ConsumerConfig, values
 from consumer_membership.config.environment import naming_variables, variable_of
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError, MembershipError
 from consumer_membership.processing.handlers import RecordHandler, checked_handler, name_of
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import DEFAULT_MAX_BYTES
 from consumer_membership.processing.retries import RetryPolicy
+from consumer_membership.processing.scheduler import ProcessingOrder
 from consumer_membership.text import LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption
 

@@ -167,11 +167,6 @@ class Work:
             if self._renew_lease(monotonic()):
                 self.on_available()
 
-    def wake(self) -> None:
-        """Have `wait_until` check its condition again."""
-        with self.lock:
-            self._changed.notify_all()
-
     def fail(self, error: HandlerError) -> None:
         """Make the processor stop with this error, unless it already stops with another one."""
         with self.lock:
@@ -266,6 +261,7 @@ class Work:
                 task.last_error = error
                 is_of_record = isinstance(error, Exception) and not isinstance(error, self._never_dead_lettered)
                 if self._has_target and is_of_record:
+                    task.has_failed = True
                     return True
                 advice = "Fix the handler" if self._has_target else "Fix the handler, or set dead_letter"
                 self._stop_at(task, failure_of(task, error, advice))

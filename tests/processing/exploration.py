@@ -22,8 +22,7 @@ from typing import Any, TypeAlias, cast
 
 from confluent_kafka import Message
 
-from consumer_membership.processing.order import ProcessingOrder
-from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.scheduler import ProcessingOrder, Task
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation.handling import Handling, exists
 from tests.simulation.processor import ENOUGH_METADATA, Parts, Record, offsets_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Message
 
 from consumer_membership.processing.offsets import UnfinishedOffsets
-from consumer_membership.processing.order import ProcessingOrder
-from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler, Task
 from consumer_membership.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

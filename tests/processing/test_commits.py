@@ -9,10 +9,9 @@ from consumer_membership import Consumer
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.commits import MetadataLimit, OffsetCommits
 from consumer_membership.processing.offsets import UnfinishedOffsets
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import OutputProducer
 from consumer_membership.processing.retries import RetryPolicy
-from consumer_membership.processing.scheduler import Scheduler
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler
 from consumer_membership.processing.work import Work
 from consumer_membership.types import TopicPartition
 from tests.processing.records import record, taken

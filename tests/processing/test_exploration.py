@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.scheduler import ProcessingOrder
 from tests.processing.exploration import SmallWorld, explore
 from tests.simulation import processor_mutants as broken
 from tests.simulation.processor import Parts

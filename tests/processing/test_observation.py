@@ -12,9 +12,8 @@ from consumer_membership.errors import HandlerError
 from consumer_membership.health.handlers import UnfinishedRecord
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.observation import HandlerObservation, gauges_of
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.retries import RetryPolicy
-from consumer_membership.processing.scheduler import Scheduler
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler
 from consumer_membership.processing.work import Work
 from tests.processing.records import A, B, records, scheduler_of, taken
 

@@ -237,7 +237,7 @@ def test_records_before_the_committed_offset_end_the_skipping() -> None:
     """If auto.offset.reset moved the consumer back, the log is another one: no record is skipped."""
     offsets = with_finished(100, 105)
     assert started(offsets, 0) == [True]
-    assert (offsets.base, offsets.unfinished, offsets.restarts) == (0, 1, 1)
+    assert (offsets.base, offsets.unfinished) == (0, 1)
     assert started(offsets, *range(1, 110)) == [True] * 109
     assert offsets.to_commit() == OffsetAndMetadata(offset=0)
 
@@ -246,7 +246,7 @@ def test_records_after_the_committed_offset_continue_the_skipping() -> None:
     """If retention removed the committed offset, the consumer starts later in the same log."""
     offsets = with_finished(100, 105)
     assert started(offsets, 104, 105, 106) == [False, False, True]
-    assert (offsets.base, offsets.restarts) == (106, 0)
+    assert offsets.base == 106
 
 
 def test_truncation_during_ownership_forgets_finished_offsets_from_there_on() -> None:
@@ -256,7 +256,7 @@ def test_truncation_during_ownership_forgets_finished_offsets_from_there_on() ->
     for offset in (100, 102, 103, 106, 107):
         offsets.finish(offset)
     assert started(offsets, 104, leader_epoch=2) == [True]
-    assert (offsets.base, offsets.unfinished, offsets.restarts) == (101, 2, 1)
+    assert (offsets.base, offsets.unfinished) == (101, 2)
     assert finished_beyond(offsets.to_commit()) == {102, 103}
     assert offsets.finish(108) is False
     assert started(offsets, 105, 106, leader_epoch=2) == [True, True]
@@ -269,7 +269,7 @@ def test_truncation_between_owners_is_found_by_its_leader_epoch() -> None:
     offsets = with_finished(100, 105, leader_epoch=3)
     assert started(offsets, 100, 101, leader_epoch=3) == [True, False]
     assert started(offsets, 103, 104, 105, leader_epoch=4) == [True, True, True]
-    assert (offsets.base, offsets.restarts) == (100, 1)
+    assert offsets.base == 100
     assert finished_beyond(offsets.to_commit()) == {101, 102}
 
 
@@ -290,7 +290,7 @@ def test_higher_leader_epoch_after_the_finished_records_is_no_truncation() -> No
     started(offsets, 100, leader_epoch=2)
     assert started(offsets, 105, leader_epoch=3) == [False]
     assert started(offsets, 106, leader_epoch=9) == [True]
-    assert offsets.restarts == 0
+    assert offsets.base == 100
 
 
 def test_commit_follows_the_consumer_to_an_earlier_offset() -> None:
@@ -367,7 +367,6 @@ def test_restart_returns_the_room_of_forgotten_offsets(every: int) -> None:
             started(one, offset)
             one.finish(offset)
     assert started_until_full(offsets, 4, every) == started_until_full(other, 4, every)
-    assert offsets.restarts == 1
     assert offsets.to_commit() == other.to_commit()
 
 

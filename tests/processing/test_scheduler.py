@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.processing.order import ProcessingOrder
-from consumer_membership.processing.scheduler import Scheduler
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler
 from consumer_membership.types import OffsetAndMetadata
 from tests.processing.records import A, B, offsets_of, record, records, scheduler_of, take_all, taken
 

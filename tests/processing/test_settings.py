@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig, ConsumerSettings
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.scheduler import ProcessingOrder
 from consumer_membership.processing.settings import ProcessorSettings
 
 LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}

@@ -14,10 +14,9 @@ import tenacity
 
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
 from consumer_membership.processing.coroutines import CoroutineWorkers, HandlerCancelledError, own_event_loop
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
-from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.scheduler import ProcessingOrder, Task
 from consumer_membership.processing.threads import ThreadWorkers
 from consumer_membership.processing.work import HandlerInterruptedError, Work
 from consumer_membership.types import TopicPartition
@@ -476,3 +475,21 @@ def test_end_of_an_own_event_loop_cancels_its_tasks() -> None:
         asyncio.run_coroutine_threadsafe(wait(), loop)
         began.wait()
     assert ends == ["released"]
+
+
+# ---- the timeout and dead letters ----
+
+
+def test_dead_letter_that_takes_long_does_not_count_as_a_handler_beyond_its_timeout() -> None:
+    """The timeout limits handlers: a slow target for dead letters does not make the processor stop."""
+    work = work_of(has_target=True)
+    work.admit(records("a", "b"))
+    with work.lock:
+        failed, running = (work.take() for _ in range(2))
+    assert failed is not None
+    failed.attempt = 3  # the last one of the policy
+    assert work.failed(failed, ValueError("poison"))
+    now = failed.began_at + 1000.0
+    assert work.scheduler.overdue(now, 1.0) == [running]
+    work.dead_lettered(failed)
+    assert work.scheduler.commits()[A].offset == 1

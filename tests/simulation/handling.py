@@ -27,7 +27,7 @@ from itertools import takewhile
 from math import inf
 from typing import Protocol
 
-from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.scheduler import ProcessingOrder
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicPartition
 from tests.simulation.watch import check

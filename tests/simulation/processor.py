@@ -24,9 +24,8 @@ from consumer_membership.membership.effects import (
     StepEffect,
 )
 from consumer_membership.processing.offsets import UnfinishedOffsets
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.retries import RetryPolicy
-from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler, Task
 from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation import inside

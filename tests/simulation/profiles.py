@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer_membership.processing.order import ProcessingOrder
+from consumer_membership.processing.scheduler import ProcessingOrder
 from tests.simulation.network import Faults
 from tests.simulation.processor import Kind
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules

@@ -30,10 +30,9 @@ from consumer_membership.processing.dead_letters import (
 from consumer_membership.processing.handlers import HandlerKind, RecordHandler, checked_handler
 from consumer_membership.processing.observation import gauges_of
 from consumer_membership.processing.offsets import UnfinishedOffsets
-from consumer_membership.processing.order import ProcessingOrder
 from consumer_membership.processing.outputs import ClientConfig, OutputProducer, OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
-from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler, Task
 from consumer_membership.processing.settings import (
     CONCURRENCY,
     DeadLetterFunction,

@@ -47,8 +47,8 @@ def run(bench: Bench) -> Figure:
             for count, share in shares.items():
                 with counted_in(share):
                     time.sleep(bench.settle_s)
-                    nobody = _share(broker, watch_s)
-                    _wait(waiting.Job(config=config, topic=topic, members=count), broker, watch_s, nobody, share)
+                    idle_percent = _share(broker, watch_s)
+                    _wait(waiting.Job(config=config, topic=topic, members=count), broker, watch_s, idle_percent, share)
     return Figure(
         title=f"Members that wait for an id of a pool: {_POOL} holders, {PARTITIONS} partitions",
         series=tuple(shares.values()),
@@ -68,7 +68,7 @@ def run(bench: Bench) -> Figure:
     )
 
 
-def _wait(job: waiting.Job, broker: psutil.Process, watch_s: float, nobody: float, share: Series) -> None:
+def _wait(job: waiting.Job, broker: psutil.Process, watch_s: float, idle_percent: float, share: Series) -> None:
     with Worker("waiting", job) as worker:
         worker.expect("subscribed", _JOIN_S)
 
@@ -77,8 +77,8 @@ def _wait(job: waiting.Job, broker: psutil.Process, watch_s: float, nobody: floa
             return bool(worker.expect("waiting", _JOIN_S).facts["members"] == job.members)
 
         Retrying(stop=stop_after_delay(_JOIN_S), wait=wait_fixed(0.2), retry=retry_if_not_result(bool))(all_wait)
-        share.add(_share(broker, watch_s) - nobody, nobody=nobody)
-        tell(f"waiting: {share.label} {share.values[-1]:.2f} % of a core (without: {nobody:.2f})")
+        share.add(_share(broker, watch_s) - idle_percent, idle_percent=idle_percent)
+        tell(f"waiting: {share.label} {share.values[-1]:.2f} % of a core (without: {idle_percent:.2f})")
         worker.end()
 
 
