@@ -140,7 +140,7 @@ class LeaseGuard:
 
 @raises_as_confluent
 def lease_of(session: Session, partition: TopicPartition, token: int | None = None) -> Lease:
-    """Return the lease of this partition; with a token, that of the assignment at this epoch, over or not.
+    """Return the lease of this partition. With a token, return the lease of that assignment, also if it is over.
 
     Raises:
         KafkaException: leases are not enabled.

@@ -133,5 +133,5 @@ class ProcessCall:
         return self._calls.run_in(self._process, task)
 
     def stack(self) -> str:
-        """Return no stack: it is the one of another process."""
+        """Return no stack: the handler runs in another process."""
         return ""

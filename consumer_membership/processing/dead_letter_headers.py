@@ -172,10 +172,10 @@ def _size(headers: Iterable[RawHeader]) -> int:
     return sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
 
 
-def _shorten(headers: dict[str, bytes | None], room: int) -> None:
-    """Shorten the exception's texts, then drop Connect's headers, until the headers have at most `room` bytes."""
+def _shorten(headers: dict[str, bytes | None], most_bytes: int) -> None:
+    """Shorten the exception's texts, then drop Connect's headers, until the headers have at most `most_bytes` bytes."""
     for name in (*_TEXTS, *(name for name in headers if name.startswith(CONNECT))):
-        excess = _size(headers.items()) - room
+        excess = _size(headers.items()) - most_bytes
         if excess <= 0:
             return
         value = headers.pop(name, None)

@@ -225,7 +225,7 @@ class _Target:
         return cls(name=name, partitions=partitions, oldest_ms=time.time() * 1000 - source.greatest_age_ms(name))
 
     def partition_of(self, letter: DeadLetter) -> int | None:
-        """Return the original partition; None, which means that of the key, in another topic or if it is gone."""
+        """Return the original partition; None: the key decides, in another topic or if the partition does not exist."""
         partition = letter.original_partition
         is_there = self.name == letter.original_topic and partition is not None and partition < self.partitions
         return partition if is_there else None

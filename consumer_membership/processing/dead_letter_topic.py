@@ -50,11 +50,11 @@ class LetterSelection:
     """Which dead letters to read; the default is all of them.
 
     Attributes:
-        partitions: Only those of these partitions; empty: of all.
-        first_offset: Only those at or after this offset.
+        partitions: Only dead letters in these partitions; empty: in all partitions.
+        first_offset: Only dead letters at or after this offset.
         last_offset: Only those at or before this offset; None: no limit.
-        exception: Only those whose exception, or its cause, has this class name, with or without its module.
-        original_topic: Only those of this original topic.
+        exception: Only dead letters whose exception, or its cause, has this class name, with or without its module.
+        original_topic: Only dead letters of records from this topic.
         most: Only this many; None: no limit.
     """
 

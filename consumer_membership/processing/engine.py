@@ -1,7 +1,7 @@
 """Builds a processor's parts from its settings: consumer, scheduler, workers, commits, poll loop.
 
 `Processor` and `AsyncProcessor` are thin classes around an engine. They differ in the event loop on which coroutines
-run: one of the engine's own, on a thread of its own, or the caller's.
+run: a loop that the engine starts on another thread, or the caller's loop.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class RecordHandler:
         """Call a handler of the kind FUNCTION with a record or a list of records, and return its result.
 
         Raises:
-            ConfigurationError: the function returned an awaitable: the work that it stands for was not done.
+            ConfigurationError: the function returned an awaitable, which is never awaited.
             Exception: the handler's own.
         """
         return self.checked(self.call(given, context) if self.takes_context else self.call(given))
@@ -70,7 +70,7 @@ class RecordHandler:
         """Return the result of a handler of the kind FUNCTION.
 
         Raises:
-            ConfigurationError: it is an awaitable: the work that it stands for was not done.
+            ConfigurationError: it is an awaitable, which is never awaited.
         """
         if result is not None and (inspect.isawaitable(result) or inspect.isasyncgen(result)):
             if inspect.iscoroutine(result):

@@ -1,4 +1,4 @@
-"""Runs handlers that are functions: on threads of this process, or each in a process of its own thread.
+"""Runs handlers that are functions: on worker threads, or in one worker process for each worker thread.
 
 A thread starts when a task is ready and no thread is idle. A thread that has taken a task wakes the next one if more
 are ready, so that short handlers occupy few threads.

@@ -29,7 +29,7 @@ the coordinator's log, which is a little behind: if a refusal's message names an
 |---|---|---|
 | UNCLAIMED | - | no join has begun |
 | READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
-| LOOKING | waits | the holder of the id, or a free id, is to be looked up: now, or after a pause while one waits |
+| LOOKING | waits | the holder of the id, or a free id, is to be looked up: now, or after a pause if all are held |
 | ASKED | waits | DescribeGroup is sent |
 | RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
 | HELD | - | the coordinator accepted the join |
@@ -226,7 +226,7 @@ class InstanceClaim:
 
     @property
     def backs_off(self) -> bool:
-        """Whether the next heartbeat needs a pause; behind a description it needs none, because those have pauses."""
+        """Whether the next heartbeat needs a pause; it needs none after a description, which had a pause itself."""
         return self._attempt.own_releases > 1
 
     @property
