@@ -30,6 +30,7 @@ from tests.benchmarks.figures import (
     imports,
     memory,
     observability,
+    rolling,
     scale_out,
     secured_start,
     spark,
@@ -197,6 +198,15 @@ ROWS = (
             f"pool, wait: median at most {hand_over.MEDIAN_S} s, worst {hand_over.WORST_S} s",
             "pool, wait: 0 repeated, 0 lost",
         ),
+    ),
+    Row(
+        name=rolling.NAME,
+        measure=rolling.run,
+        compares="ours: pool, static, dynamic; raw: static, dynamic; 3 and 20 processes; 600 and 20,000 records/s",
+        workers=("ownership",),
+        unit="s",
+        bounds=("pool: 0 repeated, 0 lost, 0 moved at other processes",),
+        is_by_name=True,
     ),
     Row(
         name="waiting",

@@ -1,0 +1,343 @@
+"""How long partitions stall, and how many move, when a deployment replaces all processes of a group one by one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, assert_never
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.groups import is_balanced, owned_by
+from tests.benchmarks.processes import Worker, WorkerFailedError
+from tests.benchmarks.samples import Check, Series, at_most, median_of
+from tests.benchmarks.workers import ownership
+from tests.benchmarks.workers.ownership import Period
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.processes import Said
+
+NAME = "rolling"
+
+_READY_S = _LEAVE_S = 60.0
+_BALANCE_S = 90.0
+_GLANCE_S = 0.01
+_FLOWING_S = 1.0
+#: A waiting successor waits this long before the predecessor leaves: longer than any quick beginning of its requests.
+_WAITING_S = (3.0, 5.0)
+
+
+class Kind(Enum):
+    """In which order the processes of a pair start and end."""
+
+    WAIT = "the new process waits for an id of the pool, then the old one closes"
+    RESTART = "the old process closes, then the new one creates its consumer with the same id"
+    SURGE = "the new process joins, and the old one closes when the new one has its partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Way:
+    """One side, and how its processes replace each other.
+
+    Attributes:
+        side: Whose consumer, and its settings.
+        kind: The order of start and end.
+    """
+
+    side: Side
+    kind: Kind
+
+    def config(self, place: int, members: int) -> Mapping[str, str]:
+        """Return the settings of the member at this place."""
+        match self.kind:
+            case Kind.WAIT:
+                return {"group.instance.id.pool": f"member-{{0..{members - 1}}}"}
+            case Kind.RESTART:
+                return {"group.instance.id": f"member-{place}"}
+            case Kind.SURGE:
+                return {}
+            case _:
+                assert_never(self.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a group is, and how much flows.
+
+    Attributes:
+        members: The number of processes.
+        partitions: The number of partitions.
+        records_per_s: Of all partitions together.
+        rounds: How many processes are replaced.
+        quick: How many in a quick run.
+    """
+
+    members: int
+    partitions: int
+    records_per_s: int
+    rounds: int
+    quick: int
+
+    def __str__(self) -> str:
+        """Its name in tables."""
+        return f"{self.members} processes, {self.records_per_s:,} records/s"
+
+
+CELLS = {
+    f"{members}-{records_per_s}": Size(
+        members=members, partitions=partitions, records_per_s=records_per_s, rounds=rounds, quick=quick
+    )
+    for members, partitions, rounds, quick in ((3, 12, 12, 3), (20, 60, 20, 4))
+    for records_per_s in (600, 20_000)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One partition between two of its periods of ownership.
+
+    Attributes:
+        partition: Which.
+        gap_s: From the last record of the earlier period to the first record of the later period.
+        stall_s: As `gap_s`, but not before the later period's first record was sent: a stream that has pauses
+            lengthens the gap, and not this.
+        repeated: Records that both periods have.
+        lost: Records that neither has.
+    """
+
+    partition: int
+    gap_s: float
+    stall_s: float
+    repeated: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The series of one way in a group of one size."""
+
+    stall: Series
+    gap: Series
+    repeated: Series
+    lost: Series
+    moved: Series
+
+    @classmethod
+    def of(cls, side: Side, size: Size) -> Measured:
+        """Return the series without a measurement."""
+        return cls(
+            stall=side.series(f"stall of a partition, {size}", "s"),
+            gap=side.series(f"gap of a partition, {size}", "s"),
+            repeated=side.series(f"repeated records in a deployment, {size}", "records"),
+            lost=side.series(f"lost records in a deployment, {size}", "records"),
+            moved=side.series(f"partitions moved at other processes by one replacement, {size}", "partitions"),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (self.stall, self.gap, self.repeated, self.lost, self.moved)
+
+
+class Process:
+    """One process of a deployment."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        worker.expect("ready", _READY_S)
+
+    def subscribe(self) -> None:
+        """Create the consumer and subscribe it."""
+        self._worker.order("subscribe")
+        self._worker.expect("subscribed", _READY_S)
+
+    def calls(self) -> list[Said]:
+        """Return its rebalance callbacks so far."""
+        return self._worker.said("assigned", "revoked", "lost")
+
+    def owned(self) -> frozenset[int]:
+        """Return the partitions that its callbacks report as owned."""
+        return owned_by(self.calls())[0]
+
+    def await_share(self, share: frozenset[int]) -> None:
+        """Wait until it owns exactly these partitions."""
+        self._worker.until(lambda: self.owned() == share, _BALANCE_S, f"that it owns {sorted(share)}")
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._worker.order("end")
+        self._worker.expect("left", _LEAVE_S)
+
+    def periods(self) -> list[Period]:
+        """Return the periods of the closed consumer, and wait for the end of the process."""
+        rows = self._worker.expect("periods", _LEAVE_S).facts["rows"]
+        self._worker.wait()
+        return periods_of(rows)
+
+
+def run(bench: Bench) -> Figure:
+    """Replace the processes of groups of both sizes, at both rates, in each way."""
+    sizes = [CELLS[cell] for cell in bench.cells or CELLS]
+    series: list[Series] = []
+    checks: list[Check] = []
+    ways = (
+        Way(side=bench.ours("pool, wait"), kind=Kind.WAIT),
+        Way(side=bench.ours("static, restarted"), kind=Kind.RESTART),
+        Way(side=bench.raw("raw static, restarted"), kind=Kind.RESTART),
+        Way(side=bench.ours("dynamic"), kind=Kind.SURGE),
+        Way(side=bench.raw("raw dynamic"), kind=Kind.SURGE),
+    )
+    for size in sizes:
+        topic = bench.topic("rolling", size.partitions)
+        measured = [Measured.of(way.side, size) for way in ways]
+        with bench.streaming(topic, size.records_per_s / size.partitions, partitions=size.partitions):
+            for way, into in zip(ways, measured, strict=True):
+                with counted_in(*into.series):
+                    _deploy(bench, way, size, topic, into)
+        series += [one for each in zip(*(one.series for one in measured), strict=True) for one in each]
+        checks += [
+            one
+            for way, into in zip(ways, measured, strict=True)
+            if way.kind is Kind.WAIT
+            for one in _checks(way.side.label, size, into)
+        ]
+    return Figure(
+        title="Rolling deployment: every process of a group is replaced by a new one, one after the other",
+        series=tuple(series),
+        checks=tuple(checks),
+        notes=(
+            *(f"{size}: {size.partitions} partitions" for size in sizes),
+            *dict.fromkeys(f"{way.side.label}: {way.kind.value}" for way in ways),
+            "every new process is started, and has its imports, before the replacement begins",
+            "gap: last record of a partition before it changed its process to the first record after it",
+            "stall: as the gap, but counted from the moment at which the first record was sent if that was later",
+            f"pool, wait: the new process waits {_WAITING_S[0]:.0f} to {_WAITING_S[1]:.0f} s",
+        ),
+    )
+
+
+def _checks(label: str, size: Size, into: Measured) -> list[Check]:
+    return [
+        at_most(f"{label}, {size}: 0 {word}", max(one.values, default=None), 0.0, one.unit, [one])
+        for word, one in (("repeated", into.repeated), ("lost", into.lost), ("moved", into.moved))
+    ]
+
+
+def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> None:
+    """Replace processes one after the other; add the results when all have ended."""
+    chance = bench.chance_of_own(bench.chance.random())
+    config = bench.config(way.side)
+    rounds = bench.count(size.rounds, size.quick)
+    with ExitStack() as stack:
+
+        def process(place: int) -> Process:
+            settings = {**config, **way.config(place, size.members)}
+            job = ownership.Job(module=way.side.module, config=settings, topic=topic)
+            return Process(stack.enter_context(Worker("ownership", job)))
+
+        members = [process(place) for place in range(size.members)]
+        for one in members:
+            one.subscribe()
+        _await_balance(members, size)
+        time.sleep(_FLOWING_S)
+        began_at = time.monotonic()
+        ended: list[Process] = []
+        for number in range(rounds):
+            place = number % size.members
+            old, new = members[place], process(place)
+            others = [one for one in members if one is not old]
+            known = [len(one.calls()) for one in others]
+            members[place] = new
+            _replace(way, old, new, others, size, chance)
+            time.sleep(_FLOWING_S)
+            calls = [call for one, count in zip(others, known, strict=True) for call in one.calls()[count:]]
+            into.moved.add(float(len({each for call in calls for each in call.facts["partitions"]})))
+            ended.append(old)
+            tell(f"rolling: {way.side.label}, {size}: replaced {number + 1} of {rounds}")
+        for one in members:
+            one.close()
+        changes = changes_between([period for one in (*ended, *members) for period in one.periods()], began_at)
+    if not changes:
+        raise WorkerFailedError("no partition changed its process")
+    for change in changes:
+        into.stall.add(change.stall_s, partition=change.partition)
+        into.gap.add(change.gap_s, partition=change.partition)
+    into.repeated.add(float(sum(change.repeated for change in changes)))
+    into.lost.add(float(sum(change.lost for change in changes)))
+    tell(f"rolling: {into.stall.label} median {median_of(into.stall):.3f} s, worst {max(into.stall.values):.3f} s")
+
+
+def _replace(
+    way: Way, old: Process, new: Process, others: Sequence[Process], size: Size, chance: random.Random
+) -> None:
+    """Replace one process and wait until the group is complete again."""
+    share = old.owned()
+    match way.kind:
+        case Kind.WAIT:
+            new.subscribe()
+            time.sleep(chance.uniform(*_WAITING_S))
+            old.close()
+            new.await_share(share)
+        case Kind.RESTART:
+            old.close()
+            new.subscribe()
+            new.await_share(share)
+        case Kind.SURGE:
+            new.subscribe()
+            _await_balance([*others, old, new], size)
+            time.sleep(_FLOWING_S)
+            old.close()
+            _await_balance([*others, new], size)
+        case _:
+            assert_never(way.kind)
+
+
+def _await_balance(members: Sequence[Process], size: Size) -> None:
+    give_up_at = time.monotonic() + _BALANCE_S
+    while not is_balanced([one.owned() for one in members], size.partitions):
+        if time.monotonic() > give_up_at:
+            shares = [sorted(one.owned()) for one in members]
+            raise WorkerFailedError(f"no balance within {_BALANCE_S} s: {shares}")
+        time.sleep(_GLANCE_S)
+
+
+def periods_of(rows: Iterable[Sequence[float]]) -> list[Period]:
+    """Return periods from the rows that a worker reports."""
+    return [
+        Period(
+            partition=int(row[0]),
+            first=int(row[1]),
+            sent_at=row[2],
+            first_at=row[3],
+            last=int(row[4]),
+            last_at=row[5],
+            repeated=int(row[6]),
+            skipped=int(row[7]),
+        )
+        for row in rows
+    ]
+
+
+def changes_between(periods: Iterable[Period], began_at: float) -> list[Change]:
+    """Return the changes between successive periods of each partition; the later one began after a moment.
+
+    Records that one period repeated or skipped count for the change before it.
+    """
+    ordered = sorted(periods, key=lambda one: (one.partition, one.first_at))
+    return [
+        Change(
+            partition=later.partition,
+            gap_s=later.first_at - earlier.last_at,
+            stall_s=later.first_at - max(earlier.last_at, later.sent_at),
+            repeated=max(0, earlier.last + 1 - later.first) + later.repeated,
+            lost=max(0, later.first - earlier.last - 1) + later.skipped,
+        )
+        for earlier, later in itertools.pairwise(ordered)
+        if earlier.partition == later.partition and later.first_at >= began_at
+    ]
