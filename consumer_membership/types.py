@@ -128,23 +128,39 @@ class ConflictPolicy(Enum):
     WAIT = "wait"
     #: End at once, as KIP-848 specifies.
     FAIL = "fail"
+    #: Ask the holder to release its place once this member is ready, and wait until it did.
+    HAND_OVER = "hand-over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A member that holds an instance id; epoch -2 means that it left temporarily, and None that it is unknown.
 
-    `client_id` and `host` are empty if only the member id is known.
+    `client_id` and `host` are empty if only the member id is known. `partitions` are its assigned partitions, if they
+    were requested.
     """
 
     member_id: str
     member_epoch: int | None = None
     client_id: str = ""
     host: str = ""
+    partitions: frozenset[TopicPartition] = frozenset()
 
     def __str__(self) -> str:
         """`MEMBER (client CLIENT on HOST)`."""
         return f"{self.member_id} (client {self.client_id} on {self.host})" if self.host else self.member_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverNote:
+    """A request for a hand-over: `successor` is ready to take `instance_id` over from `predecessor` (both member ids).
+
+    It is a hint: the coordinator decides which member holds the instance id.
+    """
+
+    predecessor: str
+    successor: str
+    instance_id: str
 
 
 class GroupProtocol(Enum):

@@ -21,12 +21,15 @@
 | FindCoordinator | network thread, until it is found | CoordinatorFound; CoordinatorLookupFailed meanwhile |
 | DescribeGroup | network thread | GroupDescribed or GroupDescribeFailed |
 | LearnSessionTimeout | network thread | SessionTimeoutLearned |
+| ReadNotes | network thread | NotesRead or NotesNotRead |
+| WriteNote | network thread | NoteWritten or NoteNotWritten |
 | ResolveTopicIds | network thread | TopicIdsResolved |
 | LookUpTopics | network thread | TopicsLookedUp or TopicsNotLookedUp |
 | FetchCommitted | network thread | StartOffsetsFetched or StartOffsetsFailed |
 | CommitOffsets | network thread | CommitAnswered or CommitFailed |
 | PausePartitions, RevokePartitions, LosePartitions, AssignPartitions | application's thread | StepFinished |
 | CollectPositions | application's thread | PositionsReported |
+| WarmPartitions | application's thread | Warmed |
 | CommitCompleted, RaiseToApplication, LeaveCompleted | application's thread | nothing |
 | StateChanged, InstanceReleased, TopicsAppeared, ProtocolChosen, Warned | observer, on the network thread | nothing |
 """
@@ -40,7 +43,15 @@ from uuid import UUID
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import Assignment, BrokerError, GroupProtocol, Holder, Offsets, TopicPartition
+from consumer_membership.types import (
+    Assignment,
+    BrokerError,
+    GroupProtocol,
+    HandOverNote,
+    Holder,
+    Offsets,
+    TopicPartition,
+)
 
 # ---- for the network ------------------------------------------------------------------------------------------------
 
@@ -108,9 +119,30 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroup:
-    """Request the holders of the group's instance ids with ConsumerGroupDescribe."""
+    """Request the holders of the group's instance ids with ConsumerGroupDescribe.
+
+    `with_partitions`: the answer also has the assigned partitions of each holder.
+    """
 
     request_id: int
+    with_partitions: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadNotes:
+    """Read the notes for hand-overs at these partitions, from the committed metadata of the group's helper group."""
+
+    request_id: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteNote:
+    """Write this note at this partition, which the predecessor owns, as committed metadata of the helper group."""
+
+    request_id: int
+    partition: TopicPartition
+    note: HandOverNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +230,17 @@ class CollectPositions:
     """Report the consumed positions that are not committed yet: the auto-commit interval is over."""
 
     commit_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPartitions:
+    """Call on_warm for these partitions, which the member does not own yet and is about to take over.
+
+    Not a step: it belongs to no reconciliation. A later one with a greater number replaces an earlier one.
+    """
+
+    attempt: int
+    partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,12 +334,16 @@ NetworkEffect: TypeAlias = (
     | FindCoordinator
     | DescribeGroup
     | LearnSessionTimeout
+    | ReadNotes
+    | WriteNote
     | ResolveTopicIds
     | LookUpTopics
     | FetchCommitted
     | CommitOffsets
 )
 StepEffect: TypeAlias = PausePartitions | RevokePartitions | LosePartitions | AssignPartitions
-ApplicationEffect: TypeAlias = StepEffect | CollectPositions | CommitCompleted | RaiseToApplication | LeaveCompleted
+ApplicationEffect: TypeAlias = (
+    StepEffect | CollectPositions | WarmPartitions | CommitCompleted | RaiseToApplication | LeaveCompleted
+)
 ObserverEffect: TypeAlias = StateChanged | InstanceReleased | TopicsAppeared | Warned
 Effect: TypeAlias = NetworkEffect | ApplicationEffect | ObserverEffect

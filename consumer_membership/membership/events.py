@@ -17,6 +17,7 @@ from consumer_membership.types import (
     Assignment,
     BrokerAddress,
     BrokerError,
+    HandOverNote,
     Holder,
     Instant,
     LeaveOption,
@@ -116,6 +117,14 @@ class PositionsReported:
 
     commit_id: int
     offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmed:
+    """The answer to `WarmPartitions`: the application is ready for these partitions. `failed`: on_warm raised."""
+
+    attempt: int
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +244,39 @@ class SessionTimeoutLearned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotesRead:
+    """The notes for hand-overs at the requested partitions; partitions without a note are left out."""
+
+    request_id: int
+    notes: Mapping[TopicPartition, HandOverNote]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesNotRead:
+    """The notes could not be read. `is_refused`: the brokers refuse permanently, for example for lack of rights."""
+
+    request_id: int
+    error: BrokerError
+    is_refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteWritten:
+    """The note for a hand-over was written."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteNotWritten:
+    """The note may not have been written. `is_refused`: the brokers refuse permanently."""
+
+    request_id: int
+    error: BrokerError
+    is_refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicIdsResolved:
     """Metadata answered: the names of the topic ids that are known; ids that are missing here stay unresolved."""
 
@@ -334,6 +376,8 @@ SharedEvent: TypeAlias = (
     | TimePassed
     | Suspended
 )
+#: Events of a hand-over between two members (`consumer.hand_over`).
+HandOverEvent: TypeAlias = Warmed | NotesRead | NotesNotRead | NoteWritten | NoteNotWritten
 #: Events that only a member of the consumer protocol handles (`consumer.protocol`).
 ConsumerEvent: TypeAlias = (
     HeartbeatAnswered
@@ -343,5 +387,6 @@ ConsumerEvent: TypeAlias = (
     | GroupDescribeFailed
     | SessionTimeoutLearned
     | TopicIdsResolved
+    | HandOverEvent
 )
 Event: TypeAlias = SharedEvent | ConsumerEvent

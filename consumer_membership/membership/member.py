@@ -599,6 +599,7 @@ class GroupMember:
             group_protocol=self._protocol.group_protocol,
             lease_until=extra.lease_until,
             is_session_assumed=extra.is_session_assumed,
+            is_warm=extra.is_warm,
         )
 
     @property

@@ -22,7 +22,8 @@ class MemberSettings:
     `topic_refresh_s`: how often to check whether the subscribed topics exist; None: never. `leave_timeout_s`: the time
     limit of a leave from `LeaveRequested` on, commit and response included, callbacks not. `may_commit_revoked`:
     whether commits of partitions that the member gave up are sent. `has_leases`: the lease of the partitions ends
-    before the session, counts no unknown session, and lasts until the partitions are released.
+    before the session, counts no unknown session, and lasts until the partitions are released. `drain_timeout_s`: how
+    long a member that hands its place over may take to release its partitions.
     """
 
     group_id: str
@@ -42,6 +43,7 @@ class MemberSettings:
     topic_refresh_s: float | None = None
     may_commit_revoked: bool = False
     has_leases: bool = False
+    drain_timeout_s: float = 30.0
 
     def lease_s(self, session_s: float) -> float:
         """How long the partitions are certainly owned after a heartbeat that is answered, in seconds."""

@@ -90,6 +90,8 @@ class MembershipView:
     last_error_at: Instant | None = None
     last_error_over_at: Instant | None = None
     waits_for_detail: str = ""
+    #: Whether the application is ready for the partitions that this member is about to take over from another one.
+    is_warm: bool = False
 
     @property
     def waits_for_text(self) -> str | None:
@@ -132,6 +134,7 @@ class ProtocolView:
     session_timeout_s: float | None
     lease_until: Instant | None
     is_session_assumed: bool = False
+    is_warm: bool = False
 
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
@@ -156,4 +159,5 @@ def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipV
         group_protocol=None,
         lease_until=None,
         is_session_assumed=False,
+        is_warm=False,
     )

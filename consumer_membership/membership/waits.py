@@ -60,6 +60,8 @@ class WaitsFor(StrEnum):
     INSTANCE_ID = "group.instance.id"
     #: A free id of `group.instance.id.pool`.
     INSTANCE_ID_POOL = "group.instance.id.pool"
+    #: The holder of an instance id, which hands its place over to this member; the detail names it.
+    HAND_OVER = "hand-over"
     #: The other members of the group, which have to join the rebalance (classic protocol).
     OTHER_MEMBERS = "other members to join"
     #: The assignment, which the leader of the group computes (classic protocol).

@@ -10,6 +10,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.types import (
     Assignment,
+    HandOverNote,
     Holder,
     LeaveOption,
     OffsetAndMetadata,
@@ -60,6 +61,10 @@ def _step_done(scene: Scene, *, failed: bool = False) -> ev.StepFinished:
     return ev.StepFinished(attempt=attempt_of(scene), step=kind, failed=failed)
 
 
+def _note_to(scene: Scene) -> HandOverNote:
+    return HandOverNote(predecessor=scene.protocol.member_id, successor="newer", instance_id="i")
+
+
 #: What a healthy application, network or clock would say in this scene.
 PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.Subscribed: lambda _: ev.Subscribed(subscription=Subscription(topics=frozenset({"orders", "more"}))),
@@ -86,6 +91,11 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.GroupDescribed: lambda _: ev.GroupDescribed(request_id=1, holders={"i": Holder(member_id="other")}),
     ev.GroupDescribeFailed: lambda _: ev.GroupDescribeFailed(request_id=1, error=NOT_ALLOWED),
     ev.SessionTimeoutLearned: lambda _: ev.SessionTimeoutLearned(session_timeout_s=45.0),
+    ev.Warmed: lambda _: ev.Warmed(attempt=1),
+    ev.NotesRead: lambda scene: ev.NotesRead(request_id=1, notes={NOWHERE: _note_to(scene)}),
+    ev.NotesNotRead: lambda _: ev.NotesNotRead(request_id=1, error=LOADING),
+    ev.NoteWritten: lambda _: ev.NoteWritten(request_id=1),
+    ev.NoteNotWritten: lambda _: ev.NoteNotWritten(request_id=1, error=NOT_ALLOWED, is_refused=True),
     ev.TopicIdsResolved: lambda _: ev.TopicIdsResolved(names=NAMES),
     ev.TopicsLookedUp: lambda _: ev.TopicsLookedUp(request_id=1, names=frozenset({"orders"})),
     ev.TopicsNotLookedUp: lambda _: ev.TopicsNotLookedUp(request_id=1, error=LOADING),
@@ -128,6 +138,11 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.GroupDescribed(request_id=0, holders={"": Holder(member_id="")}),
         ev.GroupDescribed(request_id=10**6, holders={}),
         ev.GroupDescribeFailed(request_id=-1, error=LOADING),
+        ev.Warmed(attempt=-1, failed=True),
+        ev.NotesRead(request_id=1, notes={}),
+        ev.NotesNotRead(request_id=-1, error=NOT_ALLOWED, is_refused=True),
+        ev.NoteWritten(request_id=10**6),
+        ev.NoteNotWritten(request_id=0, error=LOADING),
         ev.SessionTimeoutLearned(session_timeout_s=None),
         ev.SessionTimeoutLearned(session_timeout_s=-1.0),
     ]

@@ -408,13 +408,14 @@ class ConsumerProtocol:
                 return self.claim.not_described(event)
             case ev.SessionTimeoutLearned():
                 self.claim.session.learn(event.session_timeout_s, self.claim.id)
-                return None
             case ev.TopicIdsResolved():
                 self._ownership.resolve(event.names)
                 self._reconciler.topic_ids_resolved()
-                return None
+            case ev.Warmed() | ev.NotesRead() | ev.NotesNotRead() | ev.NoteWritten() | ev.NoteNotWritten():
+                pass
             case _:
                 assert_never(event)
+        return None
 
     def subscribed(self, event: ev.Subscribed) -> None:
         """Heartbeat quickly, with the new subscription."""

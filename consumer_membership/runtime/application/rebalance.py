@@ -22,6 +22,7 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     RaiseToApplication,
     RevokePartitions,
+    WarmPartitions,
 )
 from consumer_membership.runtime.application.callbacks import CommitCallback
 from consumer_membership.runtime.application.locks import CallLock
@@ -136,6 +137,9 @@ class Rebalance:
                 self.steps.perform(order)
             case CollectPositions():
                 self.steps.report_positions(order)
+                self.orders.done()
+            case WarmPartitions():
+                self.steps.warm(order)
                 self.orders.done()
             case CommitCompleted():
                 if self._on_commit is None:

@@ -17,8 +17,9 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     RevokePartitions,
     StepEffect,
+    WarmPartitions,
 )
-from consumer_membership.membership.events import PositionsReported, Step, StepFinished
+from consumer_membership.membership.events import PositionsReported, Step, StepFinished, Warmed
 from consumer_membership.metrics.application_ledger import CallbackKind
 from consumer_membership.runtime.application.callbacks import PartitionsCallback
 from consumer_membership.runtime.application.commits import Commits
@@ -209,6 +210,10 @@ class Steps:
         with self._handle_lock:
             offsets = self._book.uncommitted()
         self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
+
+    def warm(self, order: WarmPartitions) -> None:
+        """Report that the application is ready for these partitions, which it will own soon."""
+        self._line.post(Warmed(attempt=order.attempt))
 
     def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:

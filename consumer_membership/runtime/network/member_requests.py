@@ -37,8 +37,10 @@ from consumer_membership.membership.effects import (
     LearnSessionTimeout,
     LookUpTopics,
     NetworkEffect,
+    ReadNotes,
     ResolveTopicIds,
     SendHeartbeat,
+    WriteNote,
 )
 from consumer_membership.membership.events import (
     CommitAnswered,
@@ -73,6 +75,7 @@ from consumer_membership.runtime.network.exchanges import (
     unreached,
 )
 from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.runtime.network.hand_over_notes import HandOverNotes
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.translation.descriptions import GroupDescription, MemberDescription
@@ -143,6 +146,7 @@ class MemberRequests:
         #: The committed offsets that this member knows; only changed key by key, so that another thread may copy it.
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
         leader = LeaderRequests(cluster, member)
+        self._notes = HandOverNotes(cluster, member.settings.group_id)
         #: The handler of each effect.
         self.handlers: Mapping[type[NetworkOrder], Handler] = MappingProxyType(
             {
@@ -155,6 +159,8 @@ class MemberRequests:
                 FindCoordinator: self._find_coordinator,
                 DescribeGroup: self._describe,
                 LearnSessionTimeout: self._learn_session_timeout,
+                ReadNotes: self._notes.read,
+                WriteNote: self._notes.write,
                 ResolveTopicIds: self._resolve,
                 LookUpTopics: self._look_up,
                 FetchCommitted: self._fetch_committed,
@@ -370,7 +376,11 @@ class MemberRequests:
             return GroupDescribeFailed(request_id=effect.request_id, error=unreached(failure))
         holders = {
             member.instance_id: Holder(
-                member_id=member.member_id, member_epoch=member.epoch, client_id=member.client_id, host=member.host
+                member_id=member.member_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                host=member.host,
+                partitions=member.assignment if effect.with_partitions else frozenset(),
             )
             for member in found.members
             if member.instance_id is not None

@@ -1,0 +1,100 @@
+"""Reads and writes the notes for hand-overs: offset metadata of a helper group, without being its member.
+
+The helper group may have another coordinator than the member's group. It is looked up before the first request, and
+again after each failure. Each request is tried once: the core decides when to repeat it.
+"""
+
+from __future__ import annotations
+
+from consumer_membership.errors import TransportError, UnsupportedProtocolError
+from consumer_membership.membership.effects import CommitOffsets, ReadNotes, WriteNote
+from consumer_membership.membership.events import (
+    CommitAnswered,
+    CommitFailed,
+    CommitVerdict,
+    NoteNotWritten,
+    NotesNotRead,
+    NotesRead,
+    NoteWritten,
+)
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, exchange, unreached
+from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.translation.hand_over_notes import helper_group, note_text, parse_note
+from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata
+
+#: The number of the commit, of which there is one at a time.
+_COMMIT_ID = 1
+
+
+class HandOverNotes:
+    """The notes of one group, over the connections of a cluster."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self._group = GroupClient(cluster)
+        self._group_id = helper_group(group_id)
+        self._coordinator: BrokerAddress | None = None
+
+    async def read(self, order: ReadNotes) -> NotesRead | NotesNotRead:
+        """Return the notes at these partitions."""
+        try:
+            found = await self._group.fetch_committed(
+                await self._find(),
+                self._group_id,
+                order.partitions,
+                member_id=NO_MEMBER_ID,
+                member_epoch=NO_EPOCH,
+                require_stable=False,
+                timeout_s=REQUEST_TIMEOUT_S,
+            )
+        except BrokerRefusal as refusal:
+            self._coordinator = None
+            is_refused = not (refusal.retriable or refusal.rediscover)
+            return NotesNotRead(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
+        except (TransportError, UnsupportedProtocolError) as failure:
+            self._coordinator = None
+            return NotesNotRead(request_id=order.request_id, error=unreached(failure))
+        notes = {
+            partition: note
+            for partition, committed in found.items()
+            if committed is not None and (note := parse_note(committed.metadata)) is not None
+        }
+        return NotesRead(request_id=order.request_id, notes=notes)
+
+    async def write(self, order: WriteNote) -> NoteWritten | NoteNotWritten:
+        """Write the note at its partition."""
+        commit = CommitOffsets(
+            commit_id=_COMMIT_ID,
+            offsets={order.partition: OffsetAndMetadata(offset=0, metadata=note_text(order.note))},
+            member_id=NO_MEMBER_ID,
+            member_epoch=NO_EPOCH,
+            instance_id=None,
+        )
+        try:
+            outcome = await exchange(
+                self._cluster, await self._find(), self._group_id, commit, REQUEST_TIMEOUT_S, is_classic=False
+            )
+        except BrokerRefusal as refusal:
+            is_refused = not (refusal.retriable or refusal.rediscover)
+            return NoteNotWritten(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
+        except (TransportError, UnsupportedProtocolError) as failure:
+            return NoteNotWritten(request_id=order.request_id, error=unreached(failure))
+        if isinstance(outcome, CommitAnswered) and (error := outcome.errors[order.partition]) is None:
+            return NoteWritten(request_id=order.request_id)
+        self._coordinator = None
+        if isinstance(outcome, CommitAnswered) and error is not None:
+            is_refused = outcome.verdict is CommitVerdict.FINAL
+            return NoteNotWritten(request_id=order.request_id, error=error, is_refused=is_refused)
+        reason = outcome.reason if isinstance(outcome, CommitFailed) else "no response"
+        return NoteNotWritten(request_id=order.request_id, error=unreached(reason))
+
+    async def _find(self) -> BrokerAddress:
+        """Return the coordinator of the helper group.
+
+        Raises:
+            BrokerRefusal, TransportError, UnsupportedProtocolError: it could not be looked up.
+        """
+        if self._coordinator is None:
+            self._coordinator = await self._cluster.find_coordinator(self._group_id, REQUEST_TIMEOUT_S)
+        return self._coordinator
