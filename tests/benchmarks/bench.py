@@ -181,7 +181,7 @@ class Bench:
 
     @contextmanager
     def streaming(
-        self, topic: str, beats_per_s: float, total: int = 0, partitions: int = PARTITIONS
+        self, topic: str, beats_per_s: float, total: int = 0, partitions: int = PARTITIONS, burst: int = 1
     ) -> Iterator[Worker]:
         """Produce a steady stream into a topic until the context ends.
 
@@ -189,7 +189,12 @@ class Bench:
             WorkerFailedError: A record was not acknowledged.
         """
         job = stream.Job(
-            bootstrap=self.bootstrap, topic=topic, partitions=partitions, beats_per_s=beats_per_s, total=total
+            bootstrap=self.bootstrap,
+            topic=topic,
+            partitions=partitions,
+            beats_per_s=beats_per_s,
+            total=total,
+            burst=burst,
         )
         with Worker("stream", job) as worker:
             worker.expect("streaming", 30.0)

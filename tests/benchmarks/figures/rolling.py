@@ -74,6 +74,7 @@ class Size:
         members: The number of processes.
         partitions: The number of partitions.
         records_per_s: Of all partitions together.
+        burst: How many of these come together in one partition.
         rounds: How many processes are replaced.
         quick: How many in a quick run.
     """
@@ -81,8 +82,14 @@ class Size:
     members: int
     partitions: int
     records_per_s: int
+    burst: int
     rounds: int
     quick: int
+
+    @property
+    def beats_per_s(self) -> float:
+        """How often a second each partition gets records."""
+        return self.records_per_s / self.partitions / self.burst
 
     def __str__(self) -> str:
         """Its name in tables."""
@@ -91,10 +98,10 @@ class Size:
 
 CELLS = {
     f"{members}-{records_per_s}": Size(
-        members=members, partitions=partitions, records_per_s=records_per_s, rounds=rounds, quick=quick
+        members=members, partitions=partitions, records_per_s=records_per_s, burst=burst, rounds=rounds, quick=quick
     )
     for members, partitions, rounds, quick in ((3, 12, 12, 3), (20, 60, 20, 4))
-    for records_per_s in (600, 20_000)
+    for records_per_s, burst in ((600, 1), (20_000, 10))
 }
 
 
@@ -186,6 +193,7 @@ def run(bench: Bench) -> Figure:
     sizes = [CELLS[cell] for cell in bench.cells or CELLS]
     series: list[Series] = []
     checks: list[Check] = []
+    rates: list[str] = []
     ways = (
         Way(side=bench.ours("pool, wait"), kind=Kind.WAIT),
         Way(side=bench.ours("static, restarted"), kind=Kind.RESTART),
@@ -196,10 +204,12 @@ def run(bench: Bench) -> Figure:
     for size in sizes:
         topic = bench.topic("rolling", size.partitions)
         measured = [Measured.of(way.side, size) for way in ways]
-        with bench.streaming(topic, size.records_per_s / size.partitions, partitions=size.partitions):
+        with bench.streaming(topic, size.beats_per_s, partitions=size.partitions, burst=size.burst) as stream:
             for way, into in zip(ways, measured, strict=True):
                 with counted_in(*into.series):
                     _deploy(bench, way, size, topic, into)
+        streamed = stream.said("streamed")[-1].facts
+        rates.append(f"{size}: {streamed['count'] / streamed['wall_s']:.0f} records/s were written")
         series += [one for each in zip(*(one.series for one in measured), strict=True) for one in each]
         checks += [
             one
@@ -212,7 +222,11 @@ def run(bench: Bench) -> Figure:
         series=tuple(series),
         checks=tuple(checks),
         notes=(
-            *(f"{size}: {size.partitions} partitions" for size in sizes),
+            *(
+                f"{size}: {size.partitions} partitions; {size.beats_per_s:.0f} times a second each gets {size.burst}"
+                for size in sizes
+            ),
+            *rates,
             *dict.fromkeys(f"{way.side.label}: {way.kind.value}" for way in ways),
             "every new process is started, and has its imports, before the replacement begins",
             "gap: last record of a partition before it changed its process to the first record after it",

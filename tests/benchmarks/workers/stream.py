@@ -1,4 +1,4 @@
-"""A producer that writes one record to each partition at a steady rate, until it is stopped or has written all."""
+"""A producer that writes records to each partition at a steady rate, until it is stopped or has written all."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class Job:
         bootstrap: The broker.
         topic: An existing topic.
         partitions: How many partitions it has.
-        beats_per_s: Records a second for each partition.
+        beats_per_s: Beats a second; each writes to all partitions.
         total: How many records in all; 0 goes on until `end`.
         value_bytes: The size of each value.
+        burst: How many records a beat writes to each partition. librdkafka sends a request for each partition, so that
+            many partitions at a high rate need requests with several records.
     """
 
     bootstrap: str
@@ -32,6 +34,7 @@ class Job:
     beats_per_s: float
     total: int = 0
     value_bytes: int = 100
+    burst: int = 1
 
 
 def main() -> None:
@@ -49,7 +52,7 @@ def main() -> None:
     began = beat_at = time.monotonic()
     say("streaming")
     while (job.total == 0 or number < job.total) and next_order() != END:
-        for partition in range(job.partitions):
+        for partition in (one for one in range(job.partitions) for _ in range(job.burst)):
             if job.total and number == job.total:
                 break
             value = NUMBER_AND_TIME.pack(number, time.monotonic()) + padding
