@@ -111,9 +111,9 @@ class OffsetsObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsReset:
-    """A fault deletes or changes the committed offsets of these partitions: repeats are allowed from here on.
+    """A fault deletes or changes the committed offsets of these partitions: earlier commits do not count afterwards.
 
-    Written before the request is sent. A re-created topic is `Recreated` instead.
+    Written before the request is sent and again after its response. A re-created topic is `Recreated` instead.
     """
 
     group: str
@@ -124,10 +124,27 @@ class OffsetsReset:
 class Recreated:
     """A fault deletes the topic: its records need not arrive, and its offsets begin again.
 
-    Written before the request is sent.
+    Written before the request is sent; no record is produced between this line and the creation of the topic.
     """
 
     topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evicted:
+    """An administrator removes the member of this process while it lives: its lease does not hold, by design.
+
+    Written before the request is sent.
+    """
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """The harness ends this process, so that its place may be released at once. Written before the signal is sent."""
+
+    member: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +158,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """All faults are over, and the groups have consumed to the end: from here on all statements must be calm."""
+    """All faults are over, the groups have consumed to the end, and the latest statement of each member must be calm.
+
+    The harness writes it some seconds after the last record was received, and before it closes the members.
+    """
 
 
 # ---- members ----
@@ -153,7 +173,9 @@ class Started:
 
     `client` is `consumer-membership`, `confluent-kafka` or `java`. `has_leases`: it withholds records after the end of
     its lease. `is_transactional`: it commits in transactions. `is_manual`: it assigns its partitions itself, outside of
-    the group's assignment. `instance_id` is None for dynamic members.
+    the group's assignment. `instance_id` is None for dynamic members. `has_callbacks`: it writes `Assigned`, `Revoked`
+    and `Lost`. `is_processor`: it writes `Finished`, and keeps only the order of each key. `commits_automatically`:
+    some of its commits are not written.
     """
 
     group: str
@@ -164,14 +186,21 @@ class Started:
     has_leases: bool = False
     is_transactional: bool = False
     is_manual: bool = False
+    has_callbacks: bool = True
+    is_processor: bool = False
+    commits_automatically: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """The group has assigned these partitions; `epochs` are as `Consumer.owned_since` reports them, -1: none."""
+    """The group has assigned these partitions; `epochs` are the tokens of their leases, -1: none.
+
+    `instance_id` is the id of a pool that the member has.
+    """
 
     member_id: str | None
     epochs: tuple[Epoch, ...]
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +262,7 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed:
-    """The lease of the member now ends at `until_ns`."""
+    """The lease of the member now ends at `until_ns`. Not written for an assumed session (`is_session_assumed`)."""
 
     until_ns: int
 
@@ -243,7 +272,7 @@ class Statement:
     """A sample of `membership()` and `health()`; `begun_ns`: before the calls.
 
     `owned` are the partitions of `membership().owned` with their epochs, `lease_until_ns` its lease. `verdict` is the
-    name of the verdict, `stalled` are the partitions that `health()` reports as stalled.
+    value of the verdict (`consuming`), `stalled` are the partitions that `health()` reports as stalled.
     """
 
     begun_ns: int
@@ -277,6 +306,8 @@ Event: TypeAlias = (
     | OffsetsObserved
     | OffsetsReset
     | Recreated
+    | Evicted
+    | Killed
     | Output
     | Settled
     | Started
