@@ -31,6 +31,9 @@ RECENT_NS = 5 * _S
 _CALM_VERDICTS = frozenset({"consuming", "idle", "paused", None})
 
 
+_FAULTS = (h.FaultBegan, h.Killed, h.Evicted, h.OffsetsReset, h.Recreated)
+
+
 class Rule(StrEnum):
     """What a history may break.
 
@@ -38,7 +41,8 @@ class Rule(StrEnum):
         LOST: An acknowledged record was received by no member of a group.
         SKIPPED: An owner began after, or went over, a record that was not committed.
         REPEATED: An owner received a record whose commit was acknowledged before it was assigned the partition, or a
-            record twice during one ownership.
+            record twice during one ownership; or, in a round without faults, a record of a former owner that commits
+            automatically and gave the partition up in order.
         ORDER: Records of a partition (processor: of a key) were received in another order than they were produced.
         NOT_OWNED: A member received a record of a partition that it does not own.
         COMMIT_UNREAD: A commit was acknowledged that is ahead of the received (processor: finished) records.
@@ -138,6 +142,7 @@ class _Ownership:
     floor: int
     member_id: str | None
     ended_ns: float = inf
+    was_lost: bool = False
     first_ns: int | None = None
     last_offset: int | None = None
     next_by_key: dict[str | None, int] = field(default_factory=dict)
@@ -201,6 +206,7 @@ class _Checker:
         self._produced: dict[Partition, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._offsets: dict[Partition, list[int]] = defaultdict(list)
         self._recreated = {entry.event.topic for entry in entries if isinstance(entry.event, h.Recreated)}
+        self._has_faults = any(isinstance(entry.event, _FAULTS) for entry in entries)
         self._outputs: dict[str, Counter[tuple[Partition, int]]] = defaultdict(Counter)
         self._settled_ns: int | None = None
         self._at_ns = 0
@@ -295,7 +301,7 @@ class _Checker:
             case h.Assigned():
                 self._assign(process, event)
             case h.Revoked() | h.Lost():
-                self._give_up(process, event.partitions)
+                self._give_up(process, event.partitions, was_lost=isinstance(event, h.Lost))
             case h.Received():
                 self._receive(process, event)
             case h.Finished():
@@ -354,11 +360,11 @@ class _Checker:
                 f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more",
             )
 
-    def _give_up(self, process: _Process, partitions: Iterable[Partition]) -> None:
+    def _give_up(self, process: _Process, partitions: Iterable[Partition], *, was_lost: bool = False) -> None:
         for partition in partitions:
             ownership = process.owned.pop(partition, None)
             if ownership is not None:
-                ownership.ended_ns = self._at_ns
+                ownership.ended_ns, ownership.was_lost = self._at_ns, was_lost
         process.owned_changed_ns = self._at_ns
 
     # ---- records ----
@@ -384,9 +390,20 @@ class _Checker:
         log.receptions[event.number] += 1
         if log.receptions[event.number] > 1:
             self._repeated += 1
+            self._judge_calm_repeat(log, event)
         log.read = max(log.read, event.offset + 1)
         if process.started.commits_automatically or not process.started.has_callbacks:
             log.reachable = max(log.reachable, event.offset + 1)
+
+    def _judge_calm_repeat(self, log: _Log, event: h.Received) -> None:
+        former = [ownership for ownership in log.ownerships if ownership.ended_ns < inf]
+        if self._has_faults or not former or any(ownership.was_lost for ownership in former):
+            return
+        started = self.processes[former[-1].process].started
+        if started.commits_automatically and not started.is_processor:
+            self._report(
+                Rule.REPEATED, f"received {event.partition}@{event.offset}, which {former[-1].process} gave up in order"
+            )
 
     def _note_stall(self, log: _Log, event: h.Received) -> None:
         number_and_time = self._produced.get(event.partition, {}).get(event.offset)

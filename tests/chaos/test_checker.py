@@ -194,6 +194,16 @@ def test_record_twice_in_one_ownership_is_a_repeat() -> None:
     assert broken(A_OWNS, received(3, "a", 1, 2, 3), SETTLED) == {Rule.REPEATED}
 
 
+def test_automatic_commit_of_a_revocation_prevents_repeats_unless_there_are_faults() -> None:
+    """A member that commits automatically commits before it gives its partitions up."""
+    first = [started(0, "a", commits_automatically=True), *produced(0, 1), assigned(1, "a"), *received(2, "a", 0)]
+    again = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1)]
+    fault = at(3, "harness", h.FaultBegan(fault="stop", target="a"))
+    assert broken(first, revoked(4, "a"), again, SETTLED) == {Rule.REPEATED}
+    assert broken(first, lost(4, "a"), again, SETTLED) == set()
+    assert broken(first, fault, revoked(4, "a"), again, SETTLED) == set()
+
+
 # ---- order ----
 
 
