@@ -27,6 +27,7 @@ from consumer_membership.membership.protocol import (
     Fenced,
     GroupEffect,
     GroupEvent,
+    HandOver,
     Left,
     MemberProtocol,
     MembershipEnd,
@@ -47,6 +48,7 @@ from consumer_membership.types import (
     BrokerError,
     GroupProtocol,
     Instant,
+    LeaveOption,
     Offsets,
     Subscription,
     TopicPartition,
@@ -157,6 +159,11 @@ class GroupMember:
     def _is_in_group(self) -> bool:
         """Whether the member is in its group, or joining; the application's polls are watched then."""
         return self._state in IN_GROUP
+
+    @property
+    def _has_to_poll(self) -> bool:
+        """Whether a poll that is too late ends the membership: also while another member waits for the place."""
+        return self._is_in_group or (self._protocol.is_handing_over and not self._leave.is_sent)
 
     @property
     def _needs_coordinator(self) -> bool:
@@ -284,6 +291,10 @@ class GroupMember:
                 self._fence(error)
             case Left(reason=reason):
                 self._complete_leave(reason)
+            case HandOver():
+                limit_s = self.settings.drain_timeout_s + self.settings.leave_timeout_s
+                self._leave.begin(LeaveOption.DEFAULT, self._event.now, limit_s)
+                self._reconciler.begin_leaving()
             case _:
                 assert_never(end)
 
@@ -296,10 +307,11 @@ class GroupMember:
     def _fence(self, error: BrokerError) -> None:
         """The coordinator fenced the member: on_lost, then a new join; a leave has ended by it."""
         self._history.note_error(error)
-        if self._state is _S.UNSUBSCRIBING:
+        if self._state is _S.UNSUBSCRIBING and not self._protocol.is_handing_over:
             self._drop_everything(ASSIGNMENT_LOST)
             self._complete_leave(f"fenced while leaving ({error.name})")
             return
+        self._leave.end()
         self._protocol.end(_T.FENCED, str(error))
         self._drop_everything(ASSIGNMENT_LOST)
         if self._reconciler.is_idle:
@@ -307,13 +319,13 @@ class GroupMember:
 
     def _fail(self, error: BrokerError) -> None:
         """The coordinator refuses the member: the application receives the error first, and everything is lost."""
-        was_leaving = self._state is _S.UNSUBSCRIBING
+        was_leaving = self._state is _S.UNSUBSCRIBING and not self._protocol.is_handing_over
         self._history.raise_to_application(Problem.FATAL, error)
         self._fatal, self._has_news = error, False
         self._protocol.end(_T.REFUSED, str(error))
         self._drop_everything(error)
+        self._leave.end()
         if was_leaving:
-            self._leave.end()
             self._event.emit(LeaveCompleted())
 
     def _expire(self) -> None:
@@ -329,6 +341,7 @@ class GroupMember:
             "Spark task: sink_timeout_s)",
         )
         self._protocol.resign()
+        self._leave.end()
         self._history.raise_to_application(Problem.POLL_TIMEOUT, error)
         self._protocol.end(_T.POLL_TIMEOUT, f"max.poll.interval.ms={limit_ms} exceeded")
         self._drop_everything(ASSIGNMENT_LOST)
@@ -343,6 +356,8 @@ class GroupMember:
         """The application leaves: release everything in order, then send the leave (`_advance_leave`)."""
         self._watch.subscribe(Subscription())
         match self._state:
+            case _S.UNSUBSCRIBING if self._protocol.is_handing_over and not self._leave.is_sent:
+                self._leave.begin(event.option, self._event.now, self.settings.leave_timeout_s)
             case _S.UNSUBSCRIBING:
                 pass
             case _S.UNSUBSCRIBED | _S.FATAL:
@@ -382,8 +397,11 @@ class GroupMember:
         self._ownership.assigned.clear()
         outage = self._outage
         self._commits.abandon(ASSIGNMENT_LOST if outage is None else outage.error(self._event.now))
-        self._protocol.end(_T.LEAVE_ENDED, reason)
-        self._event.emit(LeaveCompleted())
+        if self._protocol.is_handing_over:
+            self._protocol.handed_over(reason)
+        else:
+            self._protocol.end(_T.LEAVE_ENDED, reason)
+            self._event.emit(LeaveCompleted())
 
     # ---- the application ----
 
@@ -513,7 +531,7 @@ class GroupMember:
     # ---- time and circumstances ----
 
     def _advance(self) -> None:
-        if self._is_in_group and self._event.now >= self._poll_deadline:
+        if self._has_to_poll and self._event.now >= self._poll_deadline:
             self._expire()
         if self._is_in_group:
             self._act_on(self._protocol.prepare())
@@ -555,8 +573,10 @@ class GroupMember:
         """When the next timed action is due; None: never. Call `handle(TimePassed(), now)` then."""
         leave = self._leave
         moments = [self._auto_commit.due_at, self._commits.next_deadline(self._commit_identity, self._outage)]
+        if self._has_to_poll:
+            moments.append(self._poll_deadline)
         if self._is_in_group:
-            moments += [self._poll_deadline, self._reconciler.next_deadline(), self._watch.due_at]
+            moments += [self._reconciler.next_deadline(), self._watch.due_at]
         if self._state is _S.UNSUBSCRIBING and self._reconciler.is_idle:
             # A leave that waits for commits continues when they end, before its own deadline.
             moments.append(leave.by if len(self._commits) else self._gives_up_leaving_at)

@@ -65,7 +65,12 @@ class Left:
     reason: str
 
 
-MembershipEnd: TypeAlias = Fatal | Fenced | Left
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Another member takes the place over: release everything as in a leave, and leave the place to it."""
+
+
+MembershipEnd: TypeAlias = Fatal | Fenced | Left | HandOver
 
 
 class MemberProtocol(Protocol):
@@ -109,6 +114,9 @@ class MemberProtocol(Protocol):
     def resign(self) -> None:
         """Send the leave without waiting for the response: the application does not poll."""
 
+    def handed_over(self, reason: str) -> None:
+        """The place is released for another member: join again, after it. Only after a `HandOver`."""
+
     def begin_leaving(self, reason: str) -> None:
         """Go to UNSUBSCRIBING; the member stays in its group until it has released everything."""
 
@@ -126,6 +134,10 @@ class MemberProtocol(Protocol):
     @property
     def public_state(self) -> MemberState:
         """The state as the view shows it, for both protocols."""
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether the member releases its place for another member, and not because the application leaves."""
 
     @property
     def identity(self) -> CommitIdentity:

@@ -78,6 +78,8 @@ class ConsumerTrigger(Enum):
     TARGET_CHANGED = "the coordinator changes the assignment"
     RECONCILED = "the assignment is applied"
     ACK_SENT = "the acknowledgement is sent, and the target is reached"
+    HAND_OVER_REQUESTED = "another member is ready to take the place over"
+    PLACE_RELEASED = "the place is released for another member"
     ACK_SENT_EARLY = "the acknowledgement is sent, and the target has changed"
 
 
@@ -135,6 +137,12 @@ TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
         (_S.FENCED, _S.STALE), _T.LEAVE_REQUESTED, _S.UNSUBSCRIBED, "section 1.10: there is nothing to leave"
     ),
     TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "KIP-848; section 1.10: best effort"),
+    TransitionRule(
+        (_S.ACK, _S.STABLE), _C.HAND_OVER_REQUESTED, _S.UNSUBSCRIBING, "section 3.3: as a leave of the application"
+    ),
+    TransitionRule((_S.UNSUBSCRIBING,), _C.PLACE_RELEASED, _S.JOINING, "section 3.3: it waits for another place"),
+    TransitionRule((_S.UNSUBSCRIBING,), _T.FENCED, _S.FENCED, "section 3.3: only during a hand-over"),
+    TransitionRule((_S.UNSUBSCRIBING,), _T.POLL_TIMEOUT, _S.STALE, "section 3.3: only during a hand-over"),
 )
 
 #: The same, by state and trigger.
@@ -160,6 +168,8 @@ CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
         _C.ASSIGNMENT_RECEIVED: (ev.HeartbeatAnswered,),
         _C.TARGET_CHANGED: (ev.HeartbeatAnswered,),
         _C.RECONCILED: (),
+        _C.HAND_OVER_REQUESTED: (ev.NotesRead,),
+        _C.PLACE_RELEASED: (),
         _C.ACK_SENT: (),
         _C.ACK_SENT_EARLY: (),
     }

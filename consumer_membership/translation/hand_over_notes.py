@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 
+from consumer_membership.membership.consumer.hand_over import HELPER_SUFFIX
 from consumer_membership.types import HandOverNote
 
-#: The helper group of a group is named after it, with this suffix.
-HELPER_SUFFIX = ".hand-over"
 _VERSION = 1
 
 

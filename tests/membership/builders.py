@@ -22,6 +22,8 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import (
     BrokerAddress,
     BrokerError,
+    ConflictPolicy,
+    HandOverNote,
     LeaveOption,
     OffsetAndMetadata,
     TopicIdPartition,
@@ -361,6 +363,19 @@ def stale(**settings: object) -> Scene:
 def unsubscribing(**settings: object) -> Scene:
     """UNSUBSCRIBING: the pause of everything was ordered."""
     return stable(A0, **settings).leave()
+
+
+def handing_over(**settings: object) -> Scene:
+    """UNSUBSCRIBING: a note of `successor` was read, and the pause of everything was ordered."""
+    scene = stable(A0, A1, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, **settings)
+    return noted(scene.until(lambda s: bool(s.all(ef.ReadNotes))))
+
+
+def noted(scene: Scene, successor: str = "successor", instance_id: str = "i") -> Scene:
+    """The notes that were asked for last arrive: this successor is ready to take the member's place over."""
+    order = scene.all(ef.ReadNotes)[-1]
+    note = HandOverNote(predecessor=scene.protocol.member_id, successor=successor, instance_id=instance_id)
+    return scene.feed(ev.NotesRead(request_id=order.request_id, notes=dict.fromkeys(order.partitions, note)))
 
 
 def leaving(**settings: object) -> Scene:

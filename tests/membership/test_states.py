@@ -31,6 +31,7 @@ from tests.membership.builders import (
     adding,
     fatal,
     fenced,
+    handing_over,
     joining,
     revoking,
     stale,
@@ -69,6 +70,9 @@ EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
     (S.STALE, S.UNSUBSCRIBED): lambda: stale().leave(),
     (S.UNSUBSCRIBING, S.UNSUBSCRIBED): lambda: unsubscribing().settle(),
     (S.UNSUBSCRIBING, S.FATAL): lambda: unsubscribing().fail(),
+    (S.UNSUBSCRIBING, S.JOINING): lambda: handing_over().settle(),
+    (S.UNSUBSCRIBING, S.FENCED): lambda: handing_over().fence(),
+    (S.UNSUBSCRIBING, S.STALE): lambda: handing_over().after(MAX_POLL_S),
     (S.FATAL, S.JOINING): lambda: joining().fail(BAD_REGEX).subscribe("orders", "more").poll(),
 }
 

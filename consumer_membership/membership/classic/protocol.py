@@ -17,6 +17,7 @@ from consumer_membership.assignors.assignor import (
     Assignor,
     MemberSubscription,
 )
+from consumer_membership.errors import InternalError
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
@@ -164,6 +165,11 @@ class ClassicProtocol:
         return self._watch.subscription.topics | self.patterns.matched
 
     @property
+    def is_handing_over(self) -> bool:
+        """False: the classic protocol has no hand-over."""
+        return False
+
+    @property
     def identity(self) -> CommitIdentity:
         """The identity with which the member fetches and commits: a classic OffsetFetch names no member."""
         return CommitIdentity(
@@ -255,6 +261,10 @@ class ClassicProtocol:
     def _fire(self, trigger: Trigger | ClassicTrigger, reason: str) -> None:
         old = self._machine.fire(trigger)
         self._history.note_transition(PUBLIC_STATES[old], self.public_state, reason)
+
+    def handed_over(self, reason: str) -> None:
+        """Not called: the classic protocol has no hand-over."""
+        raise InternalError(f"a classic member has no hand-over ({reason})")
 
     def begin_leaving(self, reason: str) -> None:
         """Go to UNSUBSCRIBING: heartbeats continue until everything is released."""

@@ -15,6 +15,7 @@ crashed member. `group.instance.id.conflict.policy` decides:
   which takes a session timeout at most; then the join is repeated. Where the group cannot be described, the join itself
   is repeated after a backoff.
 - fail: the member ends.
+- hand-over: as wait, but the holder is asked to release its place as soon as this member is ready (`hand_over`).
 
 Brokers before KAFKA-20601 also refuse a returning instance if the group is full, because its member id is new.
 Then the member releases the place that the instance has already (epoch -1 on behalf of its holder) and takes it again.
@@ -43,6 +44,13 @@ from enum import Enum
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.consumer.hand_over import (
+    LOOK_EVERY_S,
+    RESERVED_S,
+    SUCCESSOR_S,
+    Predecessor,
+    Successor,
+)
 from consumer_membership.membership.consumer.pool import Pool
 from consumer_membership.membership.consumer.release_watch import ReleaseWatch
 from consumer_membership.membership.consumer.session_timeout import SessionTimeout
@@ -153,6 +161,8 @@ class _Attempt:
     has_released_place: bool = False
     #: The earliest moment of the next request to the group.
     look_at: Instant = 0.0
+    #: Whether this member may request a hand-over; None: it has not met a holder in this join.
+    may_request: bool | None = None
 
 
 class InstanceClaim:
@@ -173,6 +183,8 @@ class InstanceClaim:
         self._pool = Pool(settings.instance_pool, jitter)
         self._watch = ReleaseWatch(settings.retry_backoff_max_s, jitter)
         self._attempt = _Attempt()
+        self.successor = Successor(event, settings, jitter)
+        self.predecessor = Predecessor(event, settings)
         #: The member that the next heartbeat is to release.
         self.stale_holder: Holder | None = None
         #: A member that was never accepted keeps its age, whatever interrupted its join.
@@ -212,8 +224,14 @@ class InstanceClaim:
 
     def waits_until(self) -> Instant | None:
         """The latest moment at which the holder's session ends; None: a pool's member waits without end."""
-        since = self._attempt.waits_since
+        since = self._patient_since
         return None if since is None or self._pool else since + self._max_wait_s
+
+    @property
+    def _patient_since(self) -> Instant | None:
+        """Since when the holder should be gone; None: it need not be."""
+        since = self._attempt.waits_since
+        return since if since is None else self.successor.waits_for_release_since(since)
 
     @property
     def _max_wait_s(self) -> float:
@@ -221,7 +239,7 @@ class InstanceClaim:
 
     @property
     def _has_waited_long(self) -> bool:
-        since = self._attempt.waits_since
+        since = self._patient_since
         return since is not None and self._event.now >= since + self._max_wait_s
 
     @property
@@ -241,6 +259,9 @@ class InstanceClaim:
     def wait(self) -> Wait:
         """What the claim waits for."""
         since = self._attempt.waits_since
+        if self.successor.is_active:
+            detail = f"'{self.successor.instance_id}' is held by {_called(self.successor.holder)}"
+            return Wait(what=WaitsFor.HAND_OVER, since=since, detail=detail)
         if self._pool:
             return Wait(what=WaitsFor.INSTANCE_ID_POOL, since=since, detail="no id is free")
         detail = f"'{self.id}' is held by {_called(self._attempt.waits_for)} until it leaves or its session ends"
@@ -257,11 +278,19 @@ class InstanceClaim:
         self._attempt = _Attempt()
         if asked_at is not None:
             self.age, self._asked_at = Age.NEWEST, asked_at
-        self._pool.forget_refusals()
+            self.predecessor.cancel()
+        self._pool.begin()
         self._backoff.reset()
         self._watch.begin()
+        self.successor.begin()
         if self._settings.is_static or self._settings.has_leases:
             self.session.doubt()
+        if self.predecessor.has_released:
+            # The successor joins first.
+            self.id = self._settings.instance_id
+            self._attempt.waits_since = self._event.now
+            self._look(self._event.now + LOOK_EVERY_S)
+            return
         has_to_choose = self.id is None and bool(self._pool)
         self._enter(_T.QUESTION_RAISED if has_to_choose else _T.JOIN_BEGINS)
 
@@ -270,6 +299,8 @@ class InstanceClaim:
         self._attempt = _Attempt()
         self.age = Age.OLDER
         self._pool.forget_refusals()
+        self.successor.begin()
+        self.predecessor.joined()
         self._enter(_T.ADMITTED)
 
     def ask_if_due(self, *, is_settled: bool) -> None:
@@ -283,7 +314,8 @@ class InstanceClaim:
             self._enter(_T.ASKED)
             self._watch.ask(self._event.now)
             self._awaited = self._event.next_request_id()
-            self._event.emit(DescribeGroup(request_id=self._awaited))
+            with_partitions = self._hands_over and self.age is not Age.OLDER
+            self._event.emit(DescribeGroup(request_id=self._awaited, with_partitions=with_partitions))
 
     def _look(self, at: Instant) -> None:
         self._attempt.look_at = at
@@ -301,6 +333,8 @@ class InstanceClaim:
             attempt.own_releases += 1
             self._release(Holder(member_id=own))
             return None
+        if self.predecessor.has_released and not self._pool:
+            return self._end_as_predecessor(Holder(member_id=holder) if holder else None)
         if self._pool:
             self._let_go()
             return None
@@ -328,7 +362,20 @@ class InstanceClaim:
     @property
     def _waits(self) -> bool:
         policy = self._settings.conflict_policy
-        return policy is ConflictPolicy.WAIT or (policy is ConflictPolicy.TAKEOVER and self.age is Age.UNKNOWN)
+        is_unsure = policy is ConflictPolicy.TAKEOVER and self.age is Age.UNKNOWN
+        return policy in (ConflictPolicy.WAIT, ConflictPolicy.HAND_OVER) or is_unsure
+
+    @property
+    def _hands_over(self) -> bool:
+        return self._settings.conflict_policy is ConflictPolicy.HAND_OVER
+
+    def _may_request_hand_over(self) -> bool:
+        """Decide at the first holder: with a fixed id, one that is reported late may be the newer one."""
+        attempt = self._attempt
+        if attempt.may_request is None:
+            is_newest = self._event.now <= self._asked_at + NEWEST_FOR_S
+            attempt.may_request = self._hands_over and self.age is not Age.OLDER and (bool(self._pool) or is_newest)
+        return attempt.may_request
 
     def _judge_age(self) -> None:
         """A holder is reported now: unless this join knew it before, it may be the newer one."""
@@ -354,6 +401,10 @@ class InstanceClaim:
         called = _called(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now
+            if self._may_request_hand_over():
+                # The description has the partitions to prepare for.
+                self._look(now)
+                return None
             message = (
                 f"group.instance.id '{self.id}' is held by {called}; waiting until it leaves or its session ends, at "
                 f"most {self._max_wait_s:.0f} s"
@@ -426,6 +477,14 @@ class InstanceClaim:
             return self._release_place(attempt.full, found)
         if self._pool:
             return self._choose(event.holders)
+        if self.predecessor.has_released:
+            return self._look_for_successor(found, own)
+        self._answer_holder(found, own)
+        return None
+
+    def _answer_holder(self, found: Holder | None, own: str) -> None:
+        """The holder of a fixed id is known, or there is none."""
+        attempt = self._attempt
         if found is None or (attempt.named is not None and found.member_id != attempt.named):
             found = Holder(member_id=attempt.named) if attempt.named is not None else None
         if found is None or found.member_epoch == LEAVE_STATIC_EPOCH:
@@ -438,10 +497,34 @@ class InstanceClaim:
         elif attempt.waits_since is None or self._has_waited_long:
             self._join_waiting()
         else:
-            attempt.waits_for = found
-            self._backoff.reset()
-            self._look(self._watch.next_at(self._event.now))
+            self._wait_for(found)
+
+    def _wait_for(self, holder: Holder) -> None:
+        self._attempt.waits_for = holder
+        self._backoff.reset()
+        if self._may_request_hand_over():
+            self.successor.consider({self.id or "": holder}, is_pool=False)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        now = self._event.now
+        self._look(self._watch.next_at(now, is_imminent=self.successor.expects_release))
+
+    def _look_for_successor(self, found: Holder | None, own: str) -> Fatal | None:
+        """This member handed its fixed id over: it ends when another member holds it, or takes it again."""
+        is_free = found is None or found.member_id == own or found.member_epoch == LEAVE_STATIC_EPOCH
+        if not is_free:
+            return self._end_as_predecessor(found)
+        if self._event.now >= self.predecessor.waits_until:
+            self._join_waiting()
+        else:
+            self._look(self._event.now + LOOK_EVERY_S)
         return None
+
+    def _end_as_predecessor(self, holder: Holder | None) -> Fatal:
+        self._enter(_T.JOIN_CLEARED)
+        message = f"group.instance.id '{self.id}' was handed over to {_called(holder)}; this member has ended"
+        return Fatal(_fenced(message))
 
     def not_described(self, event: GroupDescribeFailed) -> Fatal | None:
         """The holders cannot be read: the coordinator's message is used instead, and a pool chooses at random."""
@@ -450,6 +533,9 @@ class InstanceClaim:
         attempt = self._attempt
         if attempt.full is not None:
             return self._refuse(attempt.full)
+        if self.predecessor.has_released and self._event.now < self.predecessor.waits_until:
+            self._look(self._event.now + LOOK_EVERY_S)
+            return None
         if self._pool:
             return self._choose(None)
         if attempt.named is not None:
@@ -501,17 +587,29 @@ class InstanceClaim:
 
     def _choose(self, holders: Mapping[str, Holder] | None) -> Fatal | None:
         """Choose an id of the pool; None: its holders are unknown, so each id has to be tried."""
-        self.id = self._pool.choose(holders or {})
+        reserved: frozenset[str] = frozenset()
+        if self._hands_over and holders is not None:
+            reserve_s = SUCCESSOR_S if self.predecessor.has_released else RESERVED_S
+            self._pool.note_holders(holders, self._event.now, is_first=self._attempt.waits_since is None)
+            reserved = self._pool.freed_since(self._event.now - reserve_s)
+        self.id = self._pool.choose(holders or {}, reserved=reserved, preferred=self.successor.instance_id)
         if self.id is not None:
             self._enter(_T.JOIN_CLEARED)
             return None
         self._pool.forget_refusals()
-        if self._settings.conflict_policy is not ConflictPolicy.WAIT:
+        if self._settings.conflict_policy not in (ConflictPolicy.WAIT, ConflictPolicy.HAND_OVER):
             return self._refuse(_unreleased(self._pool.exhaustion))
         now = self._event.now
-        self._look(now + self._backoff.next_delay() if holders is None else self._watch.next_at(now))
+        if holders is None:
+            self._look(now + self._backoff.next_delay())
+        else:
+            if self._may_request_hand_over():
+                self.successor.consider(self._pool.present(holders), is_pool=True)
+            self._look_again()
         if self._attempt.waits_since is None:
             self._attempt.waits_since = now
+            if self.successor.is_active:
+                return None
             message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders or {})}"
             self._event.emit(Warned(words=message))
         return None

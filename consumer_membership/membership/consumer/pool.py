@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from consumer_membership.membership.backoff import Jitter
-from consumer_membership.types import LEAVE_STATIC_EPOCH, Holder
+from consumer_membership.types import LEAVE_STATIC_EPOCH, Holder, Instant
 
 #: How many of the pool's holders a warning names.
 NAMED_HOLDERS = 3
@@ -18,10 +19,17 @@ class Pool:
         self._ids = ids
         self._jitter = jitter
         self._refused: set[str] = set()
+        #: Since when each free id is free, as far as this member saw it.
+        self._free_since: dict[str, Instant] = {}
 
     def __bool__(self) -> bool:
         """Whether there is a pool at all."""
         return bool(self._ids)
+
+    def begin(self) -> None:
+        """A join begins: what earlier descriptions showed does not count."""
+        self.forget_refusals()
+        self._free_since = {}
 
     def refuse(self, instance_id: str) -> None:
         """Another member has this id."""
@@ -31,13 +39,42 @@ class Pool:
         """Forget the refusals: the ids may be free by now."""
         self._refused.clear()
 
-    def choose(self, holders: Mapping[str, Holder]) -> str | None:
-        """Return an id to try; None: each is held, or was refused: the description may not show its holder yet."""
-        free = [i for i in self._ids if i not in holders or holders[i].member_epoch == LEAVE_STATIC_EPOCH]
-        fresh = [i for i in free if i not in self._refused]
+    def choose(
+        self,
+        holders: Mapping[str, Holder],
+        *,
+        reserved: frozenset[str] = frozenset(),
+        preferred: str | None = None,
+    ) -> str | None:
+        """Return an id to try; None: each is held, or was refused: the description may not show its holder yet.
+
+        `reserved` ids are left to other members, except the `preferred` one, which comes first.
+        """
+        fresh = [i for i in self._ids if self._is_free(i, holders) and i not in self._refused]
+        if preferred in fresh:
+            return preferred
+        fresh = [i for i in fresh if i not in reserved]
         released = [i for i in fresh if i in holders]
         candidates = released or fresh
         return candidates[int(self._jitter() * len(candidates))] if candidates else None
+
+    @staticmethod
+    def _is_free(instance_id: str, holders: Mapping[str, Holder]) -> bool:
+        return instance_id not in holders or holders[instance_id].member_epoch == LEAVE_STATIC_EPOCH
+
+    def present(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+        """Return the holders of the pool's ids."""
+        return {i: holders[i] for i in self._ids if not self._is_free(i, holders)}
+
+    def note_holders(self, holders: Mapping[str, Holder], now: Instant, *, is_first: bool) -> None:
+        """Note which ids are free; `is_first`: they may have been free for long before this description."""
+        free = {i for i in self._ids if self._is_free(i, holders)}
+        since = -inf if is_first else now
+        self._free_since = {i: self._free_since.get(i, since) for i in free}
+
+    def freed_since(self, moment: Instant) -> frozenset[str]:
+        """Return the ids that were held until after this moment."""
+        return frozenset(i for i, since in self._free_since.items() if since > moment)
 
     def describe_holders(self, holders: Mapping[str, Holder]) -> str:
         """Describe the holders of the ids."""

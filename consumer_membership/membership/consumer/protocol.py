@@ -23,6 +23,7 @@ from consumer_membership.membership.protocol import (
     Fatal,
     Fenced,
     GroupEvent,
+    HandOver,
     Left,
     MembershipEnd,
     ProtocolEvent,
@@ -49,6 +50,7 @@ from consumer_membership.types import (
     UNKNOWN_MEMBER_CODE,
     Assignment,
     BrokerError,
+    ConflictPolicy,
     GroupProtocol,
     Instant,
     LeaveOption,
@@ -68,6 +70,8 @@ BEATS_OF_SESSION = 9
 SESSION_INTERVALS = 2.0
 #: The states in which heartbeats keep the member's partitions.
 _OWNS = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
+#: The states in which the member may hand its place over.
+_SETTLED = frozenset({_S.ACK, _S.STABLE})
 
 #: Late events that a correct broker or a slow application may still deliver, by the states in which they are ignored.
 #: Every other pair of event and state is handled; the numbers of responses sort out the rest.
@@ -136,6 +140,11 @@ class ConsumerProtocol:
     def public_state(self) -> MemberState:
         """The state itself."""
         return self._machine.state
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether the member releases its place for its successor."""
+        return self.claim.predecessor.is_releasing
 
     @property
     def identity(self) -> CommitIdentity:
@@ -238,9 +247,18 @@ class ConsumerProtocol:
         self.heartbeats.forget()
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
+        self.claim.successor.begin()
+        self.claim.predecessor.released()
         self._fire(trigger, reason)
 
-    def join(self, trigger: Trigger, reason: str) -> None:
+    def handed_over(self, reason: str) -> None:
+        """The place is released for the successor: wait until it has joined."""
+        self._leave_backoff.reset()
+        self.member_epoch = JOIN_EPOCH
+        self.claim.predecessor.released()
+        self.join(_T.PLACE_RELEASED, reason)
+
+    def join(self, trigger: Trigger | ConsumerTrigger, reason: str) -> None:
         """Send the first heartbeat of a membership as soon as it may go."""
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
         # A member that returns from a fence or a missed poll may be the older of two holders of an instance id.
@@ -311,7 +329,19 @@ class ConsumerProtocol:
         """Request the data that is needed to join as an instance, and for a lease."""
         if (self._settings.is_static or self._settings.has_leases) and self._coordinator.is_known:
             self.claim.ask_if_due(is_settled=self.state is _S.STABLE)
+            if self._hands_over:
+                self._exchange_notes()
         return None
+
+    @property
+    def _hands_over(self) -> bool:
+        return self._settings.conflict_policy is ConflictPolicy.HAND_OVER and self._settings.is_static
+
+    def _exchange_notes(self) -> None:
+        if self.state is _S.JOINING:
+            self.claim.successor.send_due(self.member_id)
+        elif self.state in _SETTLED:
+            self.claim.predecessor.read_if_due(frozenset(self._ownership.named_owned))
 
     def advance(self) -> MembershipEnd | None:
         """Continue the reconciliation, and send the heartbeat if it is due."""
@@ -384,7 +414,9 @@ class ConsumerProtocol:
         """When the next heartbeat is due, or a pool's member checks again for a free id."""
         moments: list[Instant | None] = []
         if self.state is _S.JOINING and self._coordinator.is_known:
-            moments.append(self.claim.next_deadline())
+            moments += [self.claim.next_deadline(), self.claim.successor.next_deadline()]
+        if self.state in _SETTLED and self._coordinator.is_known and self._hands_over:
+            moments.append(self.claim.predecessor.next_deadline())
         if self._may_heartbeat:
             moments.append(self._due_at)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -412,7 +444,7 @@ class ConsumerProtocol:
                 self._ownership.resolve(event.names)
                 self._reconciler.topic_ids_resolved()
             case ev.Warmed() | ev.NotesRead() | ev.NotesNotRead() | ev.NoteWritten() | ev.NoteNotWritten():
-                pass
+                return self._on_hand_over_event(event)
             case _:
                 assert_never(event)
         return None
@@ -426,6 +458,7 @@ class ConsumerProtocol:
 
     def polled(self, event: ev.Polled) -> None:
         """Note whether records flow."""
+        self.claim.successor.polled()
         self.heartbeats.note_activity(is_active=event.delivered)
 
     def suspended(self, seconds: float) -> None:
@@ -433,7 +466,9 @@ class ConsumerProtocol:
         self.heartbeats.suspended(seconds)
 
     def leave_requested(self) -> None:
-        """The next heartbeats are those of a member that releases partitions."""
+        """The application leaves, also during a hand-over, whose successor finds the place free all the same."""
+        self.claim.successor.begin()
+        self.claim.predecessor.cancel()
 
     def topics_looked_up(self) -> None:
         """A topic begins to match a pattern: heartbeat quickly, so that the broker matches again soon.
@@ -497,6 +532,34 @@ class ConsumerProtocol:
             self._fire(_T.ASSIGNMENT_RECEIVED, "the coordinator answered the join with an assignment")
         elif is_change and self.state in (_S.STABLE, _S.ACK):
             self._fire(_T.TARGET_CHANGED, "the coordinator changed the assignment")
+
+    def _on_hand_over_event(self, event: ev.HandOverEvent) -> HandOver | None:
+        claim, group_id = self.claim, self._settings.group_id
+        match event:
+            case ev.Warmed():
+                claim.successor.warmed(event)
+            case ev.NotesRead():
+                return self._on_notes_read(event)
+            case ev.NotesNotRead():
+                claim.predecessor.notes_not_read(event, group_id)
+                claim.successor.not_done(event, group_id)
+            case ev.NoteWritten():
+                claim.successor.note_written(event)
+            case ev.NoteNotWritten():
+                claim.successor.not_done(event, group_id)
+            case _:
+                assert_never(event)
+        return None
+
+    def _on_notes_read(self, event: ev.NotesRead) -> HandOver | None:
+        """Hand the place over, if a note names this member; or go on with the own request."""
+        claim = self.claim
+        claim.successor.notes_read(event, self.member_id, is_pool=bool(self._settings.instance_pool))
+        may_release = self.state in _SETTLED and self._reconciler.is_idle
+        if not claim.predecessor.notes_read(event, self.member_id, claim.id, may_release=may_release):
+            return None
+        self._fire(_T.HAND_OVER_REQUESTED, f"member {claim.predecessor.successor} is ready to take the place over")
+        return HandOver()
 
     # ---- silence and refusals ----
 
@@ -649,6 +712,7 @@ class ConsumerProtocol:
             session_timeout_s=self.claim.session.timeout_s,
             lease_until=lease_until,
             is_session_assumed=lease_until is not None and self.claim.session.timeout_s is None,
+            is_warm=self.claim.successor.is_warm,
         )
 
     def _wait(self) -> Wait | None:

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from consumer_membership.membership.backoff import SPREAD, Jitter
-from consumer_membership.membership.pace import RoundTrips
+from consumer_membership.membership.pace import ROUND_TRIPS, RoundTrips
 from consumer_membership.types import Holder, Instant
 
 #: The interval while a release is likely: a released id is then found after 20 ms on average.
 QUICK_DESCRIPTION_S = 0.04
+#: The interval while a holder hands its place over: the partitions are in no member's hands for 3 ms on average. It
+#: lasts for the holder's drain, at most `drain.timeout.ms`.
+IMMINENT_DESCRIPTION_S = 0.005
 #: How long a release is likely after a change: Kubernetes ends a process within 30 s (terminationGracePeriodSeconds)
 #: after it started the next one, and Kafka's default session is 45 s.
 LIKELY_FOR_S = 60.0
@@ -51,8 +54,15 @@ class ReleaseWatch:
         if holders != self._holders:
             self._holders, self._changed_at = holders, now
 
-    def next_at(self, now: Instant) -> Instant:
-        """When to describe the group again; spread by a fifth to either side, so that waiting members take turns."""
+    def next_at(self, now: Instant, *, is_imminent: bool = False) -> Instant:
+        """When to describe the group again; spread by a fifth to either side, so that waiting members take turns.
+
+        `is_imminent`: a holder was asked to release its place, so one round trip follows the other, if they are longer
+        than `IMMINENT_DESCRIPTION_S`.
+        """
+        if is_imminent:
+            size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)
+            return now + max(IMMINENT_DESCRIPTION_S * size, self._round_trips.least_spacing_s / ROUND_TRIPS)
         quiet = max(1.0, (now - self._changed_at) / LIKELY_FOR_S)
         size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)
         spacing_s = max(QUICK_DESCRIPTION_S * quiet * size, self._round_trips.least_spacing_s)

@@ -1,0 +1,473 @@
+"""The hand-over of an instance id from its holder, the predecessor, to a new process, the successor.
+
+With `group.instance.id.conflict.policy=hand-over` a new process does not take the id of a live holder. It prepares
+itself for the holder's partitions, which the description of the group shows (`WarmPartitions`), and then leaves a note
+for the holder. The holder reads the notes about once a second. If one names it, it releases its partitions as in a
+leave, and leaves with epoch -2. Then the id is free, and the successor gets the same partitions at the same epoch: no
+other member notices.
+
+A note is committed metadata of the helper group `<group.id>.hand-over`, at the first partition that the predecessor
+owns, so that notes to several holders never collide. Notes are hints, and the coordinator decides which member holds
+an id: a lost, late or wrong note costs time and never a partition. Hence each crash ends as it does with `wait`.
+
+- If the successor ends before its note, nothing has happened. If it ends after its note, the id stays free for
+  `SUCCESSOR_S`; then the predecessor takes its place again, with the same partitions, and ignores this successor.
+- If the predecessor ends, its id is released by its leave, or at the end of its session, and the successor joins.
+
+Only a member that the application just made join requests a hand-over, so two processes never take an id from each
+other in turns. With a fixed id it makes its request to one holder in each such join; with a pool, to one holder after
+the other, if other members were faster. A predecessor makes no request: with a fixed id it ends as soon as its
+successor holds the id, with a pool it waits for another id.
+
+The successor, whose end of the request is `InstanceClaim`'s join:
+
+| state | meaning |
+|---|---|
+| IDLE | it makes no request: another policy, an older member, or no holder with partitions |
+| WARMING | the application prepares for the partitions |
+| RAISED | on_warm raised; it is called again at the next poll |
+| READING | the holder's note is read, because another successor may have asked this holder |
+| WRITING | its own note is written |
+| ANNOUNCED | the holder is expected to release its place |
+| REFUSED | the brokers refuse the helper group: it waits as with `wait` |
+
+The predecessor:
+
+| state | meaning |
+|---|---|
+| HOLDING | it reads the notes while it holds partitions |
+| RELEASING | it releases its partitions and its place |
+| RELEASED | its place is free; it takes no id before its successor had the time to |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.effects import ReadNotes, WarmPartitions, Warned, WriteNote
+from consumer_membership.membership.event_context import EventContext
+from consumer_membership.membership.events import NoteNotWritten, NotesNotRead, NotesRead, NoteWritten, Warmed
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
+from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, HandOverNote, Holder, Instant, TopicPartition
+
+#: The helper group of a group is named after it, with this suffix.
+HELPER_SUFFIX = ".hand-over"
+#: The interval at which a predecessor reads its note; nothing stalls meanwhile, because the predecessor goes on.
+READ_EVERY_S = 1.0
+#: The interval after the brokers refused the helper group: the right may be granted later.
+READ_REFUSED_EVERY_S = 60.0
+#: How long a released id is left to the successor. It is warm and describes the group every few milliseconds, so this
+#: is the length of a pause of its process, or of a lost connection.
+SUCCESSOR_S = 3.0
+#: How often a predecessor looks for its successor, which has its own fine interval.
+LOOK_EVERY_S = 0.25
+#: How often a note that has no effect is written again: another successor may have replaced it, and have ended.
+REPEAT_NOTE_S = 5.0
+#: How long an id that was released while the member waited is left to another successor, which may have asked for it.
+RESERVED_S = 0.25
+
+
+class SuccessorState(Enum):
+    """The state of a successor's request; the module's first table has the meanings."""
+
+    IDLE = "IDLE"
+    WARMING = "WARMING"
+    RAISED = "RAISED"
+    READING = "READING"
+    WRITING = "WRITING"
+    ANNOUNCED = "ANNOUNCED"
+    REFUSED = "REFUSED"
+
+    def __str__(self) -> str:
+        """The bare name."""
+        return self.value
+
+
+class SuccessorTrigger(Enum):
+    """The triggers of a successor's request; the value is the label in the diagram."""
+
+    HOLDER_CHOSEN = "a holder with partitions is chosen"
+    CALLBACK_RAISED = "on_warm raised"
+    POLLED = "the application polls"
+    WARMED = "on_warm has returned"
+    HOLDER_FREE = "no other successor has asked this holder"
+    HOLDER_TAKEN = "another successor has asked this holder"
+    NOTE_WRITTEN = "the note is written"
+    NOTE_OUTDATED = "the note has to be written again"
+    HELPER_REFUSED = "the brokers refuse the helper group"
+    ENDED = "the join has ended, or no holder is left"
+
+
+class PredecessorState(Enum):
+    """The state of a holder that may hand its place over; the module's second table has the meanings."""
+
+    HOLDING = "HOLDING"
+    RELEASING = "RELEASING"
+    RELEASED = "RELEASED"
+
+    def __str__(self) -> str:
+        """The bare name."""
+        return self.value
+
+
+class PredecessorTrigger(Enum):
+    """The triggers of a predecessor; the value is the label in the diagram."""
+
+    REQUESTED = "a note names this member"
+    RELEASED = "the place is released"
+    CANCELED = "the application leaves"
+    JOINED = "the coordinator lets the member in"
+
+
+_S, _T = SuccessorState, SuccessorTrigger
+_P, _PT = PredecessorState, PredecessorTrigger
+
+#: Every transition of a successor's request; the first row begins in the initial state.
+SUCCESSOR_TRANSITIONS: tuple[TransitionRule[SuccessorState], ...] = (
+    TransitionRule(
+        (_S.IDLE, _S.WARMING, _S.RAISED, _S.READING, _S.WRITING, _S.ANNOUNCED),
+        _T.HOLDER_CHOSEN,
+        _S.WARMING,
+        "ConsumerGroupDescribe shows its partitions",
+    ),
+    TransitionRule((_S.WARMING,), _T.CALLBACK_RAISED, _S.RAISED, "as on_assign"),
+    TransitionRule((_S.RAISED,), _T.POLLED, _S.WARMING, "as on_assign"),
+    TransitionRule((_S.WARMING,), _T.WARMED, _S.READING, "on_warm comes before the note"),
+    TransitionRule((_S.READING,), _T.HOLDER_FREE, _S.WRITING, "OffsetFetch of the helper group"),
+    TransitionRule((_S.READING,), _T.HOLDER_TAKEN, _S.IDLE, "a pool: another holder is chosen"),
+    TransitionRule((_S.WRITING,), _T.NOTE_WRITTEN, _S.ANNOUNCED, "OffsetCommit to the helper group"),
+    TransitionRule((_S.ANNOUNCED,), _T.NOTE_OUTDATED, _S.WRITING, "its partitions changed, or it had no effect"),
+    TransitionRule((_S.READING, _S.WRITING), _T.HELPER_REFUSED, _S.REFUSED, "the group needs READ"),
+    TransitionRule(
+        (_S.WARMING, _S.RAISED, _S.READING, _S.WRITING, _S.ANNOUNCED, _S.REFUSED), _T.ENDED, _S.IDLE, "the claim's join"
+    ),
+)
+#: Every transition of a predecessor.
+PREDECESSOR_TRANSITIONS: tuple[TransitionRule[PredecessorState], ...] = (
+    TransitionRule((_P.HOLDING,), _PT.REQUESTED, _P.RELEASING, "OffsetFetch of the helper group"),
+    TransitionRule((_P.RELEASING,), _PT.RELEASED, _P.RELEASED, "epoch -2, a fence, or a missed poll"),
+    TransitionRule((_P.RELEASING, _P.RELEASED), _PT.CANCELED, _P.HOLDING, "the member leaves for its own reason"),
+    TransitionRule((_P.RELEASED,), _PT.JOINED, _P.HOLDING, "no successor came, or another id was free"),
+)
+
+SUCCESSOR_TARGETS = transitions_by_trigger(SUCCESSOR_TRANSITIONS)
+PREDECESSOR_TARGETS = transitions_by_trigger(PREDECESSOR_TRANSITIONS)
+
+
+def note_place(partitions: frozenset[TopicPartition]) -> TopicPartition | None:
+    """Return the partition at which the note for the owner of these partitions is; None: it has none."""
+    return min(partitions, default=None)
+
+
+class Successor:
+    """The request of one member to a holder; `begin` starts a join, `consider` sees each description of the group."""
+
+    def __init__(self, event: EventContext, settings: MemberSettings, jitter: Jitter) -> None:
+        self._event = event
+        self._settings = settings
+        self._jitter = jitter
+        self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
+        self._machine = StateMachine("a successor", SUCCESSOR_TARGETS)
+        #: The number of the latest order to prepare.
+        self._attempt = 0
+        self.instance_id: str | None = None
+        self.holder: Holder | None = None
+        #: Whether the application is ready for the holder's partitions, or there are none.
+        self.is_warm = False
+        #: The member ids of holders whose place another member has by now.
+        self._replaced: set[str] = set()
+        #: The member ids of holders that another successor has asked, which may have ended since.
+        self._asked_by_others: set[str] = set()
+        self._place: TopicPartition | None = None
+        self._awaited: int | None = None
+        self._due_at: Instant = 0.0
+        self._announced_at: Instant = 0.0
+        self._has_warned = False
+
+    # ---- questions ----
+
+    @property
+    def state(self) -> SuccessorState:
+        """The state of the request."""
+        return self._machine.state
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a holder is to hand its place over."""
+        return self.state not in (_S.IDLE, _S.REFUSED)
+
+    @property
+    def expects_release(self) -> bool:
+        """Whether the holder may release its place at any moment, so that the group is described very often."""
+        limit_s = self._settings.drain_timeout_s + READ_EVERY_S
+        return self._is_announced and self._event.now < self._announced_at + limit_s
+
+    @property
+    def _is_announced(self) -> bool:
+        return self._announced_at > 0.0 and self.state in (_S.ANNOUNCED, _S.WRITING)
+
+    def waits_for_release_since(self, since: Instant) -> Instant | None:
+        """Since when the holder should have released its place; None: that time has not come. `since`: of the claim."""
+        if not self.is_active:
+            return since
+        if not self._is_announced:
+            return None
+        return max(since, self._announced_at + self._settings.drain_timeout_s)
+
+    def next_deadline(self) -> Instant | None:
+        """When the next request is due."""
+        is_due = self.state in (_S.READING, _S.WRITING) and self._awaited is None
+        return self._due_at if is_due or self.state is _S.ANNOUNCED else None
+
+    # ---- the way to the note ----
+
+    def _fire(self, trigger: SuccessorTrigger) -> None:
+        self._machine.fire(trigger)
+        self._awaited = None
+        self._due_at = self._event.now
+
+    def begin(self) -> None:
+        """A join begins, or has ended: forget the holder."""
+        self.holder = self.instance_id = self._place = None
+        self.is_warm = False
+        self._replaced.clear()
+        self._asked_by_others.clear()
+        self._announced_at = 0.0
+        self._backoff.reset()
+        if self.state is not _S.IDLE:
+            self._fire(_T.ENDED)
+
+    def consider(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
+        """Choose a holder of these instance ids, or follow the chosen one; the member has a request to make."""
+        if self.state is _S.REFUSED:
+            return
+        if self.holder is not None and self.instance_id is not None:
+            found = holders.get(self.instance_id)
+            if found is not None and found.member_id == self.holder.member_id and _is_present(found):
+                self._follow(found)
+                return
+            # Another member has its place. With a fixed id that one may be newer, and gets no request.
+            self._replaced.update({self.holder.member_id} if is_pool else (one.member_id for one in holders.values()))
+            self.holder = None
+            self._announced_at = 0.0
+        self._choose(holders)
+
+    def _choose(self, holders: Mapping[str, Holder]) -> None:
+        present = {i: one for i, one in sorted(holders.items()) if _is_present(one)}
+        usable = [i for i, one in present.items() if one.partitions and one.member_id not in self._replaced]
+        candidates = [i for i in usable if present[i].member_id not in self._asked_by_others] or usable
+        if candidates:
+            self.instance_id = candidates[int(self._jitter() * len(candidates))]
+            self._warm(present[self.instance_id])
+            return
+        # A place without partitions needs no preparation, and its holder has no note.
+        self.is_warm |= bool(present) and not any(one.partitions for one in present.values())
+        if self.state is not _S.IDLE:
+            self._fire(_T.ENDED)
+
+    def _warm(self, holder: Holder) -> None:
+        self.holder, self._place = holder, note_place(holder.partitions)
+        self._attempt += 1
+        self.is_warm = False
+        self._fire(_T.HOLDER_CHOSEN)
+        self._event.emit(WarmPartitions(attempt=self._attempt, partitions=holder.partitions))
+
+    def _follow(self, found: Holder) -> None:
+        """The holder is still there; its partitions may have changed."""
+        before = self.holder
+        if before is None or found.partitions == before.partitions or not found.partitions:
+            return
+        if found.partitions - before.partitions:
+            self._warm(found)
+            return
+        self.holder, place = found, note_place(found.partitions)
+        if place != self._place:
+            self._place = place
+            if self.state is _S.ANNOUNCED:
+                self._fire(_T.NOTE_OUTDATED)
+
+    def warmed(self, event: Warmed) -> None:
+        """The application is ready, or on_warm raised."""
+        if event.attempt != self._attempt or self.state is not _S.WARMING:
+            return
+        if event.failed:
+            self._fire(_T.CALLBACK_RAISED)
+        else:
+            self.is_warm = True
+            self._fire(_T.WARMED)
+
+    def polled(self) -> None:
+        """The application polls: on_warm that raised is called again."""
+        if self.state is _S.RAISED and self.holder is not None:
+            self._attempt += 1
+            self._fire(_T.POLLED)
+            self._event.emit(WarmPartitions(attempt=self._attempt, partitions=self.holder.partitions))
+
+    def send_due(self, own: str) -> None:
+        """Send the due request; `own` is this member's id."""
+        if self.holder is None or self.instance_id is None or self._place is None or self._event.now < self._due_at:
+            return
+        if self.state is _S.ANNOUNCED:
+            self._fire(_T.NOTE_OUTDATED)
+        if self._awaited is not None or self.state not in (_S.READING, _S.WRITING):
+            return
+        self._awaited = request_id = self._event.next_request_id()
+        if self.state is _S.READING:
+            self._event.emit(ReadNotes(request_id=request_id, partitions=frozenset({self._place})))
+            return
+        note = HandOverNote(predecessor=self.holder.member_id, successor=own, instance_id=self.instance_id)
+        self._event.emit(WriteNote(request_id=request_id, partition=self._place, note=note))
+
+    # ---- responses ----
+
+    def notes_read(self, event: NotesRead, own: str, *, is_pool: bool) -> None:
+        """The holder's note arrived: another successor may have asked this holder."""
+        if event.request_id != self._awaited or self.state is not _S.READING or self.holder is None:
+            return
+        self._backoff.reset()
+        asked = self.holder.member_id
+        is_asked = any(note.predecessor == asked and note.successor != own for note in event.notes.values())
+        if is_asked and is_pool and asked not in self._asked_by_others:
+            self._asked_by_others.add(asked)
+            self._fire(_T.HOLDER_TAKEN)
+            self.holder = self.instance_id = self._place = None
+        else:
+            self._fire(_T.HOLDER_FREE)
+
+    def note_written(self, event: NoteWritten) -> None:
+        """The holder can read the note now."""
+        if event.request_id != self._awaited or self.state is not _S.WRITING:
+            return
+        self._backoff.reset()
+        self._fire(_T.NOTE_WRITTEN)
+        self._due_at = self._event.now + REPEAT_NOTE_S
+        if not self._announced_at:
+            self._announced_at = self._event.now
+
+    def not_done(self, event: NotesNotRead | NoteNotWritten, group_id: str) -> None:
+        """A request failed: repeat it, or wait as with `wait` if the brokers refuse the helper group."""
+        if event.request_id != self._awaited:
+            return
+        if event.is_refused:
+            self._fire(_T.HELPER_REFUSED)
+            if not self._has_warned:
+                self._has_warned = True
+                self._event.emit(Warned(words=refusal(group_id, event.error)))
+            return
+        self._awaited = None
+        self._due_at = self._event.now + self._backoff.next_delay()
+
+
+class Predecessor:
+    """A holder that may hand its place over, and the time after that in which it leaves the id to its successor."""
+
+    def __init__(self, event: EventContext, settings: MemberSettings) -> None:
+        self._event = event
+        self._settings = settings
+        self._machine = StateMachine("a predecessor", PREDECESSOR_TARGETS)
+        #: The successor of the running hand-over.
+        self.successor: str | None = None
+        #: The successors that did not come for the place.
+        self._absent: set[str] = set()
+        self._released_at: Instant = 0.0
+        self._read_at: Instant = 0.0
+        self._awaited: int | None = None
+        self._has_warned = False
+
+    # ---- questions ----
+
+    @property
+    def state(self) -> PredecessorState:
+        """The state of the place."""
+        return self._machine.state
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether the member releases its place for a successor."""
+        return self.state is _P.RELEASING
+
+    @property
+    def has_released(self) -> bool:
+        """Whether the member has released its place for a successor, and is not in the group."""
+        return self.state is _P.RELEASED
+
+    @property
+    def waits_until(self) -> Instant:
+        """Until when a released id is left to the successor."""
+        return self._released_at + SUCCESSOR_S
+
+    def next_deadline(self) -> Instant | None:
+        """When the notes are read again; for a member that holds partitions."""
+        return self._read_at if self.state is _P.HOLDING and self._awaited is None else None
+
+    # ---- what happens ----
+
+    def read_if_due(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read the note to the owner of these partitions, if that is due."""
+        place = note_place(partitions)
+        if self.state is not _P.HOLDING or self._awaited is not None or self._event.now < self._read_at:
+            return
+        self._read_at = self._event.now + READ_EVERY_S
+        if place is not None:
+            self._awaited = self._event.next_request_id()
+            self._event.emit(ReadNotes(request_id=self._awaited, partitions=frozenset({place})))
+
+    def notes_read(self, event: NotesRead, own: str, instance_id: str | None, *, may_release: bool) -> bool:
+        """The notes arrived; return whether one of them begins a hand-over."""
+        if event.request_id != self._awaited:
+            return False
+        self._awaited = None
+        for note in event.notes.values():
+            is_for_this = note.predecessor == own and note.instance_id == instance_id
+            if is_for_this and may_release and self.state is _P.HOLDING and note.successor not in {own, *self._absent}:
+                self.successor = note.successor
+                self._machine.fire(_PT.REQUESTED)
+                return True
+        return False
+
+    def notes_not_read(self, event: NotesNotRead, group_id: str) -> None:
+        """The notes could not be read: they are read again at the usual interval, or seldom if that is refused."""
+        if event.request_id != self._awaited:
+            return
+        self._awaited = None
+        if event.is_refused:
+            self._read_at = self._event.now + READ_REFUSED_EVERY_S
+            if not self._has_warned:
+                self._has_warned = True
+                self._event.emit(Warned(words=refusal(group_id, event.error)))
+
+    def released(self) -> None:
+        """The member is out of its group: the place is free, or will be at the end of the session."""
+        if self.state is _P.RELEASING:
+            self._released_at = self._event.now
+            self._machine.fire(_PT.RELEASED)
+
+    def cancel(self) -> None:
+        """The application leaves: there is no return."""
+        if self.state is not _P.HOLDING:
+            self._machine.fire(_PT.CANCELED)
+        self.successor = None
+
+    def joined(self) -> None:
+        """The member is in its group again."""
+        if self.state is _P.RELEASED:
+            if self.successor is not None:
+                self._absent.add(self.successor)
+            self.successor = None
+            self._machine.fire(_PT.JOINED)
+
+
+def _is_present(holder: Holder) -> bool:
+    """Whether this member holds its id now."""
+    return holder.member_epoch != LEAVE_STATIC_EPOCH
+
+
+def refusal(group_id: str, error: BrokerError) -> str:
+    """Return the warning for members that may not use the helper group."""
+    return (
+        f"The notes for hand-overs in group '{group_id}{HELPER_SUFFIX}' are refused ({error}); grant READ on it. "
+        "Until then group.instance.id.conflict.policy=hand-over works like wait"
+    )

@@ -1,0 +1,493 @@
+"""The hand-over of an instance id from its holder to a new process (`group.instance.id.conflict.policy=hand-over`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import pytest
+
+from consumer_membership.membership.consumer.claim import ClaimState
+from consumer_membership.membership.consumer.hand_over import (
+    PREDECESSOR_TRANSITIONS,
+    READ_EVERY_S,
+    READ_REFUSED_EVERY_S,
+    REPEAT_NOTE_S,
+    RESERVED_S,
+    SUCCESSOR_S,
+    SUCCESSOR_TRANSITIONS,
+    PredecessorState,
+    SuccessorState,
+)
+from consumer_membership.membership.consumer.release_watch import IMMINENT_DESCRIPTION_S
+from consumer_membership.membership.effects import (
+    DescribeGroup,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    ReadNotes,
+    RevokePartitions,
+    WarmPartitions,
+    Warned,
+    WriteNote,
+)
+from consumer_membership.membership.events import (
+    GroupDescribed,
+    HandOverEvent,
+    NoteNotWritten,
+    NotesNotRead,
+    NotesRead,
+    NoteWritten,
+    Verdict,
+    Warmed,
+)
+from consumer_membership.membership.states import MemberState, StateMachine, followers
+from consumer_membership.membership.waits import WaitsFor
+from consumer_membership.types import ConflictPolicy, HandOverNote, Holder, TopicPartition
+from tests.membership.builders import (
+    A0,
+    A1,
+    LOADING,
+    MAX_POLL_S,
+    NOT_ALLOWED,
+    UNRELEASED,
+    Scene,
+    handing_over,
+    joining,
+    noted,
+    stable,
+)
+
+S, N, P = MemberState, SuccessorState, PredecessorState
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+POOL = ("i0", "i1")
+GONE = Holder(member_id="old", member_epoch=-2)
+
+
+def holder(member_id: str = "old", *partitions: TopicPartition) -> Holder:
+    """A live holder of these partitions, or of two."""
+    return Holder(member_id=member_id, member_epoch=4, partitions=frozenset(partitions or (ORDERS_1, ORDERS_0)))
+
+
+def describe(scene: Scene, **holders: Holder) -> Scene:
+    """The next description is asked for, and arrives."""
+    scene.until(lambda s: s.protocol.claim.state is ClaimState.ASKED)
+    return scene.feed(GroupDescribed(request_id=scene.all(DescribeGroup)[-1].request_id, holders=holders))
+
+
+def waiting(**settings: object) -> Scene:
+    """A new process whose fixed id another member holds; the description is on its way."""
+    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, **settings)
+    return scene.in_touch().reject(Verdict.UNRELEASED, UNRELEASED, holder="old")
+
+
+def warming(**settings: object) -> Scene:
+    """The description shows the holder's partitions."""
+    return describe(waiting(**settings), i=holder())
+
+
+def warmed(scene: Scene, *, failed: bool = False) -> Scene:
+    """The application has returned from on_warm."""
+    return scene.feed(Warmed(attempt=scene.all(WarmPartitions)[-1].attempt, failed=failed))
+
+
+def read(scene: Scene, *notes: HandOverNote) -> Scene:
+    """The notes that were asked for last arrive."""
+    order = scene.all(ReadNotes)[-1]
+    return scene.feed(
+        NotesRead(request_id=order.request_id, notes={place: n for place in order.partitions for n in notes})
+    )
+
+
+def written(scene: Scene) -> Scene:
+    """The note is written."""
+    return scene.feed(NoteWritten(request_id=scene.all(WriteNote)[-1].request_id))
+
+
+def announced(**settings: object) -> Scene:
+    """The holder can read the note."""
+    return written(read(warmed(warming(**settings))))
+
+
+def pooled(**holders: Holder) -> Scene:
+    """A new process with a pool, all of whose ids are held."""
+    scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
+    return describe(scene, **(holders or {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}))
+
+
+def asked_by_another(scene: Scene) -> Scene:
+    """The chosen holder has a note of another successor."""
+    asked = scene.protocol.claim.successor
+    assert asked.holder is not None
+    note = HandOverNote(predecessor=asked.holder.member_id, successor="rival", instance_id=asked.instance_id or "")
+    return read(warmed(scene), note)
+
+
+def released() -> Scene:
+    """A predecessor whose place is free."""
+    return handing_over().settle()
+
+
+# ---- the successor ----
+
+
+def test_successor_prepares_then_writes_a_note_and_joins_when_the_place_is_free() -> None:
+    """on_warm comes before the note, the note before the release, and the join follows the description of it."""
+    scene = warming()
+    assert scene.new(WarmPartitions) == [WarmPartitions(attempt=1, partitions=frozenset({ORDERS_0, ORDERS_1}))]
+    assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.HAND_OVER, False)
+    warmed(scene)
+    assert scene.view.is_warm
+    (asked,) = scene.new(ReadNotes)
+    assert asked.partitions == {ORDERS_0}
+    (order,) = read(scene).new(WriteNote)
+    assert order.partition == ORDERS_0
+    assert order.note == HandOverNote(predecessor="old", successor="member-1", instance_id="i")
+    describe(written(scene), i=GONE)
+    assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", 0)]
+
+
+def test_successor_describes_the_group_every_few_milliseconds_after_its_note() -> None:
+    """The holder drains and releases: the join has to follow within milliseconds."""
+    scene = announced()
+    describe(scene, i=holder())
+    described_at = scene.now
+    describe(scene, i=holder())
+    assert scene.now - described_at == pytest.approx(IMMINENT_DESCRIPTION_S)
+
+
+def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
+    """As with on_assign, the poll that follows the exception calls the callback again."""
+    scene = warmed(warming(), failed=True)
+    assert (scene.new(ReadNotes), scene.view.is_warm) == ([], False)
+    assert [order.attempt for order in scene.poll().new(WarmPartitions)] == [2]
+
+
+def test_late_answer_of_an_earlier_on_warm_is_dropped() -> None:
+    """Only the newest order counts."""
+    scene = warmed(warming(), failed=True).poll()
+    scene.feed(Warmed(attempt=1))
+    assert not scene.view.is_warm
+
+
+def test_successor_prepares_again_for_more_partitions_of_the_holder() -> None:
+    """The holder's assignment may grow while the successor waits."""
+    scene = describe(announced(), i=holder("old", ORDERS_0, ORDERS_1, TopicPartition("payments", 0)))
+    assert [len(order.partitions) for order in scene.new(WarmPartitions)] == [3]
+
+
+def test_note_moves_with_the_first_partition_of_the_holder() -> None:
+    """The holder reads at the first partition that it owns."""
+    scene = describe(announced(), i=holder("old", ORDERS_1))
+    (order,) = scene.until(lambda s: bool(s.new(WriteNote))).new(WriteNote)
+    assert order.partition == ORDERS_1
+
+
+def test_note_without_effect_is_repeated() -> None:
+    """Another successor may have replaced it, and have ended."""
+    scene = announced()
+    wrote_at = scene.now
+    while len(scene.all(WriteNote)) == 1:
+        describe(scene.poll(), i=holder())
+    assert scene.now - wrote_at == pytest.approx(REPEAT_NOTE_S, abs=0.1)
+
+
+def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
+    """Without READ on the helper group the member waits, as with `wait`; the log names the fix."""
+    scene = warmed(warming())
+    first = scene.all(ReadNotes)[-1].request_id
+    scene.feed(NotesNotRead(request_id=first, error=LOADING))
+    read(scene.until(lambda s: bool(s.new(ReadNotes))))
+    scene.feed(NoteNotWritten(request_id=scene.all(WriteNote)[-1].request_id, error=NOT_ALLOWED, is_refused=True))
+    (warning,) = scene.new(Warned)
+    assert "g.hand-over" in warning.words
+    assert "READ" in warning.words
+    assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.INSTANCE_ID, True)
+    describe(scene, i=GONE)
+    assert [beat.instance_id for beat in scene.new_beats] == ["i"]
+
+
+def test_holder_without_partitions_needs_no_preparation() -> None:
+    """There is nothing to warm, and there is no partition for a note."""
+    scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
+    assert (scene.new(WarmPartitions), scene.view.is_warm) == ([], True)
+    describe(scene, i=GONE)
+    assert [beat.instance_id for beat in scene.new_beats] == ["i"]
+
+
+def test_successor_of_a_fixed_id_makes_no_request_to_a_newer_holder() -> None:
+    """Two processes with one id never take it from each other in turns."""
+    scene = describe(announced(), i=holder("newer"))
+    assert (scene.new(WarmPartitions), scene.view.waits_for) == ([], WaitsFor.INSTANCE_ID)
+
+
+def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
+    """The holder may be the newer one: this process may have been stopped, and replaced."""
+    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER).in_touch()
+    scene.now += 3.0
+    scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="old")
+    assert describe(scene, i=holder()).all(WarmPartitions) == []
+
+
+def test_long_preparation_does_not_end_the_wait() -> None:
+    """The holder has nothing to release before the note, so the limit of the wait begins with it."""
+    scene = warming(max_poll_interval_s=10_000.0)
+    for _ in range(3):
+        scene.now += 300.0
+        describe(scene, i=holder())
+    assert (scene.state, scene.view.waits_until) == (S.JOINING, None)
+    written(read(warmed(scene)))
+    assert scene.view.waits_until is not None
+
+
+def test_successor_of_a_pool_leaves_a_holder_that_another_one_asked() -> None:
+    """Several new processes choose different holders."""
+    scene = asked_by_another(pooled())
+    first = scene.all(WarmPartitions)[-1].partitions
+    assert scene.new(WriteNote) == []
+    describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
+    assert scene.all(WarmPartitions)[-1].partitions == {ORDERS_0, ORDERS_1} - first
+    assert asked_by_another(scene).new(WriteNote) == []
+    describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
+    assert len(asked_by_another(scene).new(WriteNote)) == 1
+
+
+def test_successor_of_a_pool_asks_another_holder_if_its_place_went_to_another_member() -> None:
+    """Notes are hints: the place may go to a member that never wrote one."""
+    scene = written(read(warmed(pooled())))
+    asked = scene.protocol.claim.successor
+    others = {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}
+    assert asked.instance_id is not None
+    describe(scene, **(others | {asked.instance_id: holder("quicker", ORDERS_0)}))
+    assert len(scene.new(WarmPartitions)) == 1
+
+
+def test_released_id_is_left_to_its_successor_for_a_moment() -> None:
+    """A member that waits for another id takes it only if its successor does not come."""
+    scene = written(read(warmed(pooled())))
+    mine = scene.protocol.claim.successor.instance_id
+    other = next(i for i in POOL if i != mine)
+    after = {str(mine): holder("old0", ORDERS_0), other: GONE}
+    describe(scene, **after)
+    assert scene.new_beats == []
+    scene.now += RESERVED_S
+    describe(scene, **after)
+    assert [beat.instance_id for beat in scene.new_beats] == [other]
+
+
+def test_successor_of_a_pool_joins_with_the_id_that_it_asked_for() -> None:
+    """The place that the application is warm for comes first."""
+    scene = written(read(warmed(pooled())))
+    mine = str(scene.protocol.claim.successor.instance_id)
+    other = next(i for i in POOL if i != mine)
+    describe(scene, **{mine: GONE, other: GONE})
+    assert [beat.instance_id for beat in scene.new_beats] == [mine]
+
+
+# ---- the predecessor ----
+
+
+def test_predecessor_releases_everything_in_order_and_leaves_with_minus_two() -> None:
+    """A hand-over is a leave that the application did not ask for: pause, commit, on_revoke, then epoch -2."""
+    scene = handing_over()
+    assert scene.state is S.UNSUBSCRIBING
+    assert isinstance(scene.step, PausePartitions)
+    scene.finish()
+    assert isinstance(scene.step, RevokePartitions)
+    scene.finish()
+    assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", -2)]
+    scene.answer(-2)
+    assert (scene.state, scene.view.owned, scene.all(LeaveCompleted)) == (S.JOINING, {}, [])
+
+
+def test_predecessor_of_a_fixed_id_ends_when_its_successor_holds_the_id() -> None:
+    """The error names the holder, and is the one of a member that was replaced."""
+    scene = describe(released(), i=Holder(member_id="successor", member_epoch=1, host="h"))
+    assert scene.state is S.FATAL
+    assert scene.view.last_error is not None
+    assert (scene.view.last_error.name, "handed over to member successor" in scene.view.last_error.message) == (
+        "FENCED_INSTANCE_ID",
+        True,
+    )
+
+
+def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_note() -> None:
+    """The successor died after its note: the place is free for a bounded time, and the note has no effect any more."""
+    scene = released()
+    began = scene.now
+    while not scene.new_beats:
+        describe(scene.poll(), i=Holder(member_id="member-1", member_epoch=-2))
+    assert SUCCESSOR_S <= scene.now - began < SUCCESSOR_S + 1.0
+    scene.answer(3, [A0, A1]).settle()
+    scene.until(lambda s: bool(s.new(ReadNotes)))
+    assert noted(scene).state is S.STABLE
+    scene.until(lambda s: bool(s.new(ReadNotes)))
+    assert noted(scene, "second").state is S.UNSUBSCRIBING
+
+
+def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one() -> None:
+    """It takes back its own id only if no member came for it."""
+    scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
+    describe(scene, i1=holder("old1")).answer(1, [A0]).settle()
+    noted(scene.until(lambda s: bool(s.all(ReadNotes))), instance_id="i0").settle()
+    describe(scene, i0=Holder(member_id="member-1", member_epoch=-2), i1=holder("old1"))
+    assert (scene.new_beats, scene.state) == ([], S.JOINING)
+    describe(scene, i0=holder("successor"), i1=holder("old1"))
+    assert scene.all(WarmPartitions) == []
+    describe(scene, i0=holder("successor"), i1=GONE)
+    assert scene.new_beats == []
+    scene.now += SUCCESSOR_S
+    describe(scene.poll(), i0=holder("successor"), i1=GONE)
+    assert [beat.instance_id for beat in scene.new_beats] == ["i1"]
+
+
+def test_predecessor_reads_its_note_once_a_second_and_seldom_without_the_right() -> None:
+    """The brokers' refusal is logged once."""
+    scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, max_poll_interval_s=1e6)
+    read(scene.until(lambda s: bool(s.new(ReadNotes))))
+    began = scene.now
+    scene.until(lambda s: bool(s.new(ReadNotes)))
+    assert scene.now - began == pytest.approx(READ_EVERY_S)
+    for count in (1, 1):
+        began = scene.now
+        order = scene.all(ReadNotes)[-1]
+        scene.feed(NotesNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
+        assert len([one for one in scene.all(Warned) if "hand-over" in one.words]) == count
+        scene.until(lambda s: bool(s.new(ReadNotes)))
+        assert scene.now - began == pytest.approx(READ_REFUSED_EVERY_S)
+
+
+@pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.WAIT, ConflictPolicy.FAIL])
+def test_other_policies_read_no_notes(policy: ConflictPolicy) -> None:
+    """Without the policy nothing costs anything."""
+    scene = stable(A0, instance_id="i", conflict_policy=policy).after(30.0)
+    assert scene.all(ReadNotes) == []
+
+
+@pytest.mark.parametrize(
+    ("predecessor", "successor", "instance_id"),
+    [("other", "successor", "i"), ("member-1", "member-1", "i"), ("member-1", "successor", "j")],
+)
+def test_note_to_another_member_is_ignored(predecessor: str, successor: str, instance_id: str) -> None:
+    """A note of an earlier membership, of this member itself, or for another id begins no hand-over."""
+    scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER)
+    note = HandOverNote(predecessor=predecessor, successor=successor, instance_id=instance_id)
+    assert read(scene.until(lambda s: bool(s.new(ReadNotes))), note).state is S.STABLE
+
+
+def test_application_that_closes_during_a_hand_over_leaves_normally() -> None:
+    """The successor finds the place free, as after the hand-over; close() returns."""
+    scene = handing_over().leave().settle()
+    assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
+    assert [beat.member_epoch for beat in scene.beats][-1] == -2
+
+
+def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
+    """It has no place in the group any more."""
+    scene = released().leave().settle()
+    assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
+
+
+def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
+    """A stuck application delays its successor as long as any rebalance, and not longer."""
+    scene = handing_over().after(MAX_POLL_S)
+    assert (scene.state, scene.new(LosePartitions) != [], scene.beats[-1].member_epoch) == (S.STALE, True, -2)
+    scene.poll().finish()
+    assert (scene.state, scene.new_beats) == (S.JOINING, [])
+
+
+def test_predecessor_that_is_fenced_during_a_hand_over_waits_for_its_successor() -> None:
+    """The place is the successor's: the fenced member does not compete with it."""
+    scene = handing_over().fence().finish()
+    assert (scene.state, scene.new_beats, scene.all(LeaveCompleted)) == (S.JOINING, [], [])
+
+
+# ---- the tables ----
+
+SUCCESSORS: Mapping[tuple[SuccessorState, SuccessorState], Callable[[], Scene]] = {
+    (N.IDLE, N.WARMING): warming,
+    (N.WARMING, N.WARMING): lambda: describe(warming(), i=holder("old", ORDERS_0, TopicPartition("payments", 0))),
+    (N.RAISED, N.WARMING): lambda: warmed(warming(), failed=True).poll(),
+    (N.READING, N.WARMING): lambda: describe(warmed(warming()), i=holder("old", TopicPartition("payments", 0))),
+    (N.WRITING, N.WARMING): lambda: describe(read(warmed(warming())), i=holder("old", TopicPartition("payments", 0))),
+    (N.ANNOUNCED, N.WARMING): lambda: describe(announced(), i=holder("old", TopicPartition("payments", 0))),
+    (N.WARMING, N.RAISED): lambda: warmed(warming(), failed=True),
+    (N.WARMING, N.READING): lambda: warmed(warming()),
+    (N.READING, N.WRITING): lambda: read(warmed(warming())),
+    (N.READING, N.IDLE): lambda: asked_by_another(pooled()),
+    (N.WRITING, N.ANNOUNCED): announced,
+    (N.ANNOUNCED, N.WRITING): lambda: describe(announced(), i=holder("old", ORDERS_1)),
+    (N.READING, N.REFUSED): lambda: _refused(warmed(warming())),
+    (N.WRITING, N.REFUSED): lambda: _refused(read(warmed(warming()))),
+    (N.WARMING, N.IDLE): lambda: warming().leave(),
+    (N.RAISED, N.IDLE): lambda: warmed(warming(), failed=True).leave(),
+    (N.WRITING, N.IDLE): lambda: read(warmed(warming())).leave(),
+    (N.ANNOUNCED, N.IDLE): lambda: announced().leave(),
+    (N.REFUSED, N.IDLE): lambda: _refused(warmed(warming())).leave(),
+}
+PREDECESSORS: Mapping[tuple[PredecessorState, PredecessorState], Callable[[], Scene]] = {
+    (P.HOLDING, P.RELEASING): handing_over,
+    (P.RELEASING, P.RELEASED): released,
+    (P.RELEASING, P.HOLDING): lambda: handing_over().leave(),
+    (P.RELEASED, P.HOLDING): lambda: released().leave(),
+}
+
+
+def _refused(scene: Scene) -> Scene:
+    read_request, write_request = scene.all(ReadNotes)[-1:], scene.all(WriteNote)[-1:]
+    if write_request:
+        return scene.feed(NoteNotWritten(request_id=write_request[0].request_id, error=NOT_ALLOWED, is_refused=True))
+    return scene.feed(NotesNotRead(request_id=read_request[0].request_id, error=NOT_ALLOWED, is_refused=True))
+
+
+def _scene_after(edge: tuple[Enum, Enum]) -> Scene:
+    """The scene that takes this edge last."""
+    makers = [make for one, make in SUCCESSORS.items() if one == edge]
+    makers += [make for two, make in PREDECESSORS.items() if two == edge]
+    return makers[0]()
+
+
+def test_scenes_cover_every_edge_of_the_tables() -> None:
+    """Every edge of the tables has a scene; an edge that no member can take is a defect of its table."""
+    requests = {(old, new) for old, after in followers(SUCCESSOR_TRANSITIONS).items() for new in after}
+    places = {(old, new) for old, after in followers(PREDECESSOR_TRANSITIONS).items() for new in after}
+    assert (set(SUCCESSORS), set(PREDECESSORS)) == (requests, places)
+
+
+@pytest.mark.parametrize("edge", [*SUCCESSORS, *PREDECESSORS], ids=lambda edge: f"{edge[0]}-{edge[1]}")
+def test_member_takes_the_edge(edge: tuple[Enum, Enum], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real member takes each edge of the tables."""
+    taken: list[tuple[object, object]] = []
+    fire = StateMachine.fire
+
+    def recorded(machine: StateMachine[Enum], trigger: Enum) -> Enum:
+        old = fire(machine, trigger)
+        taken.append((old, machine.state))
+        return old
+
+    monkeypatch.setattr(StateMachine, "fire", recorded)
+    _scene_after(edge)
+    assert edge in taken
+
+
+EVENTS: tuple[HandOverEvent, ...] = (
+    Warmed(attempt=1),
+    Warmed(attempt=1, failed=True),
+    NotesRead(request_id=10**6, notes={}),
+    NotesNotRead(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
+    NoteWritten(request_id=10**6),
+    NoteNotWritten(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
+)
+
+
+@pytest.mark.parametrize("edge", [*SUCCESSORS, *PREDECESSORS], ids=lambda edge: f"{edge[0]}-{edge[1]}")
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_late_events_of_a_hand_over_change_nothing(edge: tuple[Enum, Enum], event: HandOverEvent) -> None:
+    """In each state, an answer to another request is dropped."""
+    scene = _scene_after(edge)
+    claim = scene.protocol.claim
+    if isinstance(event, Warmed) and claim.successor.state is N.WARMING and scene.all(WarmPartitions)[-1].attempt == 1:
+        pytest.skip("it is the answer")
+    before = (claim.successor.state, claim.predecessor.state, scene.state)
+    scene.feed(event)
+    assert (claim.successor.state, claim.predecessor.state, scene.state) == before
