@@ -463,7 +463,11 @@ class _Checker:
 
     def _begin_commit(self, process: _Process, event: h.CommitBegun) -> None:
         foreign = frozenset(o.partition for o in event.offsets if o.partition not in process.owned)
-        process.commits[event.commit] = (self._at_ns, event, foreign)
+        begun_ns = self._at_ns
+        if process.started.commits_automatically:
+            # Only `on_commit` reports these, after the commit: when it began is not known.
+            begun_ns, foreign = 0, frozenset()
+        process.commits[event.commit] = (begun_ns, event, foreign)
         for offset in event.offsets:
             log = self._log(process.started.group, offset.partition)
             log.reachable = max(log.reachable, offset.offset)

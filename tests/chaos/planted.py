@@ -184,18 +184,6 @@ BUGS: Mapping[str, Planted] = {
         script=_S.FAULTS,
         has_leases=True,
     ),
-    "view-of-the-target-as-owned": _in(
-        "membership.member",
-        (
-            "owned=ownership.named_owned,",
-            (
-                "owned=dict.fromkeys(ownership.named_target, extra.member_epoch) if self._state is _S.STABLE else {\n"
-                "                p: e for p, e in list(ownership.named_owned.items())[:1]\n"
-                "            },"
-            ),
-        ),
-        finds=[_R.STATEMENT, _R.OWNERS_BY_EPOCH],
-    ),
     "view-of-an-old-epoch": _in(
         "membership.member",
         ("member_epoch=extra.member_epoch,", "member_epoch=min(extra.member_epoch, 1),"),

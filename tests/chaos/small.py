@@ -26,10 +26,12 @@ from confluent_kafka import TopicPartition as PartitionOffset
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership import devbroker
+from consumer_membership.recorder.recording import read
 from tests.chaos import history as h
 from tests.chaos.checker import Verdict, check
 from tests.chaos.planted import BUGS, VARIABLE, Planted, Script, Setup
-from tests.chaos.small_member import Orders
+from tests.chaos.recorded import Checked, check_recording
+from tests.chaos.small_member import RECORDING, Orders
 from tests.support.kafka import create_topic, unique
 from tests.support.waiting import wait_until
 
@@ -322,11 +324,14 @@ def _with_broker(bootstrap: str | None, run: Callable[[str], int]) -> int:
 
 
 def _is_sound(bootstrap: str, setup: Setup) -> bool:
-    verdict = _round(bootstrap, setup, None)
-    print(f"{'sound' if not verdict.violations else 'BROKEN'}: {setup}: {verdict.figures}", flush=True)
+    verdict, recordings = _round(bootstrap, setup, None)
+    result = "BROKEN" if verdict.violations or recordings.findings else "sound"
+    print(f"{result}: {setup}: {verdict.figures}, {recordings.responses} responses as simulated", flush=True)
     for violation in verdict.violations[:20]:
         print(f"    {violation}", flush=True)
-    return not verdict.violations
+    for finding in recordings.findings[:20]:
+        print(f"    {finding.at:.3f} entry {finding.number}: {finding.text}", flush=True)
+    return not verdict.violations and not recordings.findings
 
 
 def _is_reported(bootstrap: str, name: str, bug: Planted) -> bool:
@@ -336,7 +341,7 @@ def _is_reported(bootstrap: str, name: str, bug: Planted) -> bool:
         return is_reported
     found: dict[str, int] = {}
     for number in range(1, ROUNDS + 1):
-        verdict = _round(bootstrap, bug.setup, name)
+        verdict, _ = _round(bootstrap, bug.setup, name)
         for violation in verdict.violations:
             found[violation.rule] = found.get(violation.rule, 0) + 1
         if verdict.rules & bug.rules:
@@ -346,9 +351,13 @@ def _is_reported(bootstrap: str, name: str, bug: Planted) -> bool:
     return False
 
 
-def _round(bootstrap: str, setup: Setup, bug: str | None) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, Round(bootstrap, Path(folder), setup, bug) as one:
-        return one.run()
+def _round(bootstrap: str, setup: Setup, bug: str | None) -> tuple[Verdict, Checked]:
+    """Run a round; return the verdict and, for the recordings of its members, the check of their responses."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name, Round(bootstrap, Path(name), setup, bug) as one:
+        verdict = one.run()
+        checked = [check_recording(read(path)) for path in sorted(Path(name).glob(f"*{RECORDING}"))]
+        findings = tuple(finding for each in checked for finding in each.findings)
+        return verdict, Checked(responses=sum(each.responses for each in checked), findings=findings)
 
 
 def _fails_the_tests_of_the_checker(name: str) -> bool:

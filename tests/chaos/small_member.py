@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from consumer_membership import Consumer
 
+#: How the recording of a member is named, which it writes at its end.
+RECORDING = ".recording.gz"
 _POLL_S = 0.05
 #: How often a member commits, and samples its statements.
 _COMMIT_S = 0.2
@@ -95,6 +97,7 @@ class Member:
                 commits_at = h.now_ns() / 1e9 + _COMMIT_S
         for thread in threads:
             thread.join()
+        self.consumer.dump(self._writer.path.with_suffix(RECORDING))
         self.consumer.close()
         self._writer.write(h.Closed())
 

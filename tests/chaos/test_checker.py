@@ -336,6 +336,13 @@ def test_commit_after_the_revocation_is_reported() -> None:
     assert broken(A_OWNS, revoked(4, "a"), refused, B_OWNS, SETTLED) == set()
 
 
+def test_automatic_commit_may_be_reported_after_the_revocation() -> None:
+    """`on_commit` runs after the commit, when the partition may have been given up."""
+    first = [started(0, "a", commits_automatically=True), *produced(0, 1, 2, 3), assigned(1, "a")]
+    entries = [*first, *received(2, "a", 0, 1), revoked(4, "a"), *committed(4.2, "a", 2)]
+    assert broken(entries, B_OWNS, committed(7, "b", 4), committed(8, "a", 1), SETTLED) == set()
+
+
 def test_commit_that_goes_back_is_reported() -> None:
     """A lower offset after an acknowledged higher one would repeat records."""
     assert broken(A_OWNS, committed(3, "a", 2), committed(4, "a", 1), received(5, "a", 2, 3), SETTLED) == {

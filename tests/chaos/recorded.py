@@ -1,0 +1,198 @@
+"""Check the heartbeat responses of a recording against the simulated coordinator: could it have given them?
+
+The simulation is only worth as much as its coordinator resembles a broker. `check_recording` replays the heartbeats of
+one recorded member against the simulated broker's own code for members (`tests.simulation.consumer.group_member`). The
+target of the group and the partitions of other members are not in the recording, so that several states of the member
+are possible after a response; a response that fits none of them is a finding: the broker does what the simulation
+forbids, or the recording is damaged.
+
+A request without a response, a refusal, or a recording that begins later leaves the state unknown until the next join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from consumer_membership.membership.effects import Heartbeat, SendHeartbeat
+from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatFailed, HeartbeatRejected
+from consumer_membership.recorder.recording import Recording
+from consumer_membership.recorder.ring import Entry
+from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, TopicIdPartition
+from tests.simulation.consumer.group_member import ConsumerMember, Reconciliation, Standing
+
+_FENCED_MEMBER_EPOCH = 110
+#: A partition of the target that another member still owns; the member is UNRELEASED because of it.
+_UNRELEASED = TopicIdPartition(UUID(int=0), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A response that the simulated coordinator could not give; `number` counts the recording's entries from 1."""
+
+    number: int
+    at: Instant
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The result for a recording: how many responses were compared, and those that do not fit."""
+
+    responses: int
+    findings: tuple[Finding, ...]
+
+
+def check_recording(recording: Recording) -> Checked:
+    """Check all heartbeat responses of this recording."""
+    return check_entries(recording.entries)
+
+
+def check_entries(entries: Iterable[Entry]) -> Checked:
+    """Check all heartbeat responses of these entries."""
+    checker = _Checker()
+    for number, entry in enumerate(entries, 1):
+        checker.take(number, entry)
+    return Checked(responses=checker.responses, findings=tuple(checker.findings))
+
+
+class _Checker:
+    def __init__(self) -> None:
+        self.responses = 0
+        self.findings: list[Finding] = []
+        self._sent: dict[int, Heartbeat] = {}
+        #: The possible states of the member at the broker; None: not known.
+        self._states: list[ConsumerMember] | None = None
+
+    def take(self, number: int, entry: Entry) -> None:
+        """Take the next entry."""
+        event = entry.event
+        match event:
+            case HeartbeatAnswered():
+                beat = self._sent.pop(event.request_id, None)
+                if beat is not None and not beat.is_leave:
+                    self._answered(number, entry.at, beat, event)
+            case HeartbeatRejected():
+                beat = self._sent.pop(event.request_id, None)
+                if beat is not None and event.error.code == _FENCED_MEMBER_EPOCH:
+                    self._fenced(number, entry.at, beat)
+                self._states = None
+            case HeartbeatFailed():
+                self._sent.pop(event.request_id, None)
+                self._states = None
+            case _:
+                pass
+        for effect in entry.effects:
+            if isinstance(effect, SendHeartbeat):
+                if self._sent:
+                    # An earlier request has no response yet; the broker may have processed it or not.
+                    self._states = None
+                self._sent[effect.request_id] = effect.heartbeat
+
+    def _find(self, number: int, at: Instant, text: str) -> None:
+        self.findings.append(Finding(number=number, at=at, text=text))
+
+    def _answered(self, number: int, at: Instant, beat: Heartbeat, answer: HeartbeatAnswered) -> None:
+        if beat.member_epoch == JOIN_EPOCH:
+            self.responses += 1
+            self._joined(number, at, answer)
+            return
+        if self._states is None:
+            return
+        self.responses += 1
+        following = [after for state in self._states for after in _following(state, beat, answer)]
+        if not following:
+            known = ", ".join(_described(state) for state in self._states)
+            self._find(
+                number,
+                at,
+                f"the response to {_described_beat(beat)} has epoch {answer.member_epoch} and "
+                f"{_described_assignment(answer.assignment)}; possible before: {known}",
+            )
+            self._states = None
+            return
+        self._states = _distinct(following)
+
+    def _joined(self, number: int, at: Instant, answer: HeartbeatAnswered) -> None:
+        """Whatever the member had before, a join has the epoch of the target and a complete assignment."""
+        if answer.member_epoch <= JOIN_EPOCH or answer.assignment is None:
+            self._find(
+                number,
+                at,
+                f"a join was answered with epoch {answer.member_epoch} and {_described_assignment(answer.assignment)}",
+            )
+            self._states = None
+            return
+        member = ConsumerMember(
+            member_id="member",
+            epoch=answer.member_epoch,
+            previous_epoch=JOIN_EPOCH,
+            assigned=dict.fromkeys(answer.assignment, answer.member_epoch),
+        )
+        self._states = [member, replace(member.copy(), standing=Standing.UNRELEASED)]
+
+    def _fenced(self, number: int, at: Instant, beat: Heartbeat) -> None:
+        if self._states and all(state.epoch == beat.member_epoch for state in self._states):
+            self._find(
+                number,
+                at,
+                f"{_described_beat(beat)} was fenced, but the broker's epoch can only be {beat.member_epoch}",
+            )
+
+
+def _following(state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered) -> Iterator[ConsumerMember]:
+    """The states after a heartbeat in this state that explain the response."""
+    assignment = frozenset(state.assigned) if answer.assignment is None else answer.assignment
+    for reconciliation in _reconciliations(state, beat, answer, assignment):
+        after = state.copy()
+        if reconciliation is not None:
+            reconciliation.apply(after)
+        is_told = beat.is_full or after.assigned.keys() != state.assigned.keys()
+        told = frozenset(after.assigned) if is_told else None
+        if after.epoch == answer.member_epoch and told == answer.assignment:
+            yield after
+
+
+def _reconciliations(
+    state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered, assignment: Assignment
+) -> Iterator[Reconciliation | None]:
+    """Everything that the rest of the group may have brought about in this heartbeat; None: nothing."""
+    yield None
+    targets = {assignment, assignment | {_UNRELEASED}}
+    epochs = {state.epoch, state.epoch + 1, answer.member_epoch, answer.member_epoch + 1}
+    # The target's epoch never goes back, and no member is ahead of it.
+    epochs = {epoch for epoch in epochs if epoch >= state.epoch}
+    for target in targets:
+        for epoch in epochs:
+            for changed in (False, True):
+                for keeps_epoch in (True, False):
+                    yield Reconciliation(
+                        target=target,
+                        target_epoch=epoch,
+                        owned=beat.owned,
+                        subscribed=lambda partition: partition in assignment,
+                        subscription_changed=changed,
+                        is_free=lambda partition: partition != _UNRELEASED,
+                        keeps_epoch=keeps_epoch,
+                    )
+
+
+def _distinct(states: Iterable[ConsumerMember]) -> list[ConsumerMember]:
+    """Each state once; the order is that of the first occurrence."""
+    found = {(s.epoch, s.previous_epoch, s.standing, frozenset(s.assigned), frozenset(s.revoking)): s for s in states}
+    return list(found.values())
+
+
+def _described(state: ConsumerMember) -> str:
+    parts = f"epoch {state.epoch} with {len(state.assigned)} partitions, {state.standing.value}"
+    return f"{parts}, {len(state.revoking)} to revoke" if state.revoking else parts
+
+
+def _described_beat(beat: Heartbeat) -> str:
+    owned = "" if beat.owned is None else f", owning {len(beat.owned)} partitions"
+    return f"a heartbeat of epoch {beat.member_epoch}{owned}"
+
+
+def _described_assignment(assignment: Assignment | None) -> str:
+    return "an unchanged assignment" if assignment is None else f"an assignment of {len(assignment)} partitions"
