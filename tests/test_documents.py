@@ -62,6 +62,7 @@ from consumer_membership.config.environment import PREFIX, variable_of
 from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
+from consumer_membership.kafkatest import arguments as kafkatest_arguments
 from consumer_membership.metrics import opentelemetry, prometheus
 from consumer_membership.observe.findings import Cause
 from consumer_membership.processing.settings import PROCESSOR_KEYS, ProcessorSettings
@@ -74,6 +75,7 @@ from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
 from tests.fuzzing import __main__ as fuzzing
+from tests.kafkatest import __main__ as kafkatest
 from tests.simulation import __main__ as simulation
 from tests.support import configuration_table, coverage_report, foreign_names, librdkafka_keys, log_messages, seeds
 from tests.support.documents import (
@@ -103,10 +105,12 @@ GROUPS = PYPROJECT.get("dependency-groups", {})
 
 #: The argument parser of each module that `python -m` runs.
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "consumer_membership.kafkatest": kafkatest_arguments._parser,
     "tests": everything._parser,
     "tests.benchmarks": benchmarks._parser,
     "tests.exploration": exploration._parser,
     "tests.fuzzing": fuzzing._parser,
+    "tests.kafkatest": kafkatest._parser,
     "tests.simulation": simulation._parser,
 }
 #: The languages of blocks with commands. Output is in blocks with the language `text`.

@@ -34,7 +34,7 @@ from tests.support.mock_cluster import MockCluster
 
 OURS, THEIRS = "consumer_membership", "confluent_kafka"
 PACKAGE = Path(confluent_kafka.__file__).parent
-#: What has no namesake: Kafka's own system tests run the programs of `kafkatest` by file.
+#: Modules without a counterpart: confluent-kafka's `kafkatest` has programs for other arguments; ours has Java's.
 WITHOUT = ("kafkatest",)
 
 #: What is this package's own, and was here before.

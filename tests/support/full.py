@@ -50,6 +50,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/processing/test_exploration.py::*[[]large: *": AT_LENGTH,
         # The page is as large with commits every second.
         "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
+        # Dozens of groups whose members and brokers are restarted: the gate has one scenario.
+        "tests/kafkatest/test_scenarios.py::test_scenario_*": AT_LENGTH,
         # The programs of tutorials and how-tos, some of which start Spark: the gate runs those of the first pages, and
         # the examples.
         "tests/test_programs_of_pages.py::*": AT_LENGTH,

@@ -1,0 +1,136 @@
+"""Run Kafka's consumer group scenarios: `python -m tests.kafkatest [--clients ours,java,confluent] [--scenario TEXT]`.
+
+Each client's verifiable consumer runs on a devbroker cluster, which cases with equal brokers share. Prints a line for
+each case and then who passes what; ends with 1 if a case of this package's client failed. `--scenario` selects the
+cases whose names contain the text. Logs of failed cases are kept in `tests/results/kafkatest`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from consumer_membership.devbroker import Broker, start
+from tests.kafkatest.clients import Client
+from tests.kafkatest.scenarios import CASES, Case
+from tests.kafkatest.stage import Stage
+from tests.kafkatest.table import markdown
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "kafkatest"
+
+
+class Verdict(Enum):
+    """The result of one case with one client; the value is its text in tables."""
+
+    PASSED = "passes"
+    FAILED = "fails"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The verdict on one case with one client; `reason` is the failure's first line, or the missing feature."""
+
+    case: Case
+    client: Client
+    verdict: Verdict
+    seconds: float
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        """One line for the terminal."""
+        text = f"{self.client:10} {self.case.name:60} {self.verdict.value:12} {self.seconds:6.1f} s"
+        return f"{text}  {self.reason}" if self.reason else text
+
+
+def play(case: Case, client: Client, broker: Broker, *, bounces: int, partitions: int = 1) -> Outcome:
+    """Run one case with one client; logs of a failed case are kept."""
+    if client in case.unsupported:
+        return Outcome(
+            case=case, client=client, verdict=Verdict.UNSUPPORTED, seconds=0.0, reason=case.unsupported[client]
+        )
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="consumer-membership-kafkatest-") as folder:
+        number = case.partitions if case.partitions > 1 else partitions
+        config = case.config if client is Client.OURS else {}
+        stage = Stage.prepare(broker, client, Path(folder), bounces=bounces, partitions=number, config=config)
+        try:
+            case.play(stage)
+        except (AssertionError, TimeoutError) as error:
+            shutil.copytree(folder, RESULTS / f"{client}-{case.name}", dirs_exist_ok=True)
+            text = str(error) or type(error).__name__
+            return Outcome(
+                case=case,
+                client=client,
+                verdict=Verdict.FAILED,
+                seconds=time.monotonic() - began,
+                reason=text.partition("\n")[0],
+                detail=text,
+            )
+    return Outcome(case=case, client=client, verdict=Verdict.PASSED, seconds=time.monotonic() - began)
+
+
+@contextmanager
+def _cluster(case: Case) -> Iterator[Broker]:
+    with start(nodes=case.nodes, properties=case.properties) as broker:
+        yield broker
+
+
+def _by_cluster(cases: Sequence[Case]) -> list[list[Case]]:
+    kinds: dict[tuple[int, tuple[tuple[str, str], ...]], list[Case]] = {}
+    for case in cases:
+        kinds.setdefault((case.nodes, tuple(sorted(case.properties.items()))), []).append(case)
+    return list(kinds.values())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.kafkatest", description=__doc__.partition("\n")[0])
+    parser.add_argument("--clients", default=",".join(Client), help="comma-separated; default: all")
+    parser.add_argument("--scenario", action="append", help="only cases whose names contain this text; repeatable")
+    parser.add_argument("--bounces", type=int, default=2, help="restarts of members and brokers; Kafka: 5; default: 2")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=1,
+        help="partitions of the topic where Kafka's test has one, of which most members own none; default: 1",
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of the selected cases")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the selected cases; return the exit code."""
+    given = _parser().parse_args(words)
+    clients = [Client(name) for name in given.clients.split(",")]
+    cases = [case for case in CASES if not given.scenario or any(text in case.name for text in given.scenario)]
+    if given.list:
+        print("\n".join(case.name for case in cases))
+        return 0
+    # SIGTERM also ends members and brokers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    outcomes: list[Outcome] = []
+    for same in _by_cluster(cases):
+        with _cluster(same[0]) as broker:
+            for case in same:
+                for client in clients:
+                    outcomes.append(play(case, client, broker, bounces=given.bounces, partitions=given.partitions))
+                    print(outcomes[-1].line, flush=True)
+    rated = [one for one in outcomes if one.verdict is not Verdict.UNSUPPORTED]
+    print(markdown([(one.case.test, one.client, one.verdict is Verdict.PASSED) for one in rated], clients))
+    failed = [one for one in outcomes if one.verdict is Verdict.FAILED]
+    return 1 if any(one.client is Client.OURS for one in failed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
