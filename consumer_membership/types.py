@@ -124,6 +124,8 @@ class ConflictPolicy(Enum):
 
     #: The newest wins, as in KIP-345: release the holder on its behalf, then join; the former holder is fenced.
     TAKEOVER = "takeover"
+    #: Release the holder only with proof that its process has ended; otherwise wait, without end.
+    TAKEOVER_WHEN_DEAD = "takeover-when-dead"
     #: Try again until the holder left or its session ended.
     WAIT = "wait"
     #: End at once, as KIP-848 specifies.

@@ -170,9 +170,10 @@ def _refuse_instance(given: Mapping[str, object]) -> None:
         remedy = "cannot be combined with group.instance.id; remove one of the two keys"
         raise ConfigurationError("group.instance.id.pool", pool, remedy)
     policy = given.get("group.instance.id.conflict.policy")
-    if str(policy).strip().lower() == "takeover":
+    name = str(policy).strip().lower()
+    if name in ("takeover", "takeover-when-dead"):
         remedy = (
-            "takeover is not supported with group.instance.id.pool, because the live holder of an id cannot be "
+            f"{name} is not supported with group.instance.id.pool, because the live holder of an id cannot be "
             "identified; set wait or fail, or remove the key"
         )
         raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)

@@ -40,9 +40,9 @@ topic.metadata.refresh.sparse
 """
 #: The keys of this package.
 _OWN = """
-allow.commit.revoked crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file
-health.http.address health.stuck.after.ms heartbeat.active.interval.ms ownership.lease.enable rebalance.callbacks
-recorder.directory recorder.enable recorder.signal.enable
+allow.commit.revoked crash.guardian.enable group.instance.id.conflict.policy group.instance.id.lock.directory
+group.instance.id.pool health.file health.http.address health.stuck.after.ms heartbeat.active.interval.ms
+ownership.lease.enable rebalance.callbacks recorder.directory recorder.enable recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -68,6 +68,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.instance.id",
         "group.instance.id.pool",
         "group.instance.id.conflict.policy",
+        "group.instance.id.lock.directory",
         "group.protocol",
         "group.protocol.type",
         "group.remote.assignor",

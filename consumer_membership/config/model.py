@@ -94,7 +94,13 @@ class ConsumerConfig:
     comma-separated names, or a list.
     """
     group_instance_id_conflict_policy: ConflictPolicy | None = _key(values.policy, None)
-    """What to do if another member holds the id: take it over, wait until it is free, or raise an error."""
+    """What to do if another member holds the id: take it over, take it over only from a dead process, wait until it is
+    free, or raise an error.
+    """
+    group_instance_id_lock_directory: str | None = _key(values.text, None)
+    """`takeover-when-dead`: the directory in which each process keeps a locked file, which proves to its replacement on
+    the same host whether it is alive.
+    """
     group_protocol: tuple[GroupProtocol, ...] = _key(values.protocols, (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC))
     """The group protocol; `auto` uses the first one of `consumer` and `classic` that the broker and the configuration
     support.

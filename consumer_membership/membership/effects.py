@@ -20,6 +20,7 @@
 | SendHeartbeat | network thread | HeartbeatAnswered, HeartbeatRejected or HeartbeatFailed (a leave may go unanswered) |
 | FindCoordinator | network thread, until it is found | CoordinatorFound; CoordinatorLookupFailed meanwhile |
 | DescribeGroup | network thread | GroupDescribed or GroupDescribeFailed |
+| CheckHolder | network thread | HolderChecked |
 | LearnSessionTimeout | network thread | SessionTimeoutLearned |
 | ReadNotes | network thread | NotesRead or NotesNotRead |
 | WriteNote | network thread | NoteWritten or NoteNotWritten |
@@ -143,6 +144,15 @@ class WriteNote:
     request_id: int
     partition: TopicPartition
     note: HandOverNote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckHolder:
+    """Find out whether the process of this holder of the instance id has certainly ended."""
+
+    request_id: int
+    instance_id: str
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +343,7 @@ NetworkEffect: TypeAlias = (
     SendHeartbeat
     | FindCoordinator
     | DescribeGroup
+    | CheckHolder
     | LearnSessionTimeout
     | ReadNotes
     | WriteNote

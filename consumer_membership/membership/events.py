@@ -237,6 +237,14 @@ class GroupDescribeFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HolderChecked:
+    """The holder of the instance id was checked. `is_dead`: there is proof that its process has ended."""
+
+    request_id: int
+    is_dead: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTimeoutLearned:
     """The group's session timeout (consumer.session.timeout.ms) in seconds; None: the broker does not report it."""
 
@@ -385,6 +393,7 @@ ConsumerEvent: TypeAlias = (
     | HeartbeatFailed
     | GroupDescribed
     | GroupDescribeFailed
+    | HolderChecked
     | SessionTimeoutLearned
     | TopicIdsResolved
     | HandOverEvent

@@ -74,6 +74,7 @@ class ThreadSettings:
         measure: Returns the counts of the consumer, for brokers that collect metrics (KIP-714); None: nothing is
             pushed. Called on the thread; must not wait.
         ledger: Counts the member's events.
+        lock_directory: Where processes prove that they live (`takeover-when-dead`); None: a directory of the user.
     """
 
     member: MemberSettings
@@ -85,6 +86,7 @@ class ThreadSettings:
     recorder: RecorderSettings = RecorderSettings()
     measure: Callable[[], tuple[Point, ...]] | None = None
     ledger: MembershipLedger = field(default_factory=MembershipLedger)
+    lock_directory: str | None = None
 
 
 #: Receives the effects of one event and the view after it, on the membership thread; must be quick and must not raise.

@@ -288,12 +288,13 @@ def test_conflicting_instance_id_keys_are_rejected() -> None:
     assert "cannot be combined with group.instance.id" in str(
         refused(group_instance_id_pool="a,b", group_instance_id="i")
     )
-    robs = refused(group_instance_id_pool="a,b", group_instance_id_conflict_policy="takeover")
-    assert (robs.key, "the live holder of an id cannot be identified" in str(robs)) == (
-        "group.instance.id.conflict.policy",
-        True,
-    )
-    assert "takeover, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
+    for policy in ("takeover", "takeover-when-dead"):
+        robs = refused(group_instance_id_pool="a,b", group_instance_id_conflict_policy=policy)
+        assert (robs.key, "the live holder of an id cannot be identified" in str(robs)) == (
+            "group.instance.id.conflict.policy",
+            True,
+        )
+    assert "takeover, takeover-when-dead, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
 
 
 def test_fetcher_config_has_no_instance_id_keys() -> None:

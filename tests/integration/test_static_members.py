@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -224,6 +225,72 @@ def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(quick_broker: B
             newcomer.wait(lambda w: bool(w.notes.errors), "the fatal error")
             assert "so the holder is alive" in newcomer.notes.errors[0].str()
         holder.settled(4)
+
+
+# ---- takeover-when-dead ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def careful(broker: Broker, group: str, topic: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the id `a` and its partitions, with the policy takeover-when-dead."""
+    words = [sys.executable, "-c", _CRASHES, broker.bootstrap_servers, group, "a", topic]
+    prefix = "CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID_"
+    own = {f"{prefix}CONFLICT_POLICY": "takeover-when-dead", f"{prefix}LOCK_DIRECTORY": str(directory)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | own) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() in (b"", b"0"):
+            assert process.poll() is None
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def careful_here(broker: Broker, group: str, topic: str, directory: Path) -> Worker:
+    """A member of this process with the same policy."""
+    locks: dict[str, Any] = {"group_instance_id_lock_directory": str(directory)}
+    return static(broker, group, topic, group_instance_id_conflict_policy="takeover-when-dead", **locks)
+
+
+def test_replacement_of_a_killed_process_joins_at_once_with_proof(any_broker: Broker, tmp_path: Path) -> None:
+    """The killed process left its lock file: the replacement has its partitions within its session of 45 s."""
+    topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
+    with static(any_broker, group, topic, "b") as other:
+        other.settled(6)
+        with careful(any_broker, group, topic, tmp_path) as process:
+            other.settled(3)
+            calls = list(other.notes.calls)
+            process.kill()
+            process.wait()
+            with careful_here(any_broker, group, topic, tmp_path) as again:
+                again.settled(3)
+                assert not again.owned & other.owned
+                assert (other.notes.calls, again.notes.errors) == (calls, [])
+
+
+def test_process_that_is_alive_is_waited_for_and_named(
+    quick_broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stopped process keeps its id; a live one is named after a session; at its death the new one joins."""
+    topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
+    with careful(quick_broker, group, topic, tmp_path) as first:
+        first.send_signal(signal.SIGSTOP)
+        with careful_here(quick_broker, group, topic, tmp_path) as second:
+            second.wait(lambda w: "held by member" in w.consumer.membership().waits_for_detail, "that it waits")
+            assert second.consumer.membership().waits_until is None
+            first.send_signal(signal.SIGCONT)
+            second.wait(lambda _: "so that process is alive" in caplog.text, "the warning after a session")
+            assert (second.state, second.notes.errors) == (MemberState.JOINING, [])
+            assert f"'a' is still held by member {_holder_of(quick_broker, group)} (client " in caplog.text
+            first.kill()
+            second.settled(4)
+
+
+def _holder_of(broker: Broker, group: str) -> str:
+    """The member id of the group's only member."""
+    described = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}).describe(group, with_offsets=False)
+    (member,) = described.group.members
+    return member.member_id
 
 
 # ---- pools ----------------------------------------------------------------------------------------------------------

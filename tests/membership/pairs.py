@@ -90,6 +90,7 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.HeartbeatFailed: lambda scene: ev.HeartbeatFailed(request_id=request_of(scene), reason="disconnected"),
     ev.GroupDescribed: lambda _: ev.GroupDescribed(request_id=1, holders={"i": Holder(member_id="other")}),
     ev.GroupDescribeFailed: lambda _: ev.GroupDescribeFailed(request_id=1, error=NOT_ALLOWED),
+    ev.HolderChecked: lambda _: ev.HolderChecked(request_id=1, is_dead=True),
     ev.SessionTimeoutLearned: lambda _: ev.SessionTimeoutLearned(session_timeout_s=45.0),
     ev.Warmed: lambda _: ev.Warmed(attempt=1),
     ev.NotesRead: lambda scene: ev.NotesRead(request_id=1, notes={NOWHERE: _note_to(scene)}),
@@ -143,6 +144,7 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.NotesNotRead(request_id=-1, error=NOT_ALLOWED, is_refused=True),
         ev.NoteWritten(request_id=10**6),
         ev.NoteNotWritten(request_id=0, error=LOADING),
+        ev.HolderChecked(request_id=0, is_dead=True),
         ev.SessionTimeoutLearned(session_timeout_s=None),
         ev.SessionTimeoutLearned(session_timeout_s=-1.0),
     ]

@@ -48,6 +48,7 @@ DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
     ev.StepFinished: frozenset({S.JOINING, S.ACK, S.STABLE}),
     ev.GroupDescribed: frozenset(MemberState) - {S.JOINING},
     ev.GroupDescribeFailed: frozenset(MemberState) - {S.JOINING},
+    ev.HolderChecked: frozenset(MemberState) - {S.JOINING},
     ev.TopicIdsResolved: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL, S.UNSUBSCRIBING}),
     ev.StartOffsetsFetched: frozenset(MemberState) - {S.RECONCILE},
     ev.StartOffsetsFailed: frozenset(MemberState) - {S.RECONCILE},
@@ -157,6 +158,7 @@ class Peers(RuleBasedStateMachine):
         self.fetches: list[ef.FetchCommitted] = []
         self.lookups: list[ef.ResolveTopicIds] = []
         self.descriptions: list[ef.DescribeGroup] = []
+        self.checks: list[ef.CheckHolder] = []
         self.collections: list[ef.CollectPositions] = []
         self.past: list[ev.Event] = []
         self.commit_id = 0
@@ -193,6 +195,8 @@ class Peers(RuleBasedStateMachine):
                     self.lookups.append(effect)
                 case ef.DescribeGroup():
                     self.descriptions.append(effect)
+                case ef.CheckHolder():
+                    self.checks.append(effect)
                 case ef.CollectPositions():
                     self.collections.append(effect)
                 case _:
@@ -322,6 +326,11 @@ class Peers(RuleBasedStateMachine):
             self.feed(ev.GroupDescribeFailed(request_id=request_id, error=NOT_ALLOWED))
         else:
             self.feed(ev.GroupDescribed(request_id=request_id, holders=holders))
+
+    @precondition(lambda self: self.checks)
+    @rule(is_dead=strategies.booleans())
+    def answers_a_check(self, is_dead: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        self.feed(ev.HolderChecked(request_id=self.checks.pop().request_id, is_dead=is_dead))
 
     @rule(seconds=strategies.sampled_from([None, 45.0]))
     def tells_the_session_timeout(self, seconds: float | None) -> None:

@@ -23,7 +23,7 @@ from consumer_membership.membership.events import LeaveRequested, TimePassed
 from consumer_membership.membership.leave import LEAVE_ANSWER_S
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import JOIN_EPOCH, Instant, Offsets, TopicIdPartition, TopicPartition
+from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import inside
 from tests.simulation.exchanges import Answer, Joined, Synced
 from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
@@ -313,6 +313,10 @@ class Invariants:
         A holder that was released is released again by the same join if it comes back before the newcomer has joined,
         because of a heartbeat on its way or because its application subscribes again: what counts is the first time.
         """
+        if process.settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD:
+            is_alive = not self._world.has_proof_of_death(holder)
+            check(not is_alive, f"{process.name} takes over from {holder}, whose process is alive")
+            return
         later_s = self._asked_later_s(process, holder)
         words = f"{process.name} takes over from {holder}, which asked {later_s:.1f} s later"
         check(later_s <= NEWEST_FOR_S, words)

@@ -227,6 +227,13 @@ class IsNewestForEver(InstanceClaim):
         super().begin(asked_at=None if asked_at is None else inf)
 
 
+class NeedsNoProof(InstanceClaim):
+    """Takes over from a holder whose process may be alive."""
+
+    def _checked(self, *, is_dead: bool) -> None:  # noqa: ARG002
+        super()._checked(is_dead=True)
+
+
 class TakesOverAgainAndAgain(InstanceClaim):
     """Takes over from every holder that it meets in one join."""
 

@@ -17,6 +17,7 @@ from consumer_membership.membership.classic.exchanges import (
     TopicsDescribed,
 )
 from consumer_membership.membership.effects import (
+    CheckHolder,
     DescribeGroup,
     FindCoordinator,
     InstanceReleased,
@@ -31,6 +32,7 @@ from consumer_membership.membership.events import (
     CoordinatorFound,
     CoordinatorLost,
     HeartbeatFailed,
+    HolderChecked,
     LeaveRequested,
     SessionTimeoutLearned,
     StartOffsetsFailed,
@@ -74,6 +76,7 @@ class Process:
         self.name = f"p{seat}.{world.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
+        self.is_killed = False
         made = world.make_member(settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random)
         #: A recorder with the member, where the world's members are recorded.
         self.recorder = made if isinstance(made, Recorder) else None
@@ -120,7 +123,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill -9: no leave is sent, and earlier requests are still on their way."""
-        self.alive = False
+        self.alive, self.is_killed = False, True
         self.deadline = None
         self.world.invariants.ended_process(self, cleanly=False)
 
@@ -185,6 +188,9 @@ class Process:
                 pass
             case FindCoordinator():
                 world.after(2 * world.faults.latency_s, self._look_up)
+            case CheckHolder():
+                is_dead = world.has_proof_of_death(effect.member_id)
+                self._answer(HolderChecked(request_id=effect.request_id, is_dead=is_dead))
             case LearnSessionTimeout():
                 self._answer(SessionTimeoutLearned(session_timeout_s=world.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # of the consumer protocol alone
             case ResolveTopicIds():

@@ -365,3 +365,74 @@ def test_broken_member_that_takes_over_after_any_stop_is_caught() -> None:
 
     with pytest.raises(Violation, match=r"takes over from .*, which asked \d"):
         run()
+
+
+# ---- takeover-when-dead ----
+
+
+DEAD = ConflictPolicy.TAKEOVER_WHEN_DEAD
+
+
+@RULES
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_replacement_of_a_dead_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
+    """Policy takeover-when-dead: with proof of the death, the replacement is as quick as with takeover."""
+    world, (one, other) = group_of(2, rules)
+    world.may_describe = may_describe
+    before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    calls = len(other.application.called(Step.REVOKE))
+    one.kill()
+    again = world.start(2, "a", settings=static(0, policy=DEAD))
+    took = world.settle(within_s=1)
+    assert (again.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+    assert (took < 0.5, len(other.application.called(Step.REVOKE))) == (True, calls)
+
+
+@RULES
+def test_stopped_holder_keeps_its_id_until_its_session_ends(rules: Rules) -> None:
+    """A process that is stopped is alive: its replacement joins when the broker ends the session, and never before."""
+    world, (one, _) = group_of(2, rules)
+    one.break_connections("stopped")
+    one.stop()
+    since = world.now
+    new = world.start(2, "a", settings=static(0, policy=DEAD))
+    assert world.run(world.now + 2 * rules.session_timeout_s, when=lambda: new.state is MemberState.STABLE)
+    assert world.now - since > rules.session_timeout_s - 2 * rules.heartbeat_interval_s
+
+
+@RULES
+def test_processes_that_are_restarted_in_turns_do_not_replace_each_other(rules: Rules) -> None:
+    """A supervisor restarts the second process again and again: each one waits, and the first one continues."""
+    world, (one, _) = group_of(2, rules)
+    before = one.application.fetchable
+    for number in range(5):
+        waiting = world.start(2 + number, "a", settings=static(0, policy=DEAD))
+        world.run_for(1.5 * rules.session_timeout_s)
+        assert (waiting.state, one.state) == (MemberState.JOINING, MemberState.STABLE)
+        waiting.kill()
+    assert one.application.fetchable == before
+    one.kill()
+    again = world.start(9, "a", settings=static(0, policy=DEAD))
+    world.settle(within_s=1)
+    assert again.application.fetchable == before
+
+
+@RULES
+def test_one_of_two_replacements_of_a_dead_member_joins_and_the_other_waits(rules: Rules) -> None:
+    """Both have proof of the death, and neither takes the id from the other."""
+    world, (one, _) = group_of(2, rules)
+    one.kill()
+    pair = [world.start(2 + number, "a", settings=static(0, policy=DEAD)) for number in range(2)]
+    world.run_for(2 * rules.session_timeout_s)
+    assert sorted(str(process.state) for process in pair) == ["JOINING", "STABLE"]
+
+
+def test_simulation_finds_a_member_that_needs_no_proof() -> None:
+    """The invariant can fail: a takeover from a living holder is found."""
+    world = World(1, rules=RULES_4_4, make_member=broken.made_with(broken.NeedsNoProof))
+    world.create_topic("a", 4)
+    world.start(0, "a", settings=static(0))
+    world.settle(within_s=8)
+    world.start(1, "a", settings=static(0, policy=DEAD))
+    with pytest.raises(Violation, match=r"takes over from .*, whose process is alive"):
+        world.run_for(5)

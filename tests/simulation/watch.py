@@ -55,7 +55,14 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import SILENT, MemberState
-from consumer_membership.types import JOIN_EPOCH, LEAVE_STATIC_EPOCH, Assignment, Offsets, TopicPartition
+from consumer_membership.types import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    Assignment,
+    ConflictPolicy,
+    Offsets,
+    TopicPartition,
+)
 from tests.simulation import inside
 from tests.simulation.rules import GROUP_MAX_SIZE_REACHED
 
@@ -230,6 +237,9 @@ class Watch:
         )
         if foreign is not None and foreign != self.stale_holder:
             self.takeovers += 1
+            if process.settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD:
+                # It takes over from any number of dead holders, one after the other, whatever its age.
+                self.taken_from, self.takeovers, self.is_newest = None, 0, True
             check(self.is_newest, f"{name} takes over from {foreign} although it was in the group before")
             is_one = self.taken_from in (None, foreign)
             check(is_one, f"{name} takes over again and again: from {self.taken_from} and from {foreign}")

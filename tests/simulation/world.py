@@ -267,6 +267,10 @@ class World:
             for number in range(topic.partitions)
         }
 
+    def has_proof_of_death(self, member_id: str) -> bool:
+        """Whether the process that had this member was killed: all processes are on one machine."""
+        return any(member_id in one.member_ids and one.is_killed for one in self.processes)
+
     @property
     def is_settled(self) -> bool:
         """Whether all members are STABLE and deliver all partitions among them, each in one place."""

@@ -28,6 +28,7 @@ DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/c
 _IN_WORDS: Mapping[str, str] = {
     "group.id": "required",
     "group.instance.id.conflict.policy": "takeover; wait with a pool",
+    "group.instance.id.lock.directory": "a directory of the user",
     "group.protocol": "auto",
     "group.remote.assignor": "the broker's default",
     "heartbeat.interval.ms": f"the broker's interval (5000); classic: {CLASSIC_HEARTBEAT_MS}, or a third of the session"

@@ -11,6 +11,10 @@ crashed member. `group.instance.id.conflict.policy` decides:
   A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
   cannot help: it does not report when a member joined.
+- takeover-when-dead: as takeover, but only with proof that the process of the holder has ended (`CheckHolder`); the
+  ages do not matter then. Without proof the member waits, as below, but without end: a holder that is alive after a
+  session is no reason to end. Two processes that a supervisor restarts in turns therefore never take an id from each
+  other.
 - wait: the group is described again and again (`release_watch`) until the holder has left or its session is over,
   which takes a session timeout at most; then the join is repeated. Where the group cannot be described, the join itself
   is repeated after a backoff.
@@ -32,6 +36,7 @@ the coordinator's log, which is a little behind: if a refusal's message names an
 | READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
 | LOOKING | waits | the holder of the id, or a free id, is to be looked up: now, or after a pause if all are held |
 | ASKED | waits | DescribeGroup is sent |
+| CHECKING | waits | CheckHolder is sent |
 | RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
 | HELD | - | the coordinator accepted the join |
 | REFUSED | - | no id or no place is left for this member: it ends |
@@ -41,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import assert_never
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
@@ -54,9 +60,9 @@ from consumer_membership.membership.consumer.hand_over import (
 from consumer_membership.membership.consumer.pool import Pool
 from consumer_membership.membership.consumer.release_watch import ReleaseWatch
 from consumer_membership.membership.consumer.session_timeout import SessionTimeout
-from consumer_membership.membership.effects import DescribeGroup, Heartbeat, InstanceReleased, Warned
+from consumer_membership.membership.effects import CheckHolder, DescribeGroup, Heartbeat, InstanceReleased, Warned
 from consumer_membership.membership.event_context import EventContext
-from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed
+from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed, HolderChecked
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
@@ -88,6 +94,7 @@ class ClaimState(Enum):
     READY = "READY"
     LOOKING = "LOOKING"
     ASKED = "ASKED"
+    CHECKING = "CHECKING"
     RELEASING = "RELEASING"
     HELD = "HELD"
     REFUSED = "REFUSED"
@@ -103,6 +110,7 @@ class ClaimTrigger(Enum):
     JOIN_BEGINS = "a join begins, with an id"
     QUESTION_RAISED = "the holder, or a free id, has to be looked up"
     ASKED = "DescribeGroup is sent"
+    HOLDER_SUSPECTED = "CheckHolder is sent"
     JOIN_CLEARED = "the join may be sent"
     HOLDER_FOUND = "the holder has to be released"
     ADMITTED = "the coordinator lets the member in"
@@ -113,16 +121,21 @@ _S, _T = ClaimState, ClaimTrigger
 
 #: Every transition of a claim; to stay is not a transition.
 CLAIM_TRANSITIONS: tuple[TransitionRule[ClaimState], ...] = (
-    TransitionRule((_S.UNCLAIMED, _S.LOOKING, _S.ASKED, _S.RELEASING, _S.HELD), _T.JOIN_BEGINS, _S.READY, "KIP-345"),
     TransitionRule(
-        (_S.UNCLAIMED, _S.READY, _S.ASKED, _S.RELEASING, _S.HELD),
+        (_S.UNCLAIMED, _S.LOOKING, _S.ASKED, _S.CHECKING, _S.RELEASING, _S.HELD), _T.JOIN_BEGINS, _S.READY, "KIP-345"
+    ),
+    TransitionRule(
+        (_S.UNCLAIMED, _S.READY, _S.ASKED, _S.CHECKING, _S.RELEASING, _S.HELD),
         _T.QUESTION_RAISED,
         _S.LOOKING,
         "a pool, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED",
     ),
     TransitionRule((_S.LOOKING,), _T.ASKED, _S.ASKED, "ConsumerGroupDescribe"),
+    TransitionRule((_S.READY, _S.ASKED), _T.HOLDER_SUSPECTED, _S.CHECKING, "takeover-when-dead"),
     TransitionRule((_S.LOOKING, _S.ASKED, _S.RELEASING), _T.JOIN_CLEARED, _S.READY, "section 3.3"),
-    TransitionRule((_S.READY, _S.ASKED), _T.HOLDER_FOUND, _S.RELEASING, "section 3.3: epoch -2, or -1 for its place"),
+    TransitionRule(
+        (_S.READY, _S.ASKED, _S.CHECKING), _T.HOLDER_FOUND, _S.RELEASING, "section 3.3: epoch -2, or -1 for its place"
+    ),
     TransitionRule((_S.READY,), _T.ADMITTED, _S.HELD, "KIP-848"),
     TransitionRule((_S.ASKED,), _T.NO_PLACE, _S.REFUSED, "group.instance.id.conflict.policy, KIP-389"),
 )
@@ -151,6 +164,9 @@ class _Attempt:
     #: The awaited holder; a pool's member waits for the first one that leaves.
     waits_for: Holder | None = None
     waits_since: Instant | None = None
+    #: Since when this member sees that holder, and whether a warning has named it after a session.
+    held_since: Instant = 0.0
+    is_reported: bool = False
     #: The member that this join released to take the id over, and how often.
     taken_from: str | None = None
     takeovers: int = 0
@@ -193,10 +209,10 @@ class InstanceClaim:
         self._awaited: int | None = None
 
     def _enter(self, trigger: ClaimTrigger) -> None:
-        """Follow this trigger, or stay; only RELEASING has a stale holder, and only ASKED waits for a response."""
+        """Follow this trigger, or stay; only RELEASING has a stale holder, ASKED and CHECKING wait for a response."""
         if trigger is not _T.HOLDER_FOUND:
             self.stale_holder = None
-        if trigger is not _T.ASKED:
+        if trigger not in (_T.ASKED, _T.HOLDER_SUSPECTED):
             self._awaited = None
         self._machine.fire_or_stay(trigger)
 
@@ -210,7 +226,7 @@ class InstanceClaim:
     @property
     def may_join(self) -> bool:
         """Whether the instance id, and the member to release before, are known."""
-        return self.state not in (_S.LOOKING, _S.ASKED)
+        return self.state not in (_S.LOOKING, _S.ASKED, _S.CHECKING)
 
     @property
     def is_waiting(self) -> bool:
@@ -223,9 +239,9 @@ class InstanceClaim:
         return self._attempt.waits_since
 
     def waits_until(self) -> Instant | None:
-        """The latest moment at which the holder's session ends; None: a pool's member waits without end."""
+        """The latest moment at which the holder's session ends; None: pools and takeover-when-dead wait without end."""
         since = self._patient_since
-        return None if since is None or self._pool else since + self._max_wait_s
+        return None if since is None or self._pool or self.waits_for_the_living else since + self._max_wait_s
 
     @property
     def _patient_since(self) -> Instant | None:
@@ -338,6 +354,9 @@ class InstanceClaim:
         if self._pool:
             self._let_go()
             return None
+        if self.waits_for_the_living:
+            self._suspect(Holder(member_id=holder) if holder else None)
+            return None
         self._judge_age()
         is_free_to = attempt.taken_from is None or (holder == attempt.taken_from and attempt.takeovers < MOST_TAKEOVERS)
         takes_over = self._takes_over and is_free_to
@@ -354,6 +373,11 @@ class InstanceClaim:
     def may_take_over(self) -> bool:
         """Whether a join that is sent now may take the place of a holder that the broker would not protect."""
         return self._takes_over and not self._pool and self._event.now <= self._asked_at + NEWEST_FOR_S
+
+    @property
+    def waits_for_the_living(self) -> bool:
+        """Whether the member takes over only from dead holders, and waits for others without end."""
+        return self._settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD and not self._pool
 
     @property
     def _takes_over(self) -> bool:
@@ -427,6 +451,64 @@ class InstanceClaim:
         )
         return Fatal(_unreleased(message))
 
+    # ---- proof ----
+
+    def _suspect(self, holder: Holder | None) -> None:
+        """A refused join named this holder, or none: check it, or look it up."""
+        now = self._event.now
+        next_at = now + self._backoff.next_delay()
+        if holder is not None:
+            self._check(holder, next_at)
+        else:
+            self._look(next_at if self.is_waiting else now)
+
+    def _check(self, holder: Holder, next_at: Instant) -> None:
+        """Request a check of the holder; without proof of its death, the group is described at this moment."""
+        attempt = self._attempt
+        if attempt.waits_for is None or attempt.waits_for.member_id != holder.member_id:
+            attempt.held_since, attempt.is_reported, attempt.takeovers = self._event.now, False, 0
+            attempt.waits_for = holder
+        elif holder.host:
+            attempt.waits_for = holder
+        attempt.look_at = next_at
+        self._enter(_T.HOLDER_SUSPECTED)
+        self._awaited = self._event.next_request_id()
+        self._event.emit(CheckHolder(request_id=self._awaited, instance_id=self.id or "", member_id=holder.member_id))
+
+    def _checked(self, *, is_dead: bool) -> None:
+        """Release a holder that is certainly dead, and wait for any other."""
+        attempt, holder = self._attempt, self._attempt.waits_for
+        if holder is None:
+            return
+        is_full, attempt.full = attempt.full is not None, None
+        if is_dead and attempt.takeovers < MOST_TAKEOVERS:
+            attempt.has_released_place = is_full
+            self._take_over_from(holder)
+            return
+        self._report_holder(holder)
+        self._look(attempt.look_at)
+
+    def _report_holder(self, holder: Holder) -> None:
+        """Warn that the member waits, and once more if the holder is alive after a session."""
+        attempt, now = self._attempt, self._event.now
+        if attempt.waits_since is None:
+            attempt.waits_since = now
+            message = (
+                f"group.instance.id '{self.id}' is held by {_called(holder)}; waiting until it leaves, or its process "
+                "or its session ends"
+            )
+            self._event.emit(Warned(words=message))
+        elif not attempt.is_reported and now >= attempt.held_since + self._max_wait_s:
+            attempt.is_reported = True
+            message = (
+                f"group.instance.id '{self.id}' is still held by {_called(holder)} after "
+                f"{now - attempt.held_since:.0f} s, longer than a session lasts, so that process is alive, and this "
+                "one continues to wait; close one of the two, or give each process its own id"
+            )
+            self._event.emit(Warned(words=message))
+
+    # ---- refusals ----
+
     def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
         """The error of a member that may not take over, or not any more.
 
@@ -453,6 +535,9 @@ class InstanceClaim:
 
     def _release_place(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt = self._attempt
+        if self.waits_for_the_living and holder is not None and holder.member_epoch != LEAVE_STATIC_EPOCH:
+            self._check(holder, self._event.now + self._backoff.next_delay())
+            return None
         may_take_over = self._takes_over and attempt.taken_from is None
         if holder is None or not (holder.member_epoch == LEAVE_STATIC_EPOCH or may_take_over):
             return self._refuse(full)
@@ -464,12 +549,25 @@ class InstanceClaim:
         self._enter(_T.NO_PLACE)
         return Fatal(error)
 
-    # ---- the description ----
+    # ---- the answers ----
 
-    def described(self, event: GroupDescribed, own: str) -> Fatal | None:
-        """The group's members are known: choose an id of the pool, or the member to release."""
+    def answered(self, event: GroupDescribed | GroupDescribeFailed | HolderChecked, own: str) -> Fatal | None:
+        """Continue with the answer to the question that was asked last; `own` is this member's id."""
         if event.request_id != self._awaited:
             return None
+        match event:
+            case GroupDescribed():
+                return self._described(event, own)
+            case GroupDescribeFailed():
+                return self._not_described(event)
+            case HolderChecked():
+                self._checked(is_dead=event.is_dead)
+                return None
+            case _:
+                assert_never(event)
+
+    def _described(self, event: GroupDescribed, own: str) -> Fatal | None:
+        """The group's members are known: choose an id of the pool, or the member to release."""
         attempt, found = self._attempt, event.holders.get(self.id or "")
         self._watch.described(event.holders, self._event.now)
         self._judge_age()
@@ -492,6 +590,9 @@ class InstanceClaim:
             self._join_waiting()
         elif found.member_id == own:
             self._release(found)
+        elif self.waits_for_the_living:
+            self._backoff.reset()
+            self._check(found, self._watch.next_at(self._event.now))
         elif self._takes_over:
             self._take_over_from(found)
         elif attempt.waits_since is None or self._has_waited_long:
@@ -526,10 +627,8 @@ class InstanceClaim:
         message = f"group.instance.id '{self.id}' was handed over to {_called(holder)}; this member has ended"
         return Fatal(_fenced(message))
 
-    def not_described(self, event: GroupDescribeFailed) -> Fatal | None:
+    def _not_described(self, event: GroupDescribeFailed) -> Fatal | None:
         """The holders cannot be read: the coordinator's message is used instead, and a pool chooses at random."""
-        if event.request_id != self._awaited:
-            return None
         attempt = self._attempt
         if attempt.full is not None:
             return self._refuse(attempt.full)

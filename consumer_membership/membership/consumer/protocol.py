@@ -83,6 +83,7 @@ IGNORED: Mapping[type[GroupEvent], frozenset[MemberState]] = MappingProxyType(
         ev.StepFinished: frozenset({_S.JOINING, _S.ACK, _S.STABLE}),
         ev.GroupDescribed: frozenset(_S) - {_S.JOINING},
         ev.GroupDescribeFailed: frozenset(_S) - {_S.JOINING},
+        ev.HolderChecked: frozenset(_S) - {_S.JOINING},
         ev.TopicIdsResolved: SILENT | {_S.UNSUBSCRIBING},
         ev.StartOffsetsFetched: frozenset(_S) - {_S.RECONCILE},
         ev.StartOffsetsFailed: frozenset(_S) - {_S.RECONCILE},
@@ -434,10 +435,8 @@ class ConsumerProtocol:
                 return self._on_heartbeat_rejected(event)
             case ev.HeartbeatFailed():
                 return self._on_heartbeat_failed(event)
-            case ev.GroupDescribed():
-                return self.claim.described(event, self.member_id)
-            case ev.GroupDescribeFailed():
-                return self.claim.not_described(event)
+            case ev.GroupDescribed() | ev.GroupDescribeFailed() | ev.HolderChecked():
+                return self.claim.answered(event, self.member_id)
             case ev.SessionTimeoutLearned():
                 self.claim.session.learn(event.session_timeout_s, self.claim.id)
             case ev.TopicIdsResolved():
@@ -608,9 +607,12 @@ class ConsumerProtocol:
             self.claim.released()
             self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
-        if event.error.code == FENCED_INSTANCE_CODE:
+        if event.error.code == FENCED_INSTANCE_CODE and not self.claim.waits_for_the_living:
             return self._on_instance_taken(self.claim.lost_race_error(event.error))
         self.claim.cancel_release()
+        if event.error.code == FENCED_INSTANCE_CODE:
+            # Another member has replaced the dead holder: the join shows which one, and this member waits for it.
+            return None
         return self._on_error(event)
 
     def _on_error(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:

@@ -138,6 +138,7 @@ class Session:
             lines=self._lines,
             recorder=recorder,
             measure=observer.measure if config.enable_metrics_push else None,
+            lock_directory=config.group_instance_id_lock_directory,
         )
         self.membership_ledger = thread_settings.ledger
         # Before librdkafka's handle: if TLS cannot read a file, this error has the file's name, and librdkafka's has

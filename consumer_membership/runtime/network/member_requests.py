@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import monotonic, time
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -30,6 +30,7 @@ from consumer_membership.membership.classic.exchanges import (
     SendSync,
 )
 from consumer_membership.membership.effects import (
+    CheckHolder,
     CommitOffsets,
     DescribeGroup,
     FetchCommitted,
@@ -51,6 +52,7 @@ from consumer_membership.membership.events import (
     GroupDescribeFailed,
     HeartbeatFailed,
     HeartbeatRejected,
+    HolderChecked,
     SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
@@ -97,6 +99,9 @@ from consumer_membership.types import (
 )
 from consumer_membership.wire.error_codes import ErrorCode
 
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from consumer_membership.runtime.network.process_locks import ProcessLocks
+
 _LOG = PackageLog("consumer_membership.network", "BROKER")
 
 Handler: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
@@ -126,12 +131,19 @@ _NOT_FETCHED = "Failed to get committed offsets"
 class MemberRequests:
     """Performs the network's effects of one member, on the loop of its thread.
 
-    `report` receives news for the core before an effect is answered: why the coordinator is not found yet.
+    `report` receives news for the core before an effect is answered: why the coordinator is not found yet. `locks`
+    prove to other processes that this one lives (`takeover-when-dead`); None: another policy.
     """
 
     def __init__(
-        self, cluster: Cluster, member: GroupMember, start: StartSettings, report: Callable[[Event], None]
+        self,
+        cluster: Cluster,
+        member: GroupMember,
+        start: StartSettings,
+        report: Callable[[Event], None],
+        locks: ProcessLocks | None = None,
     ) -> None:
+        self._locks = locks
         self._cluster = cluster
         self._group = GroupClient(cluster)
         self._member = member
@@ -158,6 +170,7 @@ class MemberRequests:
                 SendClassicLeave: self._leave,
                 FindCoordinator: self._find_coordinator,
                 DescribeGroup: self._describe,
+                CheckHolder: self._check_holder,
                 LearnSessionTimeout: self._learn_session_timeout,
                 ReadNotes: self._notes.read,
                 WriteNote: self._notes.write,
@@ -230,7 +243,11 @@ class MemberRequests:
 
         Between the description and the join such a group may begin: it is converted then.
         """
-        is_static_join = order.heartbeat.instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
+        instance_id = order.heartbeat.instance_id
+        is_static_join = instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
+        if self._locks is not None and instance_id is not None and is_static_join:
+            # Before the join: the member may die at any moment after it.
+            self._locks.hold(instance_id, order.heartbeat.member_id)
         if not (order.refuse_conversion or is_static_join):
             return await self._exchange(order)
         return await self._exchange(order, partial(self._look_at_classic_group, order))
@@ -387,8 +404,16 @@ class MemberRequests:
         }
         return GroupDescribed(request_id=effect.request_id, holders=holders)
 
+    async def _check_holder(self, effect: CheckHolder) -> Event:
+        """Whether the process of the holder has ended, as far as its lock file shows."""
+        is_dead = self._locks is not None and self._locks.is_dead(effect.instance_id, effect.member_id)
+        return HolderChecked(request_id=effect.request_id, is_dead=is_dead)
+
     async def _learn_session_timeout(self, _: LearnSessionTimeout) -> Event:
         """The group's session timeout; None if the broker does not report it."""
+        if self._locks is not None:
+            # Once in a session, which is more often than any cleaner of temporary files works.
+            self._locks.refresh()
         try:
             found = await self._cluster.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
             return SessionTimeoutLearned(session_timeout_s=int(found[SESSION_TIMEOUT_KEY]) / 1000)

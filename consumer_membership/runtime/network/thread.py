@@ -45,7 +45,7 @@ from consumer_membership.runtime.network.lease_watch import MemberLease
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.network.progress import ProgressSampler
-from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
+from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, ConflictPolicy
 from consumer_membership.wire.versions import Api
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
     from consumer_membership.health.handlers import HandlerFact
+    from consumer_membership.runtime.network.process_locks import ProcessLocks
     from consumer_membership.runtime.network.telemetry import Telemetry
 
 _LOG = PackageLog("consumer_membership.network", "BROKER")
@@ -160,6 +161,16 @@ class NetworkThread:
             thread.join(timeout_s)
 
 
+def _locks_of(settings: ThreadSettings) -> ProcessLocks | None:
+    """The locks with which the member proves that it lives; None: its policy needs none."""
+    member = settings.member
+    if member.instance_id is None or member.conflict_policy is not ConflictPolicy.TAKEOVER_WHEN_DEAD:
+        return None
+    from consumer_membership.runtime.network.process_locks import ProcessLocks
+
+    return ProcessLocks(member.group_id, settings.lock_directory)
+
+
 class MemberLoop:
     """The part that runs on the thread: the member, its requests and its clock.
 
@@ -195,7 +206,8 @@ class MemberLoop:
             self._broker_silent,
             longest_pause_s=lambda: member.longest_pause_s(self._loop.time()),
         )
-        self._requests = MemberRequests(self._client, member, settings.start, self._feed)
+        self._locks = _locks_of(settings)
+        self._requests = MemberRequests(self._client, member, settings.start, self._feed, self._locks)
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lease = MemberLease(self._loop, line.wake_up)
@@ -288,6 +300,8 @@ class MemberLoop:
         if self._telemetry is not None:
             await asyncio.gather(self._telemetry.end(), return_exceptions=True)
         await self._client.close()
+        if self._locks is not None:
+            self._locks.release()
 
     # ---- what comes in ----
 

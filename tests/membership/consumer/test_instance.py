@@ -18,6 +18,7 @@ from consumer_membership.membership.consumer.claim import (
 from consumer_membership.membership.consumer.release_watch import LIKELY_FOR_S, MANY_HOLDERS, QUICK_DESCRIPTION_S
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
+    CheckHolder,
     CommitOffsets,
     DescribeGroup,
     InstanceReleased,
@@ -33,6 +34,7 @@ from consumer_membership.membership.events import (
     CoordinatorLost,
     GroupDescribed,
     GroupDescribeFailed,
+    HolderChecked,
     SessionTimeoutLearned,
     Subscribed,
     Suspended,
@@ -82,6 +84,11 @@ def describe(scene: Scene, **holders: Holder) -> Scene:
 def not_described(scene: Scene) -> Scene:
     """The description that was asked for last is refused."""
     return scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
+
+
+def checked(scene: Scene, *, is_dead: bool) -> Scene:
+    """The answer to the check that was asked for last comes."""
+    return scene.feed(HolderChecked(request_id=scene.all(CheckHolder)[-1].request_id, is_dead=is_dead))
 
 
 def next_look(scene: Scene) -> Scene:
@@ -838,6 +845,11 @@ CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
     (C.ASKED, C.LOOKING): lambda: pooled(i0=living("m"), i1=living("n"), i2=living("o")),
     (C.ASKED, C.RELEASING): lambda: describe(conflict()),
     (C.ASKED, C.REFUSED): lambda: pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o")),
+    (C.READY, C.CHECKING): lambda: conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD),
+    (C.ASKED, C.CHECKING): lambda: describe(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD, holder=None), i=living("m")),
+    (C.CHECKING, C.LOOKING): lambda: checked(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD), is_dead=False),
+    (C.CHECKING, C.RELEASING): lambda: checked(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD), is_dead=True),
+    (C.CHECKING, C.READY): lambda: conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD).after(MAX_POLL_S).poll(),
     (C.RELEASING, C.READY): lambda: describe(conflict()).answer(-2),
     (C.RELEASING, C.LOOKING): lambda: held(pooled(), "member-1").reject(Verdict.FATAL, FENCED_INSTANCE),
     (C.HELD, C.READY): lambda: stable(instance_id="i").fence(),
