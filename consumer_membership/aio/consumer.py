@@ -191,12 +191,19 @@ class AIOConsumer(TheirConsumer):
         on_assign: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_revoke: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
+        *,
+        on_warm: Callback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
         """Replace the subscription; callbacks receive this consumer and the partitions, and may be coroutine functions.
 
-        Topics and patterns are as for `Consumer.subscribe`.
+        Topics, patterns and `on_warm` are as for `Consumer.subscribe`.
         """
-        given: dict[str, object] = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        given: dict[str, object] = {
+            "on_assign": on_assign,
+            "on_revoke": on_revoke,
+            "on_lost": on_lost,
+            "on_warm": on_warm,
+        }
         listeners: dict[str, Any] = {
             name: self._callbacks.function(callback, first=self) if callable(callback) else callback
             for name, callback in given.items()

@@ -277,7 +277,9 @@ class _NotGiven:
 NOT_GIVEN = _NotGiven()
 
 
-def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lost: object) -> RebalanceListener:
+def listener_of(
+    consumer: object, *, on_assign: object, on_revoke: object, on_lost: object, on_warm: object
+) -> RebalanceListener:
     """Return the callbacks of `subscribe`, bound to this consumer.
 
     Raises:
@@ -288,6 +290,7 @@ def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lo
         on_assign=_for_session(me, _listener_callback(on_assign, "on_assign")),
         on_revoke=_for_session(me, _listener_callback(on_revoke, "on_revoke")),
         on_lost=_for_session(me, _listener_callback(on_lost, "on_lost")),
+        on_warm=_for_session(me, _listener_callback(on_warm, "on_warm")),
     )
 
 

@@ -215,6 +215,8 @@ class Consumer(LibrdkafkaConsumer):
         on_assign: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]  # None is an error, as in confluent-kafka
         on_revoke: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
+        *,
+        on_warm: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
         """Replace the subscription; elements that begin with `^` are patterns.
 
@@ -229,12 +231,19 @@ class Consumer(LibrdkafkaConsumer):
         and assigns the complete new list. They are the default where confluent-kafka has them: with
         `group.protocol=auto` or `classic`, unless the assignors are cooperative; `rebalance.callbacks` changes this.
 
+        `on_warm` is called with `group.instance.id.conflict.policy=hand-over`, before this consumer owns the partitions
+        that another consumer will hand over to it: load state and fill caches there. The other consumer continues
+        meanwhile, and hands over after `on_warm` has returned. If it raises, poll raises its exception, and calls it
+        again later. `on_assign` follows when this consumer owns the partitions, which may be others.
+
         Raises:
             TypeError: `topics` is not a list of text, or a callback is not callable.
             KafkaException: a topic name or a pattern is invalid.
         """
         session = self._use()
-        listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        listener = arguments.listener_of(
+            self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost, on_warm=on_warm
+        )
         session.subscribe(arguments.subscription_of(topics, session.subscription_settings), listener)
 
     @raises_as_confluent

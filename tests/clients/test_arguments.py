@@ -372,7 +372,7 @@ REFUSALS = {"on_commit": KafkaException, "error_cb": TypeError, "stats_cb": Type
 def test_coroutine_functions_are_refused_as_callbacks(consumers: ConsumerFactory, callback: object) -> None:
     """confluent-kafka calls them without await, so they never run, and only a warning at exit shows it."""
     consumer = consumers()
-    for name in ("on_assign", "on_revoke", "on_lost"):
+    for name in ("on_assign", "on_revoke", "on_lost", "on_warm"):
         with pytest.raises(TypeError, match=f"^{name} expects a callable: this is a coroutine function"):
             consumer.subscribe(["t"], **{name: callback})  # type: ignore[arg-type]  # the mistake in question
     for name, kind in REFUSALS.items():

@@ -29,6 +29,8 @@ class RebalanceListener:
     on_assign: PartitionsCallback | None = None
     on_revoke: PartitionsCallback | None = None
     on_lost: PartitionsCallback | None = None
+    #: Prepares for partitions that this consumer is about to take over; it owns none of them yet.
+    on_warm: PartitionsCallback | None = None
 
     @property
     def on_loss(self) -> PartitionsCallback | None:
@@ -37,7 +39,7 @@ class RebalanceListener:
 
     @property
     def has_any(self) -> bool:
-        """Whether any callback is registered."""
+        """Whether a callback for changes of the assignment is registered."""
         return bool(self.on_assign or self.on_revoke or self.on_lost)
 
 

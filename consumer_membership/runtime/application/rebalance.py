@@ -108,6 +108,9 @@ class Rebalance:
         close does; only the others are logged.
         """
         while (order := self.orders.next()) is not None:
+            if isinstance(order, WarmPartitions):
+                self.orders.done()  # the consumer leaves, and takes nothing over
+                continue
             try:
                 self._perform(order)
             except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
@@ -140,7 +143,6 @@ class Rebalance:
                 self.orders.done()
             case WarmPartitions():
                 self.steps.warm(order)
-                self.orders.done()
             case CommitCompleted():
                 if self._on_commit is None:
                     self.orders.done()

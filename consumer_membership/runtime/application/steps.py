@@ -212,8 +212,18 @@ class Steps:
         self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
 
     def warm(self, order: WarmPartitions) -> None:
-        """Report that the application is ready for these partitions, which it will own soon."""
-        self._line.post(Warmed(attempt=order.attempt))
+        """Call on_warm for partitions that the member is about to take over, and report its end to the member.
+
+        A callback that raised is called again when the member orders it again. An interrupt counts as an exception.
+        """
+        callback, failed = self._subscriptions.listener.on_warm, True
+        try:
+            if callback is not None:
+                callback(sorted(order.partitions))
+            failed = False
+        finally:
+            self._line.post(Warmed(attempt=order.attempt, failed=failed))
+            self._orders.done()
 
     def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
