@@ -59,6 +59,8 @@ class HealthVerdict(Enum):
         STARTING: Not in a group yet: the member waits for a subscription or for the next poll. A restart would not
             help.
         JOINING: The member is joining the group. A restart would not help.
+        WARM: The application is ready for the partitions of another member, which hands them over. A restart would not
+            help.
         REBALANCING: Partitions are being revoked and assigned, within the rebalance timeout. A restart would not help.
         CONSUMING: Records are being consumed.
         IDLE: There is nothing to consume: no partitions, or no records after the positions.
@@ -79,6 +81,7 @@ class HealthVerdict(Enum):
 
     STARTING = "starting"
     JOINING = "joining"
+    WARM = "warm"
     REBALANCING = "rebalancing"
     CONSUMING = "consuming"
     IDLE = "idle"
@@ -121,11 +124,11 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the consumer has its share of the group's work: the result of a readiness probe."""
+        """Whether the consumer has its share of the group's work, or can take one over: a readiness probe's result."""
         return self.verdict in _READY
 
 
-_READY = frozenset({_V.CONSUMING, _V.IDLE, _V.PAUSED, _V.BEHIND, _V.REBALANCING})
+_READY = frozenset({_V.WARM, _V.CONSUMING, _V.IDLE, _V.PAUSED, _V.BEHIND, _V.REBALANCING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +284,9 @@ def _in_transition(now: Instant, of: Circumstances) -> _Found | None:
             # A classic member that keeps its member id from one generation to the next.
             return _rebalance(now, of, waits)
         case _S.JOINING:
-            return _V.JOINING, _since(view), waits, view.waits_until, False
+            # Warm is ready: a deployment may end the predecessor only when a successor is ready.
+            verdict, since = (_V.WARM, view.waits_since) if view.is_warm else (_V.JOINING, _since(view))
+            return verdict, since, waits, view.waits_until, False
         case _S.ACK:
             return _V.REBALANCING, _since(view), waits, view.waits_until, False
         case _:

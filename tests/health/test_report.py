@@ -45,7 +45,7 @@ def test_liveness_fails_only_if_a_restart_would_help(*, verdict: HealthVerdict, 
     """Liveness depends only on whether a restart would help; readiness depends only on the verdict."""
     found = report(consumer(verdict, helps=helps))
     assert found.answer(ProbeQuestion.IS_LIVE) is not helps
-    is_ready = verdict in {V.CONSUMING, V.IDLE, V.PAUSED, V.BEHIND, V.REBALANCING}
+    is_ready = verdict in {V.WARM, V.CONSUMING, V.IDLE, V.PAUSED, V.BEHIND, V.REBALANCING}
     assert found.answer(ProbeQuestion.IS_READY) is is_ready
 
 

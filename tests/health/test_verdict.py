@@ -310,6 +310,17 @@ def test_fatal_verdict_recommends_a_restart_only_after_an_internal_error(code: i
     assert (found.verdict, found.why, found.would_restart_help) == (V.FATAL, "NAME: words", helps)
 
 
+def test_member_that_is_warm_is_ready_until_it_joins() -> None:
+    """A successor is ready once on_warm has returned; its predecessor, which waits in return, is not ready."""
+    waiting = view(S.JOINING, waits_for=WaitsFor.HAND_OVER, waits_for_detail="'a' is held by m", waits_since=NOW - 2)
+    found = health(waiting)
+    assert (found.verdict, found.is_ready) == (V.JOINING, False)
+    found = health(replace(waiting, is_warm=True))
+    assert (found.verdict, found.since, found.is_ready, found.would_restart_help) == (V.WARM, NOW - 2, True, False)
+    assert found.why == "waits for hand-over: 'a' is held by m"
+    assert health(replace(waiting, is_warm=True), polled_at=NOW - 151).verdict is V.NOT_POLLED
+
+
 def test_closed_consumer_has_the_verdict_closed() -> None:
     """A closed consumer has the verdict closed, whatever its last state was."""
     assert health(view(S.STABLE), is_closed=True).verdict is V.CLOSED

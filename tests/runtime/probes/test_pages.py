@@ -39,6 +39,7 @@ def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbos
         (V.CONSUMING, False, 200, 200),
         (V.REBALANCING, False, 200, 200),
         (V.JOINING, False, 200, 503),
+        (V.WARM, False, 200, 200),
         (V.UNREACHABLE, False, 200, 503),
         (V.STUCK, False, 200, 503),
         (V.STUCK, True, 503, 503),
