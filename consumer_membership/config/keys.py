@@ -40,9 +40,10 @@ topic.metadata.refresh.sparse
 """
 #: The keys of this package.
 _OWN = """
-allow.commit.revoked crash.guardian.enable group.instance.id.conflict.policy group.instance.id.lock.directory
-group.instance.id.pool health.file health.http.address health.stuck.after.ms heartbeat.active.interval.ms
-ownership.lease.enable rebalance.callbacks recorder.directory recorder.enable recorder.signal.enable
+allow.commit.revoked crash.guardian.enable drain.timeout.ms group.instance.id.conflict.policy
+group.instance.id.lock.directory group.instance.id.pool health.file health.http.address health.stuck.after.ms
+heartbeat.active.interval.ms ownership.lease.enable rebalance.callbacks recorder.directory recorder.enable
+recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -74,6 +75,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.remote.assignor",
         "partition.assignment.strategy",
         "allow.commit.revoked",
+        "drain.timeout.ms",
         "ownership.lease.enable",
         "rebalance.callbacks",
         "session.timeout.ms",

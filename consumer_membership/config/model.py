@@ -56,6 +56,9 @@ from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
 
+#: The part of max.poll.interval.ms, the rebalance timeout, that a release of partitions may use. The rest is for the
+#: commit and the acknowledgment.
+_DRAIN_SHARE = 0.5
 #: In librdkafka, auto.commit.interval.ms=0 means "not by time"; one day represents it in the member's schedule.
 _NEVER_MS = 86_400_000
 
@@ -135,6 +138,12 @@ class ConsumerConfig:
     max_poll_interval_ms: int = _key(values.positive_ms, 300_000)
     """If the application does not poll for this time, the member leaves, loses its partitions, and rejoins with the
     next poll. Also the rebalance timeout that the coordinator receives.
+    """
+    drain_timeout_ms: int = _key(values.duration_ms, 30_000)
+    """How long a release of partitions may take, at most half of `max.poll.interval.ms`. A consumer that hands its
+    place over has this time for its commit and `on_revoke`. A processor's running handlers may finish for this time
+    when partitions are revoked; then coroutines and worker processes are cancelled, and the results of threads are
+    ignored.
     """
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)
@@ -270,6 +279,11 @@ class ConsumerConfig:
 
     # ---- exits ----
 
+    @property
+    def drain_timeout_s(self) -> float:
+        """How long a release of partitions may take; the rest of the rebalance timeout is for its acknowledgment."""
+        return min(self.drain_timeout_ms, _DRAIN_SHARE * self.max_poll_interval_ms) / 1000
+
     def member_settings(self) -> MemberSettings:
         """Return the settings of the membership."""
         heartbeat_ms = self.heartbeat_interval_ms
@@ -288,6 +302,7 @@ class ConsumerConfig:
             topic_refresh_s=self._topic_refresh_s,
             may_commit_revoked=self.allow_commit_revoked,
             has_leases=self.ownership_lease_enable,
+            drain_timeout_s=self.drain_timeout_s,
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )

@@ -171,6 +171,7 @@ class Engine:
                 drain_timeout_s=settings.drain_timeout_s,
                 grace_period_s=settings.grace_period_s,
                 membership=settings.membership,
+                on_warm=settings.on_warm,
             ),
             metadata_limit=lambda: self._limit.value,
             on_handlers=self._observer.on_handlers,

@@ -57,6 +57,7 @@ class LoopSettings:
     drain_timeout_s: float
     grace_period_s: float
     membership: Literal["default", "leave", "remain"]
+    on_warm: Callable[[list[PartitionOffset]], object] | None
 
 
 class HandlerWorkers(Protocol):
@@ -136,7 +137,11 @@ class PollLoop:
         consumer = self._consumer
         try:
             consumer.subscribe(
-                settings.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                settings.topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+                on_warm=self._on_warm,
             )
             while not self._stopping.is_set() and self._work.failure is None:
                 self._turn()
@@ -221,6 +226,10 @@ class PollLoop:
                 work.fail(timeout_of(task, timeout_s))
 
     # ---- rebalances ----
+
+    def _on_warm(self, _: Consumer, partitions: list[PartitionOffset]) -> None:
+        if self._settings.on_warm is not None:
+            self._settings.on_warm(partitions)
 
     def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         """Accept the records of new partitions, except those that an earlier owner has finished."""

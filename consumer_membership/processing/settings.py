@@ -18,6 +18,7 @@ from math import inf, isinf, isnan
 from types import MappingProxyType
 from typing import Literal, Self, TypedDict
 
+from confluent_kafka import TopicPartition
 from tenacity import BaseRetrying
 
 from consumer_membership.clients.arguments import leave_option, sort_arguments, subscription_of
@@ -35,24 +36,21 @@ from consumer_membership.types import LeaveOption
 Duration = float | timedelta
 #: Called for each failed record, with the exception of its last attempt and the number of attempts.
 DeadLetterFunction = Callable[..., object]
+#: Called with the partitions that the processor is about to take over from another process.
+WarmFunction = Callable[[list[TopicPartition]], object]
 #: A deserializer of confluent-kafka: called with the bytes and a SerializationContext.
 Deserializer = Callable[..., object]
 
-_DRAIN_TIMEOUT = "drain.timeout.ms"
 _METADATA_LIMIT = "offset.metadata.max.bytes"
 _KEY_DESERIALIZER, _VALUE_DESERIALIZER = "key.deserializer", "value.deserializer"
 #: The keys of the configuration that a processor reads itself; a plain consumer does not know them.
-PROCESSOR_KEYS = (_DRAIN_TIMEOUT, _METADATA_LIMIT, _KEY_DESERIALIZER, _VALUE_DESERIALIZER)
+PROCESSOR_KEYS = (_METADATA_LIMIT, _KEY_DESERIALIZER, _VALUE_DESERIALIZER)
 #: The keys that a processor sets for its consumer. With eager callbacks, each rebalance would revoke all partitions and
 #: wait for the handlers of those that stay.
 _FIXED_KEYS: Mapping[str, object] = MappingProxyType(
     {"enable.auto.commit": False, "rebalance.callbacks": "incremental"}
 )
 
-_DRAIN_TIMEOUT_MS = 30_000
-#: The part of max.poll.interval.ms, the rebalance timeout, that a drain may use. The rest is for the commit and the
-#: acknowledgment.
-_DRAIN_SHARE = 0.5
 #: The default of brokers.
 _METADATA_BYTES = 4096
 #: How many handlers run at the same time by default.
@@ -92,6 +90,9 @@ class ProcessorOptions(TypedDict, total=False):
     """How long `stop` waits for running handlers. Default 25 s, less than the 30 s that Kubernetes waits."""
     membership: Literal["default", "leave", "remain"]
     """What happens to the member's place in its group at the end, as in `Consumer.close`."""
+    on_warm: WarmFunction
+    """Called with the partitions that another process is about to hand over, before this processor owns them: load
+    state there. For `group.instance.id.conflict.policy=hand-over`."""
     live: bool
     """Whether a line on stderr shows the progress while the processor runs, if stderr is a terminal. Default False."""
 
@@ -127,6 +128,7 @@ class ProcessorSettings:
         transactional_id: the producer's transactional.id, if the caller chose one.
         grace_period_s: how long `stop` waits for running handlers.
         membership: what happens to the member's place in its group at the end.
+        on_warm: called before partitions are taken over from another process, if set.
         live: whether a line on stderr shows the progress.
         key_deserializer: reads the keys of records, if set.
         value_deserializer: reads the values of records, if set.
@@ -154,6 +156,7 @@ class ProcessorSettings:
     transactional_id: str | None
     grace_period_s: float
     membership: Literal["default", "leave", "remain"]
+    on_warm: WarmFunction | None
     live: bool
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
@@ -200,7 +203,7 @@ class ProcessorSettings:
             retry=retry,
             dead_letter=dead_letter,
             handler_timeout_s=_handler_timeout(options, keys.consumer),
-            drain_timeout_s=keys.drain_timeout_s,
+            drain_timeout_s=keys.consumer.drain_timeout_s,
             commit_interval_s=keys.consumer.member_settings().auto_commit_interval_s,
             max_batch=_batch(max_batch, max_queued),
             max_wait_s=_max_wait(options, max_batch),
@@ -212,6 +215,7 @@ class ProcessorSettings:
             transactional_id=transactional_id,
             grace_period_s=_seconds("grace_period", options.get("grace_period", 25.0)),
             membership=_membership(options.get("membership", "default")),
+            on_warm=_on_warm(options),
             live=_flag(options, "live"),
             key_deserializer=keys.key_deserializer,
             value_deserializer=keys.value_deserializer,
@@ -227,7 +231,6 @@ class _ProcessorKeys:
 
     consumer: ConsumerConfig
     consumer_config: Mapping[str, object] = field(repr=False)
-    drain_timeout_s: float
     metadata_limit: int
     max_output_bytes: int
     key_deserializer: Deserializer | None
@@ -247,7 +250,6 @@ class _ProcessorKeys:
         consumer = ConsumerConfig.from_mapping(in_program)
         with naming_variables(in_program):
             _refuse_automatic_commits(consumer)
-            drain_ms = _read(consumer, _DRAIN_TIMEOUT, values.duration_ms, _DRAIN_TIMEOUT_MS)
             metadata_limit = _read(consumer, _METADATA_LIMIT, values.metadata_bytes, _METADATA_BYTES)
             max_output_bytes = _read(consumer, "message.max.bytes", values.message_bytes, DEFAULT_MAX_BYTES)
         # None unsets what the environment sets, which the consumer would pass to librdkafka.
@@ -256,7 +258,6 @@ class _ProcessorKeys:
         return cls(
             consumer=consumer,
             consumer_config={**kept, **hidden, **_FIXED_KEYS},
-            drain_timeout_s=min(drain_ms, _DRAIN_SHARE * consumer.max_poll_interval_ms) / 1000,
             metadata_limit=metadata_limit,
             max_output_bytes=max_output_bytes,
             key_deserializer=key_deserializer,
@@ -349,6 +350,15 @@ def _flag(options: Mapping[str, object], name: str) -> bool:
     if not isinstance(value, bool):
         raise ArgumentTypeError(name, value, "give True or False")
     return value
+
+
+def _on_warm(options: Mapping[str, object]) -> WarmFunction | None:
+    given = options.get("on_warm")
+    if given is None:
+        return None
+    if not callable(given) or iscoroutinefunction(given):
+        raise ArgumentTypeError("on_warm", given, "give a function that accepts a list of partitions")
+    return given
 
 
 def _seconds(name: str, value: object) -> float:

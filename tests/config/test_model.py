@@ -53,6 +53,7 @@ def test_member_settings_convert_milliseconds_to_seconds() -> None:
         retry_backoff_s=0.05,
         retry_backoff_max_s=0.5,
         topic_refresh_s=2.0,
+        drain_timeout_s=3.0,
     )
 
 

@@ -99,7 +99,6 @@ def test_consumer_gets_the_configuration_without_the_keys_of_the_processor() -> 
     """
     config = {
         "rebalance.callbacks": "eager",
-        "drain.timeout.ms": 1,
         "offset.metadata.max.bytes": 100,
         "value.deserializer": str,
         "client.id": "a",
@@ -132,11 +131,12 @@ def test_configuration_may_be_typed_settings() -> None:
 def test_environment_variables_set_keys_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer's configuration unsets them, because the consumer would pass them to librdkafka."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_DRAIN_TIMEOUT_MS", "2000")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_OFFSET_METADATA_MAX_BYTES", "100")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS", "100000")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_ENABLE_AUTO_COMMIT", "false")
     found = settings_of()
-    assert (found.drain_timeout_s, found.handler_timeout_s) == (2.0, 100.0)
-    assert "drain.timeout.ms" not in ConsumerConfig.from_mapping(found.consumer_config).given
+    assert (found.drain_timeout_s, found.handler_timeout_s, found.metadata_limit) == (2.0, 100.0, 100)
+    assert "offset.metadata.max.bytes" not in ConsumerConfig.from_mapping(found.consumer_config).given
     assert settings_of({"drain.timeout.ms": 3000}).drain_timeout_s == 3.0
 
 
@@ -245,6 +245,10 @@ def test_invalid_value_raises_error_with_the_fix(option: str, value: object, fix
     assert not isinstance(refused, TypeError)
 
 
+async def _warm_later(_: object) -> None:
+    """Do nothing, as a coroutine."""
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -264,6 +268,8 @@ def test_invalid_value_raises_error_with_the_fix(option: str, value: object, fix
         ("retry", 5),
         ("dead_letter", 5),
         ("dead_letter", ValueError),
+        ("on_warm", 5),
+        ("on_warm", _warm_later),
         ("topic", "orders"),
     ],
 )
